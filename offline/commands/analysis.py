@@ -32,7 +32,7 @@ from signalbox.commands.analysis import (
 )
 from signalbox.commands.connecting import AskingCommand
 from signalbox.commands.naming import completed, job_names
-from signalbox.commands.output import fields, waiting
+from signalbox.commands.output import waiting
 from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind
 
@@ -82,7 +82,7 @@ def what_if(
     kinds = kinds_named(fail) if fail else frozenset(FailureKind)
     request = AnalyseFailures(_network(options, "planned", time_limit), kinds, top or None, within)
     with _progress() as progress:
-        found = fields(what_if_message(analyse_failures(request, progress)))
+        found = what_if_message(analyse_failures(request, progress))
     show_failures(found)
 
 
@@ -113,7 +113,7 @@ def explain(
     network = _network(options, strategy or "planned", time_limit)
     with waiting("planning"):
         request = AnalyseJob(network, JobId(job), None, min_gain=PlanningConfig().min_gain)
-        found = fields(explain_message(analyse_job(request)))
+        found = explain_message(analyse_job(request))
     show_job(found)
 
 

@@ -26,10 +26,11 @@ from offline.commands.scenario import FabricCommand, scheme_named
 from offline.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
 from offline.simulator.options import Options, Replan, Sharing
 from signalbox.commands.exit_status import ExitStatus
-from signalbox.commands.output import AsJson, escape, proven_over, show, waiting
+from signalbox.commands.output import AsJson, escape, show, waiting
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import Dealing
 from signalbox.jobs.subflows import Pair
+from signalbox.live.shown import proven_over
 
 if TYPE_CHECKING:
     from controller.public.plans import Plan

@@ -93,7 +93,7 @@ def test_what_matters_is_on_the_screen(fabric: tuple[ServedFabric, str], size: t
             "vision",
             "waits",
             "10.9.9.9",
-            "link down",
+            "link_down",
             "plan: worst level",
             "q quit",
         )
@@ -125,7 +125,7 @@ def test_a_job_and_a_link_are_explained_and_jobs_found(fabric: tuple[ServedFabri
         await pilot.press("tab", "enter")
         await until(pilot, lambda text: "language: 10.0." in text or "vision: 10.0." in text)
         await pilot.press("q", "tab")
-        await until(pilot, lambda text: "link down" in text)
+        await until(pilot, lambda text: "link_down" in text)
         await pilot.press("enter")
         shown = await until(pilot, lambda text: "alarm " in text)
         assert "10.9.9.9" in shown[shown.index("─ alarm ") :]

@@ -178,7 +178,7 @@ def test_a_cut_cable_is_dashed_and_its_alarm_named_soon(looking: Looking) -> Non
         return [link["part"] for link in drawn if link["lineStyle"]["type"] == "dashed"]
 
     looking.chromium.until(lambda: down() == ["leaf1:1>spine1"])
-    looking.chromium.until(lambda: "link down" in looking.chromium.text(".alarms"))
+    looking.chromium.until(lambda: "link_down" in looking.chromium.text(".alarms"))
     assert looking.chromium.series("levels", "plan")["data"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group
@@ -12,8 +12,10 @@ from signalbox.commands import printing
 from signalbox.commands.connecting import AskingCommand, ControllerCommand, connect
 from signalbox.commands.events import duration_s
 from signalbox.commands.naming import alarm_names, completed
-from signalbox.commands.output import console, escape, fields, show
+from signalbox.commands.output import console, escape, show
 from signalbox.errors import NO_SUCH_NAME, InvalidInput, cut
+from signalbox.mapping import word_in
+from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import AlarmKind
 
 commands = typer.Typer(help="List alarms, and say that they are known.", no_args_is_help=True)
@@ -40,8 +42,8 @@ Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]
 def list_alarms() -> None:
     """List every alarm that is active, critical ones first, those that operators know of last."""
     with connect() as client:
-        found = fields(client.get_status())["alarms"]
-    show({"alarms": found}, lambda: Group(*printing.alarms(found, len(found))) if found else "No alarms.")
+        found = list(client.get_status().alarms)
+    show({"alarms": found}, lambda: printing.all_alarms(found))
 
 
 @commands.command(cls=ControllerCommand)
@@ -83,9 +85,9 @@ def _tell_silenced(client: Client, kind: AlarmKind, subject: str) -> None:
     console().print(Group(*printing.alarms(found)) if found else f"Silenced; {escape(_none_of(kind, subject))}.")
 
 
-def _raised(client: Client, kind: AlarmKind, subject: str) -> list[dict[str, Any]]:
-    alarms = fields(client.get_status())["alarms"]
-    return [alarm for alarm in alarms if alarm["kind"] == kind and subject in ("", alarm["subject"])]
+def _raised(client: Client, kind: AlarmKind, subject: str) -> list[pb.Alarm]:
+    alarms = client.get_status().alarms
+    return [alarm for alarm in alarms if word_in(alarm, "kind") == kind and subject in ("", alarm.subject)]
 
 
 def _none_of(kind: AlarmKind, subject: str) -> str:

@@ -7,8 +7,7 @@ options: there they analyse workload files too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,8 +17,11 @@ from rich.table import Table
 from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.naming import completed, job_names, part_names
-from signalbox.commands.output import escape, fields, show, waiting
+from signalbox.commands.output import escape, show, waiting
 from signalbox.commands.tables import Column, Fitted, facts
+from signalbox.live.shown import optional, word
+from signalbox.mapping import word_in
+from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
 
 MOST_NAMES = 3
@@ -92,30 +94,30 @@ def explain(
     show_job(asked_to_explain(job))
 
 
-def asked_what_if(names: list[str] | None, fail: str | None, top: int, within: float) -> Mapping[str, Any]:
+def asked_what_if(names: list[str] | None, fail: str | None, top: int, within: float) -> pb.WhatIfResponse:
     """The controller's answer."""
     kinds = kinds_named(fail) if fail else ()
     with waiting("the controller is planning"), connect() as client:
-        return fields(client.what_if(kinds, top, within, names or ()))
+        return client.what_if(kinds, top, within, names or ())
 
 
-def asked_to_explain(job: str) -> Mapping[str, Any]:
+def asked_to_explain(job: str) -> pb.ExplainResponse:
     """The controller's answer."""
     with waiting("the controller is planning"), connect() as client:
-        return fields(client.explain(job))
+        return client.explain(job)
 
 
-def show_failures(found: Mapping[str, Any]) -> None:
+def show_failures(found: pb.WhatIfResponse) -> None:
     """Ends with ``PARTLY`` when some flows have no path already."""
     show(found, lambda: _failures(found))
-    if found["now"]["unrouted"]:
+    if found.now.unrouted:
         raise typer.Exit(ExitStatus.PARTLY)
 
 
-def show_job(found: Mapping[str, Any]) -> None:
+def show_job(found: pb.ExplainResponse) -> None:
     """Ends with ``PARTLY`` when some of its flows have no path."""
     show(found, lambda: _job(found))
-    if found["flows_without_a_path"]:
+    if found.flows_without_a_path:
         raise typer.Exit(ExitStatus.PARTLY)
 
 
@@ -132,64 +134,67 @@ def kinds_named(text: str) -> frozenset[FailureKind]:
 # ---- tables
 
 
-def _failures(found: Mapping[str, Any]) -> RenderableType:
+def _failures(found: pb.WhatIfResponse) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, caption=_CAPTION, caption_justify="left", padding=(0, 1, 0, 0))
     table.add_column("failure", no_wrap=True)
     for column in _COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
-    for outcome in found["outcomes"]:
+    for outcome in found.outcomes:
         table.add_row(
-            escape(outcome["example"]),
-            f"{len(outcome['failures']):,}",
-            _level((outcome["ecmp_level"] or {}).get("mean")),
-            _level(outcome["repaired_level"]),
-            _level(outcome["level"]),
-            _level(outcome["integer_bound"]),
-            _level(outcome["bound"]),
-            f"{len(outcome['lost']):,}",
-            _range(outcome["rerouted_fewest"], outcome["rerouted_most"]),
-            "-" if outcome["level"] is None else f"{outcome['moved']:,}",
+            escape(outcome.example),
+            f"{len(outcome.failures):,}",
+            f"{outcome.ecmp_level.mean:.2f}" if outcome.HasField("ecmp_level") else "-",
+            _level(outcome, "repaired_level"),
+            _level(outcome, "level"),
+            f"{outcome.integer_bound:.2f}",
+            f"{outcome.bound:.2f}",
+            f"{len(outcome.lost):,}",
+            _range(outcome.rerouted_fewest, outcome.rerouted_most),
+            f"{outcome.moved:,}" if outcome.HasField("level") else "-",
         )
-    left = found["cases"] - len(found["outcomes"])
+    left = found.cases - len(found.outcomes)
     rest = [f"{left:,} more cases are no worse; --top 0 prints all."] if left else []
-    return Group("\n".join(map(escape, found["answer"])), *([table] if table.row_count else []), *rest)
+    return Group("\n".join(map(escape, found.answer)), *([table] if table.row_count else []), *rest)
 
 
-def _level(level: float | None) -> str:
-    return "-" if level is None else f"{level:.2f}"
+def _level(outcome: pb.FailureOutcome, field: str) -> str:
+    return "-" if (found := optional(outcome, field)) is None else f"{found:.2f}"
 
 
 def _range(fewest: int, most: int) -> str:
     return f"{fewest:,}" if fewest == most else f"{fewest:,}-{most:,}"
 
 
-def _job(found: Mapping[str, Any]) -> RenderableType:
+def _job(found: pb.ExplainResponse) -> RenderableType:
     columns = Column("link"), Column("load", number=True), Column("flows and load of each job", wraps=True)
-    links = Fitted(columns, map(_full_link, found["fullest_links"]), title="fullest links of the job")
-    return Group("\n".join(map(escape, found["answer"])), "", facts(_facts(found)), links)
+    links = Fitted(columns, map(_full_link, found.fullest_links), title="fullest links of the job")
+    return Group("\n".join(map(escape, found.answer)), "", facts(_facts(found)), links)
 
 
-def _full_link(link: Mapping[str, Any]) -> tuple[str, str, str]:
-    shares = [f"{share['job_id']} {share['flows']} ({share['load']:.2f})" for share in link["jobs"]]
+def _full_link(link: pb.BusyLink) -> tuple[str, str, str]:
+    shares = [f"{share.job_id} {share.flows} ({share.load:.2f})" for share in link.jobs]
     more = [f"{len(shares) - MOST_NAMES} more jobs"] if len(shares) > MOST_NAMES else []
-    name = f"{link['link']} (NIC)" if link["nic"] else link["link"]
-    return name, f"{link['load']:.2f}", ", ".join([*shares[:MOST_NAMES], *more])
+    name = f"{link.link} (NIC)" if link.nic else link.link
+    return name, f"{link.load:.2f}", ", ".join([*shares[:MOST_NAMES], *more])
 
 
-def _facts(found: Mapping[str, Any]) -> dict[str, str]:
-    flows = [f"{found['flows']:,}"]
-    for count, what in (("inside_a_leaf", "inside a leaf"), ("hashed", "hashed"), ("without_a_path", "without a path")):
-        flows += [f"{found[f'flows_{count}']:,} {what}"] * (found[f"flows_{count}"] > 0)
-    hashed = "" if found["hashed_level"] is None else f"; with its flows hashed {found['hashed_level']:.4g} on average"
+def _facts(found: pb.ExplainResponse) -> dict[str, str]:
+    counts = {
+        "inside a leaf": found.flows_inside_a_leaf,
+        "hashed": found.flows_hashed,
+        "without a path": found.flows_without_a_path,
+    }
+    flows = [f"{found.flows:,}", *(f"{count:,} {what}" for what, count in counts.items() if count)]
+    hashed = f"; with its flows hashed {found.hashed_level:.4g} on average" if found.HasField("hashed_level") else ""
     known = {
         "flows": ", ".join(flows),
-        "level now": f"{found['level']:.4g}; its NICs alone {found['nic_level']:.4g}; "
-        f"lowest possible {found['least_level']:.4g}{hashed}",
+        "level now": f"{found.level:.4g}; its NICs alone {found.nic_level:.4g}; "
+        f"lowest possible {found.least_level:.4g}{hashed}",
     }
-    for name, what in (("best", "planned"), ("split", "planned with split flows")):
-        if option := found[name]:
+    for field, what in (("best", "planned"), ("split", "planned with split flows")):
+        if (option := optional(found, field)) is not None:
             known[what] = (
-                f"{option['level']:.4g}; worst job {option['worst_level']:.4g}, bound {option['worst_bound']:.4g} "
-                f"({option['certificate']})"
+                f"{option.level:.4g}; worst job {option.worst_level:.4g}, bound {option.worst_bound:.4g} "
+                f"({word(word_in(option, 'certificate'))})"
             )
     return known

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from signalbox.commands.connecting import AskingCommand, connect
-from signalbox.commands.output import document, fields, for_programs, printable
+from signalbox.commands.output import document, for_programs, printable
 from signalbox.commands.watch import watched
 from signalbox.live.happened import event_line
 from signalbox.live.shown import moment
@@ -80,7 +80,7 @@ def events(
 
 def _print(event: Any) -> None:
     if for_programs():
-        typer.echo(document(fields(event)))
+        typer.echo(document(event))
         return
-    at = moment(seconds_since_1970(event.event_time), "%Y-%m-%d %H:%M:%S")
-    typer.echo(printable(f"{at}Z  {event_line(event)}"))
+    at = moment(seconds_since_1970(event.event_time), "%Y-%m-%d %H:%M:%SZ")
+    typer.echo(printable(f"{at}  {event_line(event)}"))

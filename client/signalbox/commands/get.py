@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import Group
 from typer.core import TyperGroup
 
-from signalbox.commands import crossing, optical, printing, printing_jobs
+from signalbox.commands import optical, printing, printing_jobs
 from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.naming import (
     ALARM,
@@ -28,9 +28,13 @@ from signalbox.commands.naming import (
     tell_missing,
 )
 from signalbox.commands.output import escape, fields, show
+from signalbox.commands.printing import not_known, with_use
 from signalbox.commands.tables import Column, Fitted
-
-Fields = Mapping[str, Any]
+from signalbox.live.crossing import hashed, jobs_in_words, jobs_of, pieces_by_link
+from signalbox.live.rows import link_cells
+from signalbox.live.state import load
+from signalbox.mapping import word_in
+from signalbox.v1 import signalbox_pb2 as pb
 
 _SINGULAR = {"job": "jobs", "link": "links", "switch": "switches", "host": "hosts", "alarm": "alarms"}
 
@@ -59,7 +63,7 @@ Links = Annotated[
 def jobs(names: Jobs = None) -> None:
     """List jobs with their state and efficiency."""
     with connect() as client:
-        found = [fields(job) for job in client.list_jobs()]
+        found = client.list_jobs()
     _show(JOB, "jobs", found, names, printing_jobs.jobs)
 
 
@@ -73,18 +77,31 @@ def links(
 ) -> None:
     """List directed links with capacity, rate and background."""
     with connect() as client:
-        fabric = fields(client.get_fabric())
-        found = [{**link, "use": printing.use(link)} for link in fabric["links"]]
+        fabric = client.get_fabric()
         if top is None:
-            _show(LINK, "links", found, names, printing.links, fabric["parts_down"])
+            _show(LINK, "links", fabric.links, names, printing.links, fabric.parts_down, with_use)
             return
-        routes = [fields(route) for route in client.list_routes()]
-    kept = named(LINK, found, names or ())
-    busiest = sorted(kept.found, key=lambda link: (-(link["use"] or 0), link["name"]))[:top]
-    flows = crossing.flows_by_link(routes)
-    of_link = [{**link, "jobs": crossing.jobs_of(flows.get(crossing.at(link["src"]), ()))} for link in busiest]
-    data = {"links": of_link, "flows_hashed": crossing.hashed(fabric, routes)}
-    show(data, lambda: _busiest(data))
+        routes = client.list_routes()
+    kept = named(LINK, fabric.links, names or ())
+    busiest = sorted(kept.found, key=lambda link: (-(load(link) or 0), link.name))[:top]
+    pieces = pieces_by_link(routes)
+    carried = [(link, pieces.get((link.src.dpid, link.src.port), ())) for link in busiest]
+    of_links = [
+        {**with_use(link), "jobs": [{"job_id": job, "flows": flows} for job, flows in jobs_of(on_it).items()]}
+        for link, on_it in carried
+    ]
+    flows_hashed = hashed(fabric, routes)
+    columns = (
+        Column("link"),
+        Column("use", number=True),
+        Column("rate", 1, number=True),
+        Column("capacity", 3, number=True),
+        Column("background", 2, number=True),
+        Column("flows of each job", wraps=True),
+    )
+    rows = [(*link_cells(link), jobs_in_words(on_it) or "-") for link, on_it in carried]
+    more = *printing.unmeasured(busiest), *not_known(flows_hashed)
+    show({"links": of_links, "flows_hashed": flows_hashed}, lambda: Group(Fitted(columns, rows), *more))
     tell_missing(LINK, kept.missing)
 
 
@@ -94,25 +111,23 @@ def switches(
 ) -> None:
     """List switches with their rules, and whether they are in sync; and optical switches with their circuits."""
     with connect() as client:
-        fabric = fields(client.get_fabric())
-    down = fabric["parts_down"]
+        fabric = client.get_fabric()
+    down = fabric.parts_down
     found, missing = named(SWITCH, optical.all_switches(fabric), names or (), down)
-    data = {
-        "switches": [switch for switch in found if not optical.is_optical(switch)],
-        "optical_switches": [switch for switch in found if optical.is_optical(switch)],
-    }
-    show(data, lambda: Group(*_switches(**data), *_gone(SWITCH, names, down)))
+    switches = [switch for switch in found if isinstance(switch, pb.Switch)]
+    optical_switches = [switch for switch in found if isinstance(switch, pb.OpticalSwitch)]
+    tables = [printing.switches(switches)] if switches or not optical_switches else []
+    tables += [*optical.tables(optical_switches), *_gone(SWITCH, names, down)]
+    show({"switches": switches, "optical_switches": optical_switches}, lambda: Group(*tables))
     tell_missing(SWITCH, missing, down)
 
 
 @commands.command(cls=AskingCommand)
-def hosts(
-    names: Annotated[list[str] | None, _names("HOST", "Addresses of hosts", host_names)] = None,
-) -> None:
+def hosts(names: Annotated[list[str] | None, _names("HOST", "Addresses of hosts", host_names)] = None) -> None:
     """List hosts, and where they are."""
     with connect() as client:
-        fabric = fields(client.get_fabric())
-    _show(HOST, "hosts", fabric["hosts"], names, printing.hosts, fabric["parts_down"])
+        fabric = client.get_fabric()
+    _show(HOST, "hosts", fabric.hosts, names, printing.hosts, fabric.parts_down)
 
 
 @commands.command(cls=AskingCommand)
@@ -121,81 +136,43 @@ def alarms(
 ) -> None:
     """List what is wrong now, critical alarms first."""
     with connect() as client:
-        found = fields(client.get_status())["alarms"]
-    found.sort(key=lambda alarm: alarm["severity"] != printing.CRITICAL)
-    _show(ALARM, "alarms", found, names, _alarms)
+        found = sorted(client.get_status().alarms, key=lambda alarm: -alarm.severity)
+    _show(ALARM, "alarms", found, names, printing.all_alarms)
 
 
 @commands.command(cls=AskingCommand)
 def plan(names: Jobs = None) -> None:
     """Show the current plan with its certificate and routes; with JOB its levels and routes of these jobs only."""
     with connect() as client:
-        current = client.get_plan()
-    found: Any = None if current is None else fields(current)
+        found = client.get_plan()
     missing: Sequence[str] = ()
     if found and names:
-        planned, missing = named(JOB._replace(called=lambda job: (job["job_id"],)), found["jobs"], names)
-        routes = [route for route in found["routes"] if route["job_id"] in names]
-        found = {**found, "jobs": planned, "routes": routes}
-    show(found, lambda: printing.plan(found) if found else "There is no plan yet.")
+        planned, missing = named(JOB._replace(called=lambda job: (job.job_id,)), found.jobs, names)
+        routes = [each for each in found.routes if each.job_id in names]
+        for field, kept in (("jobs", planned), ("routes", routes)):
+            of_jobs = [*kept]
+            found.ClearField(field)
+            getattr(found, field).extend(of_jobs)
+    show(found, lambda: printing.plan(found))
     tell_missing(JOB, missing)
 
 
 def _show(
     kind: Kind,
     key: str,
-    things: Sequence[Fields],
+    things: Sequence[Any],
     names: Sequence[str] | None,
     table: Any,
-    down: Sequence[Fields] = (),
+    down: Sequence[pb.DownPart] = (),
+    as_data: Any = fields,
 ) -> None:
-    """``down``: parts of the fabric that are not there; those of this kind follow the table of all."""
+    """``down``: parts of the fabric that are not there; those of this kind follow the table of all. ``as_data``: what
+    programs get of each."""
     found, missing = named(kind, things, names or (), down)
-    show({key: found}, lambda: Group(table(found), *_gone(kind, names, down)))
+    show({key: [*map(as_data, found)]}, lambda: Group(table(found), *_gone(kind, names, down)))
     tell_missing(kind, missing, down)
 
 
-def _gone(kind: Kind, names: Sequence[str] | None, down: Sequence[Fields]) -> list[str]:
-    gone = [part["name"] for part in down if part["kind"] == kind.name and not names]
+def _gone(kind: Kind, names: Sequence[str] | None, down: Sequence[pb.DownPart]) -> list[str]:
+    gone = [part.name for part in down if word_in(part, "kind") == kind.name and not names]
     return [f"Down: {escape(', '.join(gone))}; signalbox fabric says since when."] if gone else []
-
-
-def _switches(switches: Sequence[Fields], optical_switches: Sequence[Fields]) -> Iterator[RenderableType]:
-    if switches or not optical_switches:
-        yield printing.switches(switches)
-    yield from optical.tables(optical_switches)
-
-
-def _busiest(found: Fields) -> RenderableType:
-    columns = (
-        Column("link"),
-        Column("use", number=True),
-        Column("rate", 1, number=True),
-        Column("capacity", 3, number=True),
-        Column("background", 2, number=True),
-        Column("flows of each job", wraps=True),
-    )
-    rows = (
-        (
-            link["name"],
-            printing.known(link["use"], ".0%"),
-            printing.known_rate(link["rate_bps"]),
-            printing.rate(link["capacity_bps"]),
-            printing.known_rate(link["background_bps"]),
-            crossing.words(link["jobs"]) or "-",
-        )
-        for link in found["links"]
-    )
-    more = *printing.unmeasured(found["links"]), *crossing.not_known(found["flows_hashed"])
-    return Group(Fitted(columns, rows), *more)
-
-
-def _alarms(found: Sequence[Fields]) -> RenderableType:
-    if not found:
-        return "There are no alarms."
-    columns = (Column("severity"), Column("kind"), Column("subject", 1), Column("since", 2), Column("text", wraps=True))
-    rows = (
-        (alarm["severity"], alarm["kind"], alarm["subject"], printing.when(alarm["raise_time"]), alarm["text"])
-        for alarm in found
-    )
-    return Fitted(columns, rows)

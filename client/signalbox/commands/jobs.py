@@ -18,12 +18,12 @@ from signalbox.commands import printing_jobs
 from signalbox.commands.connecting import AskingCommand, ControllerCommand, PrintingCommand, connect, given_connection
 from signalbox.commands.lease_files import LeaseFiles
 from signalbox.commands.naming import completed, job_names
-from signalbox.commands.output import FORM, Form, console, document, fields, file_to_read, for_programs, show
-from signalbox.commands.printing import Fields
+from signalbox.commands.output import FORM, Form, console, document, file_to_read, for_programs, show
 from signalbox.commands.watch import watched
 from signalbox.errors import AlreadyExists, InvalidInput, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import JobSpec
 from signalbox.spec_files import JobInPlace, jobs_in
+from signalbox.v1 import signalbox_pb2 as pb
 
 LONG_LEASE_S = 3600.0
 """Shorter ones are said: they may end before their job does."""
@@ -53,7 +53,7 @@ JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.
 def list_jobs() -> None:
     """List all jobs with their state and efficiency."""
     with connect() as client:
-        found = [fields(job) for job in client.list_jobs()]
+        found = client.list_jobs()
     show({"jobs": found}, lambda: printing_jobs.jobs(found))
 
 
@@ -61,7 +61,7 @@ def list_jobs() -> None:
 def show_job(job: JobIdArgument) -> None:
     """Show one job: its state, what it announced and what is counted, lease and efficiency."""
     with connect() as client:
-        found = fields(client.get_job(job))
+        found = client.get_job(job)
     show(found, lambda: printing_jobs.job(found))
 
 
@@ -77,11 +77,11 @@ def register_job(
     The same file again renews them; signalbox run --spec FILE does that as long as a command runs, signalbox jobs keep
     as long as the file is there."""
 
-    def register(spec: JobSpec) -> Fields:
+    def register(spec: JobSpec) -> pb.Job:
         with _take_over_named():
             registered = client.register_job(spec, lease_token=leases.kept(spec.job_id), take_over=take_over)
         leases.keep(spec.job_id, registered.lease_token)
-        return fields(registered.job)
+        return registered.job
 
     jobs, leases = jobs_in(file), _lease_files()
     with connect() as client:
@@ -116,10 +116,10 @@ def update_jobs(
         if len(jobs) == 1:
             with jobs[0].errors_placed():
                 token = tokens[specs[0].job_id]
-                found = [fields(client.update_job(specs[0], lease_token=token, revision=revision or 0))]
+                found = [client.update_job(specs[0], lease_token=token, revision=revision or 0)]
         else:
             with _placed_among(jobs):
-                found = [fields(job) for job in client.update_jobs(specs, lease_tokens=tokens)]
+                found = [*client.update_jobs(specs, lease_tokens=tokens)]
     _show_all(found)
 
 
@@ -173,11 +173,10 @@ def watch_routes(job: JobIdArgument) -> None:
     """Print the job's routes now and whenever they change, until it goes (with --json one object per line)."""
     with connect() as client:
         for response in watched(functools.partial(client.watch_routes, job)):
-            found = fields(response)
             if for_programs():
-                typer.echo(document(found))
+                typer.echo(document(response))
             else:
-                console().print(printing_jobs.routes(found))
+                console().print(printing_jobs.routes(response))
 
 
 def _lease_files() -> LeaseFiles:
@@ -185,22 +184,22 @@ def _lease_files() -> LeaseFiles:
     return LeaseFiles(given_connection()[0])
 
 
-def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], Fields]) -> None:
+def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], pb.Job]) -> None:
     """What comes of a call for each job, one after the other. An error ends it; of several jobs those that are done are
     named."""
-    found: list[Fields] = []
+    found: list[pb.Job] = []
     try:
         for job in jobs:
             with job.errors_placed():
                 found.append(call(job.spec))
     except SignalboxError:
         if found:
-            typer.echo(f"done: {', '.join(each['spec']['job_id'] for each in found)}; not the others", err=True)
+            typer.echo(f"done: {', '.join(job.spec.job_id for job in found)}; not the others", err=True)
         raise
     _show_all(found)
 
 
-def _show_all(found: Sequence[Fields]) -> None:
+def _show_all(found: Sequence[pb.Job]) -> None:
     show(_one_or_all(found), lambda: Group(*map(printing_jobs.registered, found)))
 
 
@@ -229,7 +228,7 @@ def _placed_among(jobs: Sequence[JobInPlace]) -> Iterator[None]:
         raise
 
 
-def _one_or_all(found: Sequence[Fields]) -> Fields | Sequence[Fields]:
+def _one_or_all(found: Sequence[object]) -> object:
     """In JSON a file with one job is an object, as the job is; several are a list."""
     return found[0] if len(found) == 1 else found
 

@@ -13,8 +13,11 @@ from signalbox.client import Client
 from signalbox.commands import printing
 from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.naming import completed, drained_names, part_names
-from signalbox.commands.output import escape, fields, show, waiting
+from signalbox.commands.output import escape, show, waiting
 from signalbox.errors import InvalidInput, SignalboxError
+from signalbox.live.shown import optional
+from signalbox.mapping import word_in
+from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import Strategy
 
 LOOK_AGAIN_S = 0.5
@@ -48,10 +51,10 @@ def drain(
     Without names: show what is drained, and what of it can be pulled."""
     with connect() as client:
         cost = _cost(client, names) if names else None
-        found = fields(client.drain(names) if names else client.get_status())["drains"]
+        found = [*(client.drain(names) if names else client.get_status()).drains]
         if wait:
             with waiting("waiting until nothing is sent over them"):
-                found = _safe(client, {part["name"] for part in found}, time.monotonic() + timeout)
+                found = _safe(client, {part.name for part in found}, time.monotonic() + timeout)
     if cost is None:
         show({"drains": found}, lambda: printing.drains(found))
     else:
@@ -66,7 +69,7 @@ def undrain(
 ) -> None:
     """Use drained switches or cables again."""
     with connect() as client:
-        found = fields(client.undrain(names))["drains"]
+        found = [*client.undrain(names).drains]
     show({"drains": found}, lambda: printing.drains(found))
 
 
@@ -75,21 +78,21 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
     draws; None with a reason in ``not_known``. Raises ``InvalidInput`` for names of nothing."""
     cost: dict[str, Any] = {"strategy": None, "level": None, "level_drained": None, "not_known": ""}
     try:
-        cost["strategy"] = strategy = fields(client.get_status())["strategy"]
+        cost["strategy"] = strategy = word_in(client.get_status(), "strategy")
         with waiting("computing what it costs"):
-            found = fields(client.what_if(within_s=PLAN_COST_WITHIN_S, names=names, wait_s=COST_S))
+            found = client.what_if(within_s=PLAN_COST_WITHIN_S, names=names, wait_s=COST_S)
     except InvalidInput:
         raise
     except SignalboxError as error:  # what forbids the drain too comes again
         return {**cost, "not_known": str(error)}
-    outcome = found["outcomes"][0] if found["outcomes"] else None
-    if [case["kind"] for case in (*found["outcomes"], *found["unfelt"])] != ["parts"]:
+    if [word_in(case, "kind") for case in (*found.outcomes, *found.unfelt)] != ["parts"]:
         return {**cost, "not_known": "the controller is of a version that does not compute it"}
-    before, after = (found["now"], outcome) if outcome else (found["now"],) * 2
+    now, then = found.now, found.outcomes[0] if found.outcomes else None
     if strategy == Strategy.PLANNED:
-        levels = before["level"], after["level"]
+        levels = now.level, optional(then, "level") if then else now.level
     else:
-        levels = before["ecmp_level"]["mean"], (after["ecmp_level"] or {}).get("mean")
+        hashed = (then or now).ecmp_level if (then or now).HasField("ecmp_level") else None
+        levels = now.ecmp_level.mean, hashed and hashed.mean
     late = f"not within {PLAN_COST_WITHIN_S:g} s" if levels[1] is None else ""
     return {**cost, "level": levels[0], "level_drained": levels[1], "not_known": late}
 
@@ -101,13 +104,13 @@ def _in_words(cost: Mapping[str, Any]) -> str:
     return f"Worst job: level {cost['level']:.2f} -> {cost['level_drained']:.2f}{how}"
 
 
-def _safe(client: Client, names: set[str], until: float) -> list[dict[str, object]]:
+def _safe(client: Client, names: set[str], until: float) -> list[pb.DrainedPart]:
     """These, once they can be pulled. Raises ``SignalboxError`` when that takes too long, or one is used again."""
     while True:
-        found = [part for part in fields(client.get_status())["drains"] if part["name"] in names]
-        if again := names - {part["name"] for part in found}:
+        found = [part for part in client.get_status().drains if part.name in names]
+        if again := names - {part.name for part in found}:
             raise SignalboxError(f"not safe to pull: {', '.join(sorted(again))} is not drained any more")
-        left = [part for part in found if part["state"] != "safe"]
+        left = [part for part in found if part.state != pb.DRAIN_STATE_SAFE]
         if not left:
             return found
         if time.monotonic() > until:

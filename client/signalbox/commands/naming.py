@@ -6,7 +6,7 @@ between the two, in that direction): ``>`` has another meaning to a shell. A hos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import typer
@@ -14,10 +14,10 @@ import typer
 from signalbox.client import Client
 from signalbox.commands.connecting import connection_in
 from signalbox.commands.exit_status import ExitStatus
-from signalbox.commands.printing import when
 from signalbox.errors import NotFound, SignalboxError
-
-Fields = Mapping[str, Any]
+from signalbox.live.shown import when
+from signalbox.mapping import word_in
+from signalbox.v1 import signalbox_pb2 as pb
 
 COMPLETION_S = 0.5
 """For the answer of a controller that a shell waits for."""
@@ -27,35 +27,35 @@ class Kind(NamedTuple):
     """``called``: the names of one. ``listed_by``: the command that lists them."""
 
     name: str
-    called: Callable[[Fields], Iterable[str]]
+    called: Callable[[Any], Iterable[str]]
     listed_by: str
 
 
-def _link_names(link: Fields) -> tuple[str, str, str]:
-    port, _, to = link["name"].partition(">")
-    return link["name"], port, f"{port.rpartition(':')[0]}:{to}"
+def _link_names(link: pb.Link | pb.DownPart) -> tuple[str, str, str]:
+    port, _, to = link.name.partition(">")
+    return link.name, port, f"{port.rpartition(':')[0]}:{to}"
 
 
-def _names_of_part(part: Fields) -> tuple[str, ...]:
+def _names_of_part(part: pb.DownPart) -> tuple[str, ...]:
     """Of one that is down; a cable has the name of one of its links."""
-    return _link_names(part) if part["kind"] == "link" else (part["name"],)
+    return _link_names(part) if part.kind == pb.PART_KIND_LINK else (part.name,)
 
 
-JOB = Kind("job", lambda job: (job["spec"]["job_id"],), "signalbox get jobs")
-SWITCH = Kind("switch", lambda switch: (switch["name"], f"{int(switch['dpid']):#x}"), "signalbox get switches")
+JOB = Kind("job", lambda job: (job.spec.job_id,), "signalbox get jobs")
+SWITCH = Kind("switch", lambda switch: (switch.name, f"{switch.dpid:#x}"), "signalbox get switches")
 LINK = Kind("link", _link_names, "signalbox get links")
-HOST = Kind("host", lambda host: (host["ip"], host["mac"]), "signalbox get hosts")
-ALARM = Kind("alarm", lambda alarm: (alarm["kind"] or "", alarm["subject"]), "signalbox get alarms")
+HOST = Kind("host", lambda host: (host.ip, host.mac), "signalbox get hosts")
+ALARM = Kind("alarm", lambda alarm: (word_in(alarm, "kind"), alarm.subject), "signalbox get alarms")
 
 
 class Named(NamedTuple):
     """``missing``: names that nothing has."""
 
-    found: Sequence[Fields]
+    found: Sequence[Any]
     missing: Sequence[str]
 
 
-def named(kind: Kind, things: Sequence[Fields], names: Sequence[str], down: Sequence[Fields] = ()) -> Named:
+def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequence[pb.DownPart] = ()) -> Named:
     """Those that are called so, in their order; all when no name is given. ``down``: parts of the fabric that are not
     there now. Raises ``NotFound`` when nothing is called so."""
     if not names:
@@ -70,7 +70,7 @@ def named(kind: Kind, things: Sequence[Fields], names: Sequence[str], down: Sequ
     return Named(found, missing)
 
 
-def the(kind: Kind, things: Sequence[Fields], name: str, down: Sequence[Fields] = ()) -> Fields:
+def the(kind: Kind, things: Sequence[Any], name: str, down: Sequence[pb.DownPart] = ()) -> Any:
     """The one that is called so. ``down``: as for ``named``. Raises ``NotFound``; and wrong usage when several are."""
     first, *others = named(kind, things, [name], down).found
     if others:
@@ -79,15 +79,15 @@ def the(kind: Kind, things: Sequence[Fields], name: str, down: Sequence[Fields] 
     return first
 
 
-def none_such(kind: Kind, name: str, down: Sequence[Fields] = ()) -> NotFound:
+def none_such(kind: Kind, name: str, down: Sequence[pb.DownPart] = ()) -> NotFound:
     for part in down:
-        if part["kind"] == kind.name and name in (part["id"], *_names_of_part(part)):
-            since = "" if part["down_time"] is None else f" since {when(part['down_time'])}"
-            return NotFound(f"{kind.name} {part['name']} is down{since}; signalbox fabric lists what is down")
+        if word_in(part, "kind") == kind.name and name in (part.id, *_names_of_part(part)):
+            since = f" since {when(part.down_time)}" if part.HasField("down_time") else ""
+            return NotFound(f"{kind.name} {part.name} is down{since}; signalbox fabric lists what is down")
     return NotFound(f"there is no {kind.name} '{name}'; {kind.listed_by} lists what there is")
 
 
-def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[Fields] = ()) -> None:
+def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[pb.DownPart] = ()) -> None:
     """After what was found. Ends the command with ``PARTLY`` when something is missing."""
     for name in missing:
         typer.echo(f"error: {none_such(kind, name, down)}", err=True)

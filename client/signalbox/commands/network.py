@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group
@@ -18,23 +18,24 @@ from signalbox.client import Client, Unreachable
 from signalbox.commands import optical, printing
 from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.naming import completed, down_names
-from signalbox.commands.output import console, document, escape, fields, for_programs, show, waiting
+from signalbox.commands.output import console, document, escape, for_programs, show, waiting
 from signalbox.commands.plan_diff import diff_table, plan_diff
 from signalbox.commands.watch import tell_lost
 from signalbox.errors import Unavailable
+from signalbox.live.shown import word
+from signalbox.mapping import seconds, word_in
+from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import Strategy
 
 commands = typer.Typer()
-
-NO_PLAN = "There is no plan yet."
 
 
 @commands.command(cls=AskingCommand)
 def fabric() -> None:
     """Show the switches, links and hosts that were found, and what is down of them."""
     with connect() as client:
-        found = fields(client.get_fabric())
-    show(found, lambda: Group(printing.fabric(found), *optical.tables(found["optical_switches"])))
+        found = client.get_fabric()
+    show(found, lambda: Group(printing.fabric(found), *optical.tables(found.optical_switches)))
 
 
 class View(StrEnum):
@@ -63,15 +64,14 @@ def plan(
     with connect() as client:
         if view is View.DIFF:
             changes = plan_diff(client)
-            show(changes, lambda: diff_table(changes) if changes else NO_PLAN)
+            show(changes, lambda: diff_table(changes) if changes else printing.NO_PLAN)
         elif now:
             with waiting("planning"):
-                found: Any = fields(client.replan())
-            show(found, lambda: printing.replan(found))
+                done = client.replan()
+            show(done, lambda: printing.replan(done))
         else:
-            current = client.get_plan()
-            found = fields(current) if current is not None else None
-            show(found, lambda: printing.plan(found) if found else NO_PLAN)
+            found = client.get_plan()
+            show(found, lambda: printing.plan(found))
         if proof:
             with waiting("looking for proofs"):
                 document = client.get_plan_proof().document
@@ -92,7 +92,7 @@ def status(
     """Show how the controller and its network are."""
     with connect() as client:
         if not watch:
-            found = fields(client.get_status())
+            found = client.get_status()
             show(found, lambda: printing.status(found))
             return
         with suppress(KeyboardInterrupt):
@@ -110,13 +110,13 @@ def _watch_status(client: Client) -> None:
             time.sleep(1)
 
 
-def _statuses(client: Client) -> Iterator[Mapping[str, Any]]:
+def _statuses(client: Client) -> Iterator[pb.GetStatusResponse]:
     """One after the other; stderr says once when the controller cannot be reached any more."""
-    yield fields(client.get_status())
+    yield client.get_status()
     away = False
     while True:
         try:
-            found = fields(client.get_status())
+            found = client.get_status()
         except (Unreachable, Unavailable) as error:
             if not away:
                 tell_lost(error)
@@ -147,12 +147,12 @@ def strategy(
     """
     with connect() as client:
         if name is None:
-            found = {"strategy": fields(client.get_status())["strategy"]}
-            show(found, lambda: printing.word(found["strategy"]))
+            set_now = word_in(client.get_status(), "strategy")
+            show({"strategy": set_now}, lambda: word(set_now))
             return
         with waiting("waiting for the switches to confirm"):
-            done = fields(client.set_strategy(name))
-    show(done, lambda: f"{name}, in {done['install_time_s']:.2f} s; {printing.pins(done['pins'])}")
+            done = client.set_strategy(name)
+    show(done, lambda: f"{name}, in {seconds(done.install_time):.2f} s; {printing.pins(done.pins)}")
 
 
 @commands.command(cls=AskingCommand)
@@ -171,5 +171,5 @@ def forget(
     With a switch what is plugged into it is forgotten.
     """
     with connect() as client:
-        gone = [fields(part) for part in client.forget_parts(names)]
-    show(gone, lambda: escape("forgot " + ", ".join(part["name"] for part in gone)))
+        gone = client.forget_parts(names)
+    show(gone, lambda: escape("forgot " + ", ".join(part.name for part in gone)))

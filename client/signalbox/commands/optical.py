@@ -1,7 +1,4 @@
-"""Optical switches for people: a list of them, and all that is known of one.
-
-In: ``GetFabricResponse`` and jobs in their JSON form. Out: what rich prints, and data for programs.
-"""
+"""Optical switches for people: a list of them, and all that is known of one."""
 
 from __future__ import annotations
 
@@ -12,21 +9,16 @@ from rich.console import Group, RenderableType
 
 from signalbox.commands import printing
 from signalbox.commands.tables import Column, Fitted, facts
-
-Fields = Mapping[str, Any]
-
-
-def is_optical(switch: Fields) -> bool:
-    """Of one that may be either."""
-    return "fibres" in switch
+from signalbox.live.shown import counted
+from signalbox.v1 import signalbox_pb2 as pb
 
 
-def all_switches(fabric: Fields) -> Sequence[Fields]:
+def all_switches(fabric: pb.GetFabricResponse) -> Sequence[pb.Switch | pb.OpticalSwitch]:
     """Switches, then optical switches."""
-    return [*fabric["switches"], *fabric["optical_switches"]]
+    return [*fabric.switches, *fabric.optical_switches]
 
 
-def tables(found: Sequence[Fields]) -> list[RenderableType]:
+def tables(found: Sequence[pb.OpticalSwitch]) -> list[RenderableType]:
     """One, or none where there are no optical switches."""
     columns = (
         Column("optical switch"),
@@ -36,29 +28,24 @@ def tables(found: Sequence[Fields]) -> list[RenderableType]:
         Column("circuits", number=True),
     )
     rows = (
-        (
-            each["name"],
-            f"{int(each['dpid']):#x}",
-            "yes" if each["connected"] else "no",
-            _ports_up(each),
-            len(_far_ends(each)),
-        )
+        (each.name, f"{each.dpid:#x}", printing.yes_or_no(each.connected), _ports_up(each), len(_far_ends(each)))
         for each in found
     )
-    title = printing.counted(len(found), "optical switch", "optical switches")
+    title = counted(len(found), "optical switch", "optical switches")
     return [Fitted(columns, rows, title=title)] if found else []
 
 
-def _ports_up(optical: Fields) -> str:
+def _ports_up(optical: pb.OpticalSwitch) -> str:
     """``3 of 4``. Of ports of one that is not connected nothing is known."""
-    fibres = optical["fibres"]
-    return f"{sum(fibre['up'] for fibre in fibres)} of {len(fibres)}" if optical["connected"] else f"- of {len(fibres)}"
+    up = sum(fibre.up for fibre in optical.fibres) if optical.connected else "-"
+    return f"{up} of {len(optical.fibres)}"
 
 
-def _far_ends(optical: Fields) -> Mapping[int, Fields]:
+def _far_ends(optical: pb.OpticalSwitch) -> Mapping[int, pb.Fibre]:
     """The circuits that it makes: by the port that light comes in at the fibre that it leaves by."""
-    at = {fibre["port"]: fibre for fibre in optical["fibres"]}
-    return {port: at[fibre["out_port"]] for port, fibre in at.items() if fibre["out_port"] in at}
+    at = {fibre.port: fibre for fibre in optical.fibres}
+    out = ((port, fibre.out_port) for port, fibre in at.items() if fibre.HasField("out_port"))
+    return {port: at[out_port] for port, out_port in out if out_port in at}
 
 
 class Through(NamedTuple):
@@ -72,71 +59,67 @@ class Through(NamedTuple):
         return f"{self.name}, from its port {self.port} to port {self.out_port}"
 
 
-def through(link: Fields, fabric: Fields) -> Through | None:
+def through(link: pb.Link, fabric: pb.GetFabricResponse) -> Through | None:
     """None of links that are no circuits, and while the controller does not know."""
-    for optical in fabric["optical_switches"] if link["one_way"] else ():
-        for fibre in optical["fibres"]:
-            if fibre["interface"] == link["src"] and fibre["out_port"] is not None:
-                return Through(optical["name"], fibre["port"], fibre["out_port"])
+    for optical in fabric.optical_switches if link.one_way else ():
+        for fibre in optical.fibres:
+            if fibre.interface == link.src and fibre.HasField("out_port"):
+                return Through(optical.name, fibre.port, fibre.out_port)
     return None
 
 
 class Names:
     """Of servers, also of those that are down."""
 
-    def __init__(self, fabric: Fields) -> None:
-        self._by_id = {part["id"]: part["name"] for part in fabric["parts_down"] if part["kind"] == "switch"}
-        self._by_id |= {f"{int(switch['dpid']):#x}": switch["name"] for switch in fabric["switches"]}
+    def __init__(self, fabric: pb.GetFabricResponse) -> None:
+        self._by_id = {part.id: part.name for part in fabric.parts_down if part.kind == pb.PART_KIND_SWITCH}
+        self._by_id |= {f"{switch.dpid:#x}": switch.name for switch in fabric.switches}
 
-    def server(self, at: Fields) -> str:
-        dpid = f"{int(at['dpid']):#x}"
-        return str(self._by_id.get(dpid, dpid))
+    def server(self, at: pb.PortRef) -> str:
+        dpid = f"{at.dpid:#x}"
+        return self._by_id.get(dpid, dpid)
 
-    def interface(self, at: Fields) -> str:
-        return f"{self.server(at)}:{at['port']}"
+    def interface(self, at: pb.PortRef) -> str:
+        return f"{self.server(at)}:{at.port}"
 
 
-def interfaces(optical: Fields, names: Names) -> list[str]:
+def interfaces(optical: pb.OpticalSwitch, names: Names) -> list[str]:
     """At its ports."""
-    return [names.interface(fibre["interface"]) for fibre in optical["fibres"]]
+    return [names.interface(fibre.interface) for fibre in optical.fibres]
 
 
-def described(optical: Fields, jobs: Iterable[Fields], names: Names) -> dict[str, Any]:
+def described(optical: pb.OpticalSwitch, jobs: Iterable[pb.Job], names: Names) -> dict[str, Any]:
     """With its circuits, and the job that each is of."""
-    owner = {
-        _ends(circuit["src"], circuit["dst"]): job["spec"]["job_id"]
-        for job in jobs
-        for circuit in (job["wiring"] or {"circuits": ()})["circuits"]
-    }
-    at = {fibre["port"]: fibre["interface"] for fibre in optical["fibres"]}
+    owner = {_ends(circuit.src, circuit.dst): job.spec.job_id for job in jobs for circuit in job.wiring.circuits}
+    at = {fibre.port: fibre.interface for fibre in optical.fibres}
     circuits = [
         {
-            "name": f"{names.interface(at[port])}>{names.server(far['interface'])}",
+            "name": f"{names.interface(at[port])}>{names.server(far.interface)}",
             "src": at[port],
-            "dst": far["interface"],
+            "dst": far.interface,
             "port": port,
-            "job_id": owner.get(_ends(at[port], far["interface"])),
+            "job_id": owner.get(_ends(at[port], far.interface)),
         }
         for port, far in _far_ends(optical).items()
     ]
     return {"optical_switch": optical, "circuits": circuits}
 
 
-def _ends(src: Fields, dst: Fields) -> tuple[object, ...]:
-    return src["dpid"], src["port"], dst["dpid"], dst["port"]
+def _ends(src: pb.PortRef, dst: pb.PortRef) -> tuple[int, ...]:
+    return src.dpid, src.port, dst.dpid, dst.port
 
 
-def panel(found: Fields, names: Names) -> RenderableType:
+def panel(found: Mapping[str, Any], names: Names) -> RenderableType:
     """``found``: as ``described`` has it, with its alarms."""
-    optical, circuits = found["optical_switch"], found["circuits"]
-    by_port = {circuit["port"]: circuit for circuit in circuits}
-    of_jobs = sum(circuit["job_id"] is not None for circuit in circuits)
+    optical: pb.OpticalSwitch = found["optical_switch"]
+    by_port = {circuit["port"]: circuit for circuit in found["circuits"]}
+    of_jobs = sum(circuit["job_id"] is not None for circuit in found["circuits"])
     about = {
-        "optical switch": optical["name"],
-        "dpid": f"{int(optical['dpid']):#x}",
-        "connected": "yes" if optical["connected"] else f"no{'; circuits are as they were read last' * bool(circuits)}",
+        "optical switch": optical.name,
+        "dpid": f"{optical.dpid:#x}",
+        "connected": "yes" if optical.connected else f"no{'; circuits are as they were read last' * bool(by_port)}",
         "ports up": _ports_up(optical),
-        "circuits": f"{len(circuits)}, of which jobs own {of_jobs}",
+        "circuits": f"{len(by_port)}, of which jobs own {of_jobs}",
     }
     columns = (
         Column("port", number=True),
@@ -146,14 +129,14 @@ def panel(found: Fields, names: Names) -> RenderableType:
         Column("job", wraps=True),
     )
 
-    def row(fibre: Fields) -> Sequence[object]:
-        circuit = by_port.get(fibre["port"])
-        up = ("yes" if fibre["up"] else "no") if optical["connected"] else "-"
+    def row(fibre: pb.Fibre) -> Sequence[object]:
+        circuit = by_port.get(fibre.port)
+        up = printing.yes_or_no(fibre.up) if optical.connected else "-"
         if circuit:
             to, job = names.server(circuit["dst"]), circuit["job_id"] or "-"
         else:
-            to, job = "-" if fibre["out_port"] is None else f"port {fibre['out_port']}, which has no fibre", "-"
-        return fibre["port"], names.interface(fibre["interface"]), up, to, job
+            to, job = f"port {fibre.out_port}, which has no fibre" if fibre.HasField("out_port") else "-", "-"
+        return fibre.port, names.interface(fibre.interface), up, to, job
 
-    ports = Fitted(columns, map(row, optical["fibres"]), title="ports")
+    ports = Fitted(columns, map(row, optical.fibres), title="ports")
     return Group(facts(about), *printing.alarms(found["alarms"]), ports)

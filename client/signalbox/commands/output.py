@@ -138,13 +138,3 @@ def console() -> Console:
     fits = sys.stdout.isatty() and FORM.get() is not Form.WIDE
     # Without a height a dumb terminal would have 80 columns all the same.
     return Console() if fits else Console(width=ALL_COLUMNS, height=ALL_LINES)
-
-
-def proven_over(levels_listed: int, candidates: int, stretch: int = 0) -> str:
-    """What levels are proven over, to follow their number. ``levels_listed``: how many are proven over so many
-    ``candidates`` per pair of switches; 0 where these show no more than is known of all. ``stretch``: links that paths
-    may have more than the shortest."""
-    every = f"over all loop-free paths of up to {stretch} more links than the shortest" if stretch else ""
-    every = every or "over all shortest paths"
-    listed = f", {levels_listed} over {candidates} candidate paths per pair of switches at most" if candidates else ""
-    return every + listed

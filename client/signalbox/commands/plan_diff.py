@@ -13,10 +13,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from signalbox.client import Client
-from signalbox.commands import printing
-from signalbox.commands.describe import paths
-from signalbox.commands.output import fields
 from signalbox.commands.tables import Column, Fitted, facts
+from signalbox.live.shown import level, optional, route_words, target
+from signalbox.v1 import signalbox_pb2 as pb
 
 Fields = Mapping[str, Any]
 
@@ -27,45 +26,44 @@ def plan_diff(client: Client) -> dict[str, Any] | None:
     found = client.plan_changes()
     if found is None:
         return None
-    plan, changes = fields(found[0]), [fields(route) for route in found[1]]
-    moved = Counter(route["job_id"] for route in changes if route["held"])
-    pinned = Counter(route["job_id"] for route in changes if not route["held"])
-    now = {job.spec.job_id: job.level if job.HasField("level") else None for job in client.list_jobs()}
-    target = plan["target"]
-    levels = {job["job_id"]: job["level"] for job in target["jobs"]} if target else {}
+    plan, changes = found
+    moved = Counter(route.job_id for route in changes if route.held)
+    pinned = Counter(route.job_id for route in changes if not route.held)
+    now = {job.spec.job_id: optional(job, "level") for job in client.list_jobs()}
+    levels = {job.job_id: job.level for job in plan.target.jobs}
     jobs = [
         {
-            "job_id": job["job_id"],
-            "level": now.get(job["job_id"]),
-            "level_planned": job["level"],
-            "level_target": levels.get(job["job_id"]),
-            "moved": moved[job["job_id"]],
-            "pinned": pinned[job["job_id"]],
+            "job_id": job.job_id,
+            "level": now.get(job.job_id),
+            "level_planned": job.level,
+            "level_target": levels.get(job.job_id),
+            "moved": moved[job.job_id],
+            "pinned": pinned[job.job_id],
         }
-        for job in plan["jobs"]
+        for job in plan.jobs
     ]
     return {
-        "generation": plan["generation"],
-        "installed": plan["installed"],
-        "max_level": max((level for level in now.values() if level is not None), default=None),
-        "max_level_planned": plan["max_level"],
-        "max_level_target": target["max_level"] if target else None,
-        "bound": plan["bound"],
+        "generation": str(plan.generation),
+        "installed": plan.installed,
+        "max_level": max((known for known in now.values() if known is not None), default=None),
+        "max_level_planned": plan.max_level,
+        "max_level_target": plan.target.max_level if plan.HasField("target") else None,
+        "bound": plan.bound,
         "moved": moved.total(),
         "pinned": pinned.total(),
-        "moves_left": plan["moves_left"],
-        "blocked_flows": plan["blocked_flows"],
+        "moves_left": plan.moves_left,
+        "blocked_flows": plan.blocked_flows,
         "jobs": jobs,
         "routes": changes,
     }
 
 
 def diff_table(found: Fields) -> RenderableType:
-    now, planned = printing.known(found["max_level"], ".3f"), f"{found['max_level_planned']:.3f}"
+    now, planned, bound = (level(found[name]) for name in ("max_level", "max_level_planned", "bound"))
     about: dict[str, object] = {
         "plan": f"{found['generation']}, {'installed' if found['installed'] else 'not installed'}",
-        "worst level": f"{now} now, {planned} with the plan (bound {found['bound']:.3f})",
-        "target": printing.target(found, found["max_level_target"]),
+        "worst level": f"{now} now, {planned} with the plan (bound {bound})",
+        "target": target(found["max_level_target"], found["moves_left"], found["blocked_flows"]),
         "flows": f"{found['moved']} would move now, {found['pinned']} would be pinned",
     }
     changed = [job for job in found["jobs"] if job["moved"] or job["pinned"] or _changes_later(job)]
@@ -84,16 +82,15 @@ def _jobs(jobs: Sequence[Fields], has_target: bool) -> RenderableType:
     columns = (Column("job"), *(Column(name, number=True) for name in (*levels, "moved", "pinned")))
 
     def row(job: Fields) -> Sequence[object]:
-        of_target = [printing.known(job["level_target"], ".3f")] if has_target else []
-        now, planned = printing.known(job["level"], ".3f"), f"{job['level_planned']:.3f}"
-        return (job["job_id"], now, planned, *of_target, job["moved"], job["pinned"])
+        names = ("level", "level_planned", *(["level_target"] if has_target else []))
+        return (job["job_id"], *(level(job[name]) for name in names), job["moved"], job["pinned"])
 
     return Fitted(columns, map(row, jobs), title="jobs that change")
 
 
-def _routes(routes: Sequence[Fields]) -> RenderableType:
+def _routes(routes: Sequence[pb.ListedRoute]) -> RenderableType:
     columns = (*map(Column, ("job", "from", "to")), Column("now", wraps=True), Column("planned", wraps=True))
     rows = (
-        (route["job_id"], route["src"], route["dst"], paths(route["held"]), paths(route["planned"])) for route in routes
+        (route.job_id, route.src, route.dst, route_words(route.held), route_words(route.planned)) for route in routes
     )
     return Fitted(columns, rows, title="routes that change")

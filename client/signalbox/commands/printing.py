@@ -1,58 +1,47 @@
-"""Tables for people. In: API messages in their JSON form. Out: what rich prints."""
+"""Tables for people. In: messages of the API. Out: what rich prints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 
-from signalbox.commands.output import escape, proven_over
+from signalbox.commands.output import escape, fields
 from signalbox.commands.tables import Column, Fitted, facts
-from signalbox.live.shown import counted as counted
-from signalbox.live.shown import planned_for
-from signalbox.live.shown import rate as rate
-from signalbox.live.shown import word as word
-
-Fields = Mapping[str, Any]
-
+from signalbox.live.jobs import planned_for
+from signalbox.live.rows import link_cells
+from signalbox.live.shown import alarm_line, counted, drain_state, level, optional, percent, plan_facts, when, word
+from signalbox.live.state import load
+from signalbox.mapping import seconds, word_in
+from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_ALARMS = 3
 """Of one kind that have a line each; and subjects that are named where there are more."""
-CRITICAL = "critical"
+NO_PLAN = "There is no plan yet."
+
+# ---- the fabric
 
 
-def fabric(found: Fields) -> RenderableType:
-    there = len(found["switches"]), len(found["links"]), len(found["hosts"])
-    down = {kind: sum(part["kind"] == kind for part in found["parts_down"]) for kind in ("switch", "link", "host")}
-    titles = (
-        f"{_of_known(there[0], there[0] + down['switch'])} switches",
-        f"{_of_known(there[1], there[1] + 2 * down['link'])} directed links{_circuits(found['links'])}",
-        f"{there[2]} hosts{_some_down(down['host'])}",
-    )
-    tables = (
-        switches(found["switches"], titles[0]),
-        links(found["links"], titles[1]),
-        hosts(found["hosts"], titles[2]),
-    )
-    more = [parts_down(found["parts_down"])] if found["parts_down"] else []
-    return Group(*tables, *more, *([dropped(found["dropped"])] if found["dropped"] else []))
-
-
-def dropped(found: Sequence[Fields]) -> RenderableType:
-    columns = Column("switch"), Column("kind"), Column("packets", number=True)
-    rows = ((one["switch_name"], word(one["kind"]), one["packets"]) for one in found)
-    return Fitted(columns, rows, title="dropped, because it is not carried")
-
-
-def parts_down(parts: Iterable[Fields]) -> RenderableType:
-    rows = ((word(part["kind"]), part["name"], down_since(part)) for part in parts)
-    return Fitted((Column("down"), Column("name"), Column("since", 1)), rows)
-
-
-def down_since(part: Fields) -> str:
-    return when(part["down_time"])
+def fabric(found: pb.GetFabricResponse) -> RenderableType:
+    there = len(found.switches), len(found.links), len(found.hosts)
+    down = Counter(word_in(part, "kind") for part in found.parts_down)
+    circuits = sum(link.one_way for link in found.links)
+    among = f", {counted(circuits, 'circuit')} among them" if circuits else ""
+    tables = [
+        switches(found.switches, f"{_of_known(there[0], there[0] + down['switch'])} switches"),
+        links(found.links, f"{_of_known(there[1], there[1] + 2 * down['link'])} directed links{among}"),
+        hosts(found.hosts, f"{there[2]} hosts{_some_down(down['host'])}"),
+    ]
+    if found.parts_down:
+        rows = ((word(word_in(part, "kind")), part.name, when(part.down_time)) for part in found.parts_down)
+        tables.append(Fitted((Column("down"), Column("name"), Column("since", 1)), rows))
+    if found.dropped:
+        columns = Column("switch"), Column("kind"), Column("packets", number=True)
+        packets = ((one.switch_name, word(word_in(one, "kind")), one.packets) for one in found.dropped)
+        tables.append(Fitted(columns, packets, title="dropped, because it is not carried"))
+    return Group(*tables)
 
 
 def _of_known(there: int, known: int) -> str:
@@ -60,22 +49,11 @@ def _of_known(there: int, known: int) -> str:
     return f"{there} of {known}" if known > there else str(there)
 
 
-def _circuits(links: Iterable[Fields]) -> str:
-    """How many there are of them: no cable that is down is one."""
-    count = sum(link["one_way"] for link in links)
-    return f", {counted(count, 'circuit')} among them" if count else ""
-
-
 def _some_down(count: int) -> str:
     return f", {count} down" if count else ""
 
 
-def _optical_switches(found: Fields) -> str:
-    down = found["optical_switches_down"]
-    return f"{found['optical_switches']}" + (f", {down} not connected" if down else "")
-
-
-def switches(found: Sequence[Fields], title: str = "") -> RenderableType:
+def switches(found: Sequence[pb.Switch], title: str = "") -> RenderableType:
     columns = (
         Column("switch"),
         Column("dpid", 2),
@@ -86,211 +64,84 @@ def switches(found: Sequence[Fields], title: str = "") -> RenderableType:
     )
     rows = (
         (
-            switch["name"],
-            f"{int(switch['dpid']):#x}",
-            f"{sum(port['up'] for port in switch['ports'])} of {len(switch['ports'])}",
-            "yes" if switch["in_sync"] else "no",
-            switch["rules"],
-            switch["foreign_rules"],
+            each.name,
+            f"{each.dpid:#x}",
+            f"{sum(port.up for port in each.ports)} of {len(each.ports)}",
+            yes_or_no(each.in_sync),
+            each.rules,
+            each.foreign_rules,
         )
-        for switch in found
+        for each in found
     )
     return Fitted(columns, rows, title=title or counted(len(found), "switch", "switches"))
 
 
-def links(found: Sequence[Fields], title: str = "") -> RenderableType:
+def yes_or_no(found: bool) -> str:
+    return "yes" if found else "no"
+
+
+def links(found: Sequence[pb.Link], title: str = "") -> RenderableType:
     columns = (Column("link"), *(Column(name, number=True) for name in ("capacity", "rate", "use", "background")))
-    rows = (
-        (
-            link["name"],
-            rate(link["capacity_bps"]),
-            known_rate(link["rate_bps"]),
-            known(use(link), ".0%"),
-            known_rate(link["background_bps"]),
-        )
-        for link in found
-    )
+    rows = ((name, capacity, rate, use, background) for name, use, rate, capacity, background in map(link_cells, found))
     table = Fitted(columns, rows, title=title or counted(len(found), "directed link"))
     return Group(table, *unmeasured(found))
+
+
+def with_use(link: pb.Link) -> dict[str, Any]:
+    """Return the fields of a link, and its rate over its capacity."""
+    return {**fields(link), "use": load(link)}
 
 
 RATE_UNKNOWN = "not measured yet, or the switch's counters are not up to date"
 
 
-def unmeasured(links: Iterable[Fields]) -> list[str]:
+def unmeasured(links: Iterable[pb.Link]) -> list[str]:
     """Why a table has no rate of some link; empty when it has all."""
-    return [f"-: {RATE_UNKNOWN}."] if any(link["rate_bps"] is None for link in links) else []
+    return [f"-: {RATE_UNKNOWN}."] if not all(link.HasField("rate_bps") for link in links) else []
 
 
-def use(link: Fields) -> float | None:
-    """Rate over capacity."""
-    return None if link["rate_bps"] is None else link["rate_bps"] / link["capacity_bps"]
+def not_known(flows_hashed: int) -> list[str]:
+    """Say of flows without a route that nobody knows their links; nothing without such flows."""
+    if flows_hashed == 1:
+        return ["1 flow is hashed: which links it uses is not known."]
+    return [f"{flows_hashed:,} flows are hashed: which links they use is not known."] if flows_hashed else []
 
 
-def hosts(found: Sequence[Fields], title: str = "") -> RenderableType:
+def hosts(found: Sequence[pb.Host], title: str = "") -> RenderableType:
     columns = (Column("host"), Column("mac", 1), Column("switch"), Column("port", number=True))
-    rows = ((host["ip"], host["mac"] or "not seen yet", host["switch_name"], host["at"]["port"]) for host in found)
+    rows = ((host.ip, host.mac or "not seen yet", host.switch_name, host.at.port) for host in found)
     return Fitted(columns, rows, title=title or counted(len(found), "host"))
 
 
-def target(found: Fields, max_level: float | None) -> str:
-    """What the plan leads to. ``max_level``: the target's; None without one."""
-    if max_level is None:
-        return "none"
-    level = f"worst level {max_level:.3f}"
-    if found["blocked_flows"]:
-        return f"{level}; of the moves to it {found['blocked_flows']} would have to be made together"
-    return f"{level}, by {found['moves_left']} more moves in the next cycles"
+def drained(part: pb.DrainedPart) -> str:
+    """A part that is taken out of use, and how far it is."""
+    return f"{part.name} ({drain_state(part)})"
 
 
-def plan(found: Fields) -> RenderableType:
-    about = {
-        "planned by": f"{found['solver']}, in {1000 * found['plan_time_s']:.0f} ms"
-        + (", cut short by the time limit" if found["cut_short"] else ""),
-        "installed": "yes" if found["installed"] else "no",
-        "worst level": f"{found['max_level']:.3f} ({word(found['certificate'])}, bound {found['bound']:.3f}, "
-        f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven "
-        f"{proven_over(found['levels_proven_listed'], found['candidates_listed'])})",
-        "ecmp instead": _ecmp(found["ecmp_level"]),
-        "others instead": _others(found["schemes"]),
-        "flows": f"{len(found['routes'])}, in {found['subflows']} subflows",
-        "moves": found["moves"],
-        **({"target": target(found, found["target"]["max_level"])} if found["target"] else {}),
-        "cannot be routed": ", ".join(f"{pair['src']}>{pair['dst']}" for pair in found["unrouted"]) or "none",
-    }
+def drains(found: Sequence[pb.DrainedPart]) -> RenderableType:
+    rows = ((part.name, when(part.drain_time), drain_state(part)) for part in found)
+    columns = Column("part"), Column("drained since", 1), Column("state")
+    return Fitted(columns, rows) if found else "Nothing is drained."
+
+
+# ---- the plan
+
+
+def plan(found: pb.Plan | None) -> RenderableType:
+    if found is None:
+        return NO_PLAN
     levels = Fitted(
         (Column("job"), Column("level", number=True), Column("planned for")),
-        ((job["job_id"], f"{job['level']:.3f}", planned_for(job["demand_source"])) for job in found["jobs"]),
+        ((job.job_id, level(job.level), planned_for(word_in(job, "demand_source"))) for job in found.jobs),
     )
-    split = any(len(r["route"]["subflows"]) > 1 for r in found["routes"])
-    rows = ((r["job_id"], *row) for r in found["routes"] for row in route_rows(r["route"], split))
-    routed = Fitted((Column("job"), *route_columns(split)), rows)
-    return Group(facts(about), levels, routed)
+    split = any(len(each.route.subflows) > 1 for each in found.routes)
+    rows = ((each.job_id, *row) for each in found.routes for row in route_rows(each.route, split))
+    return Group(facts(plan_facts(found)), levels, Fitted((Column("job"), *route_columns(split)), rows))
 
 
-def replan(found: Fields) -> RenderableType:
-    outcome = f"{word(found['outcome'])}: {found['reason']}"
-    return Group(escape(outcome), plan(found["plan"])) if found["plan"] else escape(outcome)
-
-
-def status(found: Fields) -> RenderableType:
-    about = {
-        "signalbox": found["version"],
-        "strategy": word(found["strategy"])
-        + (", adopting the rules found on the switches" if found["adopting"] else ""),
-        "switches": f"{_of_known(found['switches'], found['known_switches'])}, {found['switches_in_sync']} in sync",
-        **({"optical switches": _optical_switches(found)} if found["optical_switches"] else {}),
-        "links": f"{_of_known(found['links'], found['known_links'])} directed",
-        "hosts": f"{found['hosts']}{_some_down(found['hosts_down'])}",
-        "jobs": f"{found['jobs']}, {found['jobs_pending']} pending, {found['jobs_learning']} being learnt, "
-        f"{found['jobs_unconfirmed']} not yet confirmed by counters, {found['jobs_differing']} announced wrongly",
-        "rules": f"{found['rules']}; {pins(found['pins'])}",
-        "network efficiency": known(found["network_efficiency"], ".1%") + _unserved(found),
-        "flows moved": found["moved_flows_total"],
-        **({"drained": ", ".join(map(drained, found["drains"]))} if found["drains"] else {}),
-        "counters": "none yet" if found["counters_age_s"] is None else f"{found['counters_age_s']:.1f} s old",
-    }
-    return Group(facts(about), *alarms(found["alarms"]))
-
-
-_DRAIN_STATES = {
-    "moving": "{flows} still on it",
-    "confirming": "waiting for {waits_for}",
-    "measuring": "waiting for {waits_for}",
-    "carrying": "still carries {rate}",
-    "safe": "safe to pull",
-}
-
-
-def drained(found: Fields) -> str:
-    """A part that is taken out of use, and how far it is."""
-    waits_for = ", ".join(found["waits_for"]) or "the switches"
-    state = _DRAIN_STATES[found["state"]].format(
-        flows=counted(found["flows"], "flow"), rate=rate(found["rate_bps"] or 0.0), waits_for=waits_for
-    )
-    return f"{found['name']} ({state}{'' if found['links'] else ', not there'})"
-
-
-def drains(found: Sequence[Fields]) -> RenderableType:
-    rows = ((part["name"], when(part["drain_time"]), drained(part).partition(" (")[2][:-1]) for part in found)
-    return (
-        Fitted([Column("part"), Column("drained since", 1), Column("state")], rows) if found else "Nothing is drained."
-    )
-
-
-def _unserved(found: Fields) -> str:
-    """Why the efficiency is 0."""
-    whys = {
-        "pending": found["jobs_pending"],
-        "with flows without a path": found["jobs_without_path"],
-        "not planned yet": found["jobs_unplanned"],
-    }
-    counts = [f"{count} {why}" for why, count in whys.items() if count]
-    return f"; jobs not served: {', '.join(counts)}" if counts and found["network_efficiency"] == 0 else ""
-
-
-def alarms(found: Sequence[Fields], most: int = MOST_ALARMS) -> Iterator[str]:
-    """Yield a line per alarm, critical ones first, else as they were raised. A kind with more than ``most`` has
-    one line, which names the first subjects."""
-    by_kind: dict[tuple[str, str], list[Fields]] = {}
-    silenced = [alarm for alarm in found if alarm["silence"]]
-    for alarm in found:
-        if alarm["silence"]:
-            continue
-        by_kind.setdefault((str(alarm["severity"]), str(alarm["kind"])), []).append(alarm)
-    for (severity, kind), of_kind in sorted(by_kind.items(), key=lambda item: item[0][0] != CRITICAL):
-        begin = f"[{'bold red' if severity == CRITICAL else 'yellow'}]{escape(severity)}[/] {escape(kind)}"
-        if len(of_kind) <= most:
-            yield from (f"{begin}: {escape(alarm['text'])}" for alarm in of_kind)
-        else:
-            first, more = of_kind[:most], len(of_kind) - most
-            subjects = escape(", ".join(alarm["subject"] for alarm in first))
-            yield f"{begin}, {len(of_kind)} alarms: {subjects} and {more} more (alarms list has all)"
-    for alarm in silenced:
-        words = f"{alarm['severity']} {alarm['kind']}: {alarm['text']}{silence(alarm['silence'])}"
-        yield f"[dim]{escape(words)}[/]"
-
-
-def silence(found: Fields) -> str:
-    """That operators know of an alarm."""
-    end = f"silenced until {when(found['end_time'])}" if found["end_time"] else "acknowledged"
-    by = f" by {found['by']}" if found["by"] else ""
-    return f" ({end}{by}{': ' if found['comment'] else ''}{found['comment']})"
-
-
-def _alarm_count(found: Sequence[Fields]) -> str:
-    critical = sum(alarm["severity"] == CRITICAL for alarm in found)
-    return f"{len(found)} alarms" + (f", {critical} of them critical" if critical else "")
-
-
-def status_line(found: Fields) -> str:
-    """The status for a pipe."""
-    return (
-        f"{word(found['strategy'])}: {found['switches_in_sync']} of "
-        f"{max(found['switches'], found['known_switches'])} switches in sync, {_optical(found)}"
-        f"{found['links']} links, {found['hosts']} hosts, {found['jobs']} jobs ({found['jobs_pending']} pending), "
-        f"{found['pins']} pins, efficiency {known(found['network_efficiency'], '.1%')}, {_alarm_count(found['alarms'])}"
-    )
-
-
-def _optical(found: Fields) -> str:
-    count = found["optical_switches"]
-    return f"{count - found['optical_switches_down']} of {count} optical switches connected, " if count else ""
-
-
-def pins(count: int) -> str:
-    """More than the pinned flows: the reverse direction of a flow is pinned too, unless it is announced itself."""
-    return f"{count} pins (acknowledgements have their own)" if count else "no pins"
-
-
-def _ecmp(level: Fields | None) -> str:
-    return f"{level['mean']:.3f} on average, 95th percentile {level['p95']:.3f}" if level else "not compared"
-
-
-def _others(schemes: Sequence[Fields]) -> str:
-    """ECMP has a separate line. Names are those of ``--strategy``."""
-    levels = {(each["scheme"] or "-").replace("_", "-"): each["level"] for each in schemes}
-    return ", ".join(f"{name} {level:.3f}" for name, level in levels.items() if name != "ecmp") or "not compared"
+def replan(found: pb.ReplanResponse) -> RenderableType:
+    outcome = escape(f"{word(word_in(found, 'outcome'))}: {found.reason}")
+    return Group(outcome, plan(found.plan)) if found.HasField("plan") else outcome
 
 
 ENDS = (Column("from"), Column("to"))
@@ -301,29 +152,101 @@ def route_columns(split: bool) -> Sequence[Column]:
     return (*ENDS, *pieces, Column("path", wraps=True))
 
 
-def route_rows(route: Fields, split: bool) -> Iterator[Sequence[str]]:
+def route_rows(route: pb.Route, split: bool) -> Iterator[Sequence[str]]:
     """One per subflow; ``split``: some route in the table is. Ports are value/mask."""
-    ends = route["src"], route["dst"]
-    if not route["pinned"]:
+    ends = route.src, route.dst
+    if not route.pinned:
         yield (*ends, "", "any", "ecmp") if split else (*ends, "ecmp")
-    for piece in route["subflows"]:
-        path = " > ".join(piece["switches"])
-        ports = f"{piece['port_value']:#x}/{piece['port_mask']:#x}" if piece["port_mask"] else "any"
-        yield (*ends, f"{piece['share']:.1%}", ports, path) if split else (*ends, path)
+    for piece in route.subflows:
+        path = " > ".join(piece.switches)
+        ports = f"{piece.port_value:#x}/{piece.port_mask:#x}" if piece.port_mask else "any"
+        yield (*ends, f"{piece.share:.1%}", ports, path) if split else (*ends, path)
 
 
-def known_rate(bps: float | None) -> str:
-    return "-" if bps is None else rate(bps)
+# ---- the status
 
 
-def known(value: float | None, form: str, unit: str = "", unknown: str = "-") -> str:
-    return unknown if value is None else f"{value:{form}}{unit}"
+def status(found: pb.GetStatusResponse) -> RenderableType:
+    adopting = ", adopting the rules found on the switches" if found.adopting else ""
+    optical = found.optical_switches_down
+    about = {
+        "signalbox": found.version,
+        "strategy": word(word_in(found, "strategy")) + adopting,
+        "switches": f"{_of_known(found.switches, found.known_switches)}, {found.switches_in_sync} in sync",
+        **(
+            {"optical switches": f"{found.optical_switches}{f', {optical} not connected' if optical else ''}"}
+            if found.optical_switches
+            else {}
+        ),
+        "links": f"{_of_known(found.links, found.known_links)} directed",
+        "hosts": f"{found.hosts}{_some_down(found.hosts_down)}",
+        "jobs": f"{found.jobs}, {found.jobs_pending} pending, {found.jobs_learning} being learnt, "
+        f"{found.jobs_unconfirmed} not yet confirmed by counters, {found.jobs_differing} announced wrongly",
+        "rules": f"{found.rules}; {pins(found.pins)}",
+        "network efficiency": _efficiency(found) + _unserved(found),
+        "flows moved": found.moved_flows_total,
+        **({"drained": ", ".join(map(drained, found.drains))} if found.drains else {}),
+        "counters": f"{seconds(found.counters_age):.1f} s old" if found.HasField("counters_age") else "none yet",
+    }
+    return Group(facts(about), *alarms(found.alarms))
 
 
-def when(time: str | None) -> str:
-    """Of RFC 3339, to the second."""
-    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M:%S} UTC" if time else "-"
+def _efficiency(found: pb.GetStatusResponse) -> str:
+    return percent(optional(found, "network_efficiency"), 1)
 
 
-def seconds(value: float) -> str:
-    return f"{value:.0f} s"
+def _unserved(found: pb.GetStatusResponse) -> str:
+    """Why the efficiency is 0."""
+    whys = {
+        "pending": found.jobs_pending,
+        "with flows without a path": found.jobs_without_path,
+        "not planned yet": found.jobs_unplanned,
+    }
+    counts = [f"{count} {why}" for why, count in whys.items() if count]
+    none = optional(found, "network_efficiency") == 0
+    return f"; jobs not served: {', '.join(counts)}" if counts and none else ""
+
+
+def pins(count: int) -> str:
+    """More than the pinned flows: the reverse direction of a flow is pinned too, unless it is announced itself."""
+    return f"{count} pins (acknowledgements have their own)" if count else "no pins"
+
+
+def status_line(found: pb.GetStatusResponse) -> str:
+    """The status for a pipe."""
+    count = found.optical_switches
+    connected = f"{count - found.optical_switches_down} of {count} optical switches connected, " if count else ""
+    critical = sum(alarm.severity == pb.SEVERITY_CRITICAL for alarm in found.alarms)
+    return (
+        f"{word(word_in(found, 'strategy'))}: {found.switches_in_sync} of "
+        f"{max(found.switches, found.known_switches)} switches in sync, {connected}"
+        f"{found.links} links, {found.hosts} hosts, {found.jobs} jobs ({found.jobs_pending} pending), "
+        f"{found.pins} pins, efficiency {_efficiency(found)}, {len(found.alarms)} alarms"
+        + (f", {critical} of them critical" if critical else "")
+    )
+
+
+# ---- alarms
+
+
+def alarms(found: Sequence[pb.Alarm], most: int = MOST_ALARMS) -> Iterator[str]:
+    """Yield a line per alarm, critical ones first, those that operators know of last, else as they were raised. A kind
+    with more than ``most`` has one line, which names the first subjects."""
+    by_kind: dict[tuple[int, int], list[pb.Alarm]] = {}
+    for alarm in found:
+        if not alarm.HasField("silence"):
+            by_kind.setdefault((alarm.severity, alarm.kind), []).append(alarm)
+    for (severity, _), of_kind in sorted(by_kind.items(), key=lambda item: -item[0][0]):
+        lines = [alarm_line(alarm) for alarm in of_kind]
+        if len(of_kind) > most:
+            subjects = ", ".join(alarm.subject for alarm in of_kind[:most])
+            more = f"{len(of_kind) - most} more (alarms list has all)"
+            lines = [f"{lines[0].partition(':')[0]}, {len(of_kind)} alarms: {subjects} and {more}"]
+        colour = "bold red" if severity == pb.SEVERITY_CRITICAL else "yellow"
+        for word_of_severity, _, rest in (line.partition(" ") for line in lines):
+            yield f"[{colour}]{escape(word_of_severity)}[/] {escape(rest)}"
+    yield from (f"[dim]{escape(alarm_line(alarm))}[/]" for alarm in found if alarm.HasField("silence"))
+
+
+def all_alarms(found: Sequence[pb.Alarm]) -> RenderableType:
+    return Group(*alarms(found, len(found))) if found else "No alarms."

@@ -1,35 +1,37 @@
-"""Jobs for people, and their routes. In: API messages in their JSON form, or specs. Out: what rich prints."""
+"""Jobs for people, and their routes. In: messages of the API, or specs. Out: what rich prints."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from socket import inet_aton
 
 from rich.console import Group, RenderableType
 
 from signalbox.commands.output import escape
-from signalbox.commands.printing import (
-    ENDS,
-    Fields,
-    counted,
-    known,
-    rate,
-    route_columns,
-    route_rows,
-    seconds,
-    word,
-)
+from signalbox.commands.printing import ENDS, route_columns, route_rows
 from signalbox.commands.tables import Column, Fitted, facts
 from signalbox.jobs.collectives import virtual_links
 from signalbox.jobs.spec import JobSpec
-from signalbox.live.shown import IMPOSSIBLE, SOURCES, STATES, planned_for, too_efficient, wired
+from signalbox.live.jobs import (
+    IMPOSSIBLE,
+    announced,
+    busiest_pairs,
+    efficiencies,
+    findings,
+    hosts_not_found,
+    job_cells,
+    job_facts,
+    of_which_strategy,
+    too_efficient,
+)
+from signalbox.live.shown import counted, rate, some, word
+from signalbox.mapping import seconds, word_in
+from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_PAIRS = 20
 """Of a job, in a table."""
-MOST_NAMES = 8
-"""Of hosts and groups, in a line; lines about jobs without circuits."""
-
+MOST_LINES = 8
+"""About jobs without circuits."""
 
 _JOB_COLUMNS = (
     Column("job"),
@@ -46,71 +48,39 @@ _JOB_COLUMNS = (
 )
 
 
-def jobs(found: Sequence[Fields]) -> RenderableType:
+def jobs(found: Sequence[pb.Job]) -> RenderableType:
     if not found:
         return "No jobs are registered."
-    rows = (
-        (
-            job["spec"]["job_id"],
-            ", ".join(
-                [word(job["state"]), *(["no path"] if job["flows_without_path"] else []), *_findings(job["demand"])]
-            ),
-            len(job["spec"]["endpoints"]),
-            job["virtual_links"],
-            job["pinned"],
-            planned(job["demand"]),
-            known(job["level"], ".3f"),
-            _predicted(job),
-            _measured(job["efficiency_measured"]),
-            job["iterations"],
-            seconds(job["lease_left_s"]),
-        )
-        for job in found
-    )
-    wrong = any(too_efficient(job["efficiency_measured"]) for job in found)
+    rows = ((*job_cells(job, _state(job)), f"{seconds(job.lease_left):.0f} s") for job in found)
+    wrong = any(too_efficient(efficiencies(job)[1]) for job in found)
     return Group(Fitted(_JOB_COLUMNS, rows), *([f"!: {IMPOSSIBLE}."] if wrong else []), *_without_circuits(found))
 
 
-def _without_circuits(found: Sequence[Fields]) -> list[str]:
+def _state(job: pb.Job) -> str:
+    """The state in few words."""
+    lost = ["no path"] if job.flows_without_path else []
+    return ", ".join([word(word_in(job, "state")), *lost, *findings(job)])
+
+
+def _without_circuits(found: Sequence[pb.Job]) -> list[str]:
     """Why jobs wait, one line for each; too long for the table."""
-    unwired = [job for job in found if job["wiring"] and job["wiring"]["unwired"]]
-    lines = [f"{job['spec']['job_id']} has no circuits: {job['wiring']['unwired']}" for job in unwired[:MOST_NAMES]]
+    unwired = [job for job in found if job.wiring.unwired]
+    lines = [f"{job.spec.job_id} has no circuits: {job.wiring.unwired}" for job in unwired[:MOST_LINES]]
     left = len(unwired) - len(lines)
     return [*map(escape, lines), *([f"{left} more (--json has all)"] if left else [])]
 
 
-def job(found: Fields) -> RenderableType:
-    spec = found["spec"]
-    about = {
-        "job": spec["job_id"],
-        "state": word(found["state"]),
-        "hosts not found": _hosts(found["missing_hosts"]) or "none",
-        **({"circuits": _circuits(found["wiring"])} if found["wiring"] else {}),
-        "lease left": f"{seconds(found['lease_left_s'])} of {seconds(spec['lease_s'])}",
-        "announced": _announced(spec),
-        "revision": found["revision"],
-        "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows"
-        + (f"; {found['flows_without_path']} without a path" if found["flows_without_path"] else "")
-        + (f"; {_of_which_strategy(found)}" if spec["strategies"] else ""),
-        "may be split": _split(spec),
-        "connections": "reported by the job" if spec["reports_connections"] else "not reported",
-        "planned for": _in_words(found["demand"]) + _patterns(found["demand"]),
-        "traffic": _traffic(found["demand"], observed=_observed(spec)),
-        "level": known(found["level"], ".3f", unknown="not known yet"),
-        "efficiency": f"{_predicted(found, ' predicted', 'not predicted')}, {_measured_in_words(found)}",
-        **({"not predicted": found["prediction_withheld"]} if found["prediction_withheld"] else {}),
-        "communication": _communication(found),
-    }
-    shown: list[RenderableType] = [facts(about)]
-    if found["demand"] and found["demand"]["pairs"]:
-        shown.append(_pairs(found["demand"]["pairs"]))
+def job(found: pb.Job) -> RenderableType:
+    spec = found.spec
+    shown: list[RenderableType] = [facts(job_facts(found))]
+    if found.demand.pairs:
+        shown.append(_pairs(found))
+    ways = [(way.name, way.collectives) for way in spec.strategies] or [("", spec.collectives)]
     rows = [
-        (way["name"], c["phase"], word(c["algorithm"]), f"{int(c['bytes_per_iteration']):,}", _some(c["groups"]))
-        for way in spec["strategies"] or [{**spec, "name": ""}]
-        for c in way["collectives"]
+        (name, c.phase, word(word_in(c, "algorithm")), f"{c.bytes_per_iteration:,}", some(c.groups))
+        for name, collectives in ways
+        for c in collectives
     ]
-    if not rows:
-        return Group(*shown)
     columns = (
         *_STRATEGY,
         Column("phase"),
@@ -118,7 +88,7 @@ def job(found: Fields) -> RenderableType:
         Column("bytes per iteration", number=True),
         Column("groups", wraps=True),
     )
-    return Group(*shown, _of_strategies(columns, rows, bool(spec["strategies"])))
+    return Group(*shown, *([_of_strategies(columns, rows, bool(spec.strategies))] if rows else []))
 
 
 _STRATEGY = (Column("strategy"),)
@@ -130,152 +100,37 @@ def _of_strategies(columns: Sequence[Column], rows: Sequence[Sequence[object]], 
     return Fitted(columns, rows) if several else Fitted(columns[1:], [row[1:] for row in rows])
 
 
-def _observed(spec: Fields) -> bool:
-    return not (spec["collectives"] or spec["transfers"] or spec["strategies"])
-
-
-def _predicted(found: Fields, unit: str = "", unknown: str = "-") -> str:
-    """Of a job that waits for hosts the API says 0: nothing is planned for it."""
-    value = None if found["state"] == "pending" else found["efficiency_predicted"]
-    return known(value, ".1%", unit, unknown)
-
-
-def _communication(found: Fields) -> str:
-    ideal = known(found["ideal_communication_s"], ".3f", " s ideal", "ideal not known yet")
-    if not int(found["iterations"]):
-        return f"{ideal}; no iteration reported"
-    last = known(found["last_communication_s"], ".3f", " s", "not known")
-    return f"{ideal}, {last} in the last of {found['iterations']} iterations"
-
-
-def _measured(efficiency: float | None) -> str:
-    return known(efficiency, ".1%", " !" if too_efficient(efficiency) else "")
-
-
-def _measured_in_words(found: Fields) -> str:
-    efficiency = found["efficiency_measured"]
-    if too_efficient(efficiency):
-        return f"{efficiency:.1%} measured, which is not possible: {IMPOSSIBLE}"
-    awaited = "not measured yet on these routes and bytes" if int(found["iterations"]) else "not measured"
-    return known(efficiency, ".1%", " measured", awaited)
-
-
-def _findings(demand: Fields | None) -> list[str]:
-    """Return words for what a job does otherwise than before, such as sending nothing."""
-    return [found for found in demand["findings"] if found in STATES] if demand else []
-
-
-def planned(demand: Fields | None) -> str:
-    """Which bytes, and whether others are looked for."""
-    return "-" if demand is None else planned_for(demand["source"]) + (", learning" if _looks_for(demand) else "")
-
-
-def _in_words(demand: Fields | None) -> str:
-    if demand is None:
-        return "-"
-    source = demand["source"]
-    more = "; other pairs are looked for" if _looks_for(demand) else ""
-    return f"{word(source)}: {SOURCES[source]}{more}" if source in SOURCES else word(source)
-
-
-def _looks_for(demand: Fields) -> bool:
-    """Whether pairs are learnt beside those that it is planned for."""
-    return bool(demand["learning"]) and demand["source"] not in ("learning", "provisional")
-
-
-def _patterns(demand: Fields | None) -> str:
-    """Return which of its traffic patterns the job sends now; empty unless several are known."""
-    if demand is None or demand["patterns"] < 2:
-        return ""
-    now = f"number {demand['pattern']}" if demand["pattern"] else "another one"
-    return f"; {demand['patterns']} traffic patterns, now {now}"
-
-
-def _traffic(demand: Fields | None, observed: bool) -> str:
-    if demand is None or demand["window_s"] is None:
-        return "not counted now"
-    counted = f"{rate(demand['measured_bps'])} of payload"
-    if not observed:
-        counted += f", {demand['undeclared_fraction']:.1%} of it not announced"
-    return "; ".join([counted, *map(STATES.__getitem__, _findings(demand)), *filter(None, [demand["difference"]])])
-
-
-def _pairs(pairs: Sequence[Fields]) -> RenderableType:
+def _pairs(found: pb.Job) -> RenderableType:
     """The busiest, with bytes per iteration: as announced and as counted."""
-    busiest = sorted(pairs, key=lambda pair: -max(pair["measured_bps"], int(pair["declared_bytes"])))[:MOST_PAIRS]
+    busiest = busiest_pairs(found, MOST_PAIRS)
     rows = (
         (
-            pair["src"],
-            pair["dst"],
-            f"{int(pair['declared_bytes']):,}",
-            f"{pair['measured_bytes']:,.0f}" if pair["measured_bytes"] is not None else "-",
-            rate(pair["measured_bps"]),
+            pair.src,
+            pair.dst,
+            f"{pair.declared_bytes:,}",
+            f"{pair.measured_bytes:,.0f}" if pair.HasField("measured_bytes") else "-",
+            rate(pair.measured_bps),
         )
         for pair in busiest
     )
-    left = f"; {len(pairs) - len(busiest)} more with --json" if len(pairs) > len(busiest) else ""
+    left = len(found.demand.pairs) - len(busiest)
     columns = (*ENDS, *(Column(name, number=True) for name in ("announced", "counted", "rate")))
-    return Fitted(columns, rows, title=f"bytes per iteration{left}")
+    return Fitted(columns, rows, title=f"bytes per iteration{f'; {left} more with --json' if left else ''}")
 
 
-def _announced(spec: Fields) -> str:
-    parts = []
-    if ways := spec["strategies"]:
-        of_library = f" (library: {word(spec['library'])})" if any(way["collectives"] for way in ways) else ""
-        parts.append(f"{counted(len(ways), 'strategy', 'strategies')}{of_library}")
-    if spec["collectives"]:
-        parts.append(f"{counted(len(spec['collectives']), 'collective')} (library: {word(spec['library'])})")
-    if spec["transfers"]:
-        parts.append(counted(len(spec["transfers"]), "transfer"))
-    nics = f", over {1 + len(spec['rails'])} NICs per rank" if spec["rails"] else ""
-    return (" and ".join(parts) or "nothing, the job is observed") + nics
-
-
-def _split(spec: Fields) -> str:
-    if spec["max_subflows"] <= 1:
-        return "no"
-    return f"into {spec['max_subflows']} subflows over {word(spec['transport'])}, dealt {word(spec['dealing'])}"
-
-
-def _circuits(wiring: Fields) -> str:
-    """How the job is wired, or why it is not."""
-    if wiring["unwired"]:
-        return f"none: {wiring['unwired']}"
-    times_s = (wiring[name] for name in ("iteration_s", "iteration_bound_s", "iteration_alternative_s"))
-    return wired(len(wiring["circuits"]), wiring["strategy"], *times_s)
-
-
-def _of_which_strategy(found: Fields) -> str:
-    """Whose flows those of the job are: of the strategy that was chosen with its circuits, or of the first."""
-    ways = found["spec"]["strategies"]
-    if chosen := found["wiring"] and found["wiring"]["strategy"]:
-        return f"those of strategy {chosen}, chosen from {len(ways)}"
-    return f"those of strategy {ways[0]['name']}" + (f", the first of {len(ways)}" if len(ways) > 1 else "")
-
-
-def _hosts(addresses: Sequence[str]) -> str:
-    return _some(sorted(addresses, key=inet_aton))
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first ones, and how many more: a model has dozens of groups. All are in the JSON output."""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
-
-
-def registered(found: Fields) -> RenderableType:
+def registered(found: pb.Job) -> RenderableType:
     """The job, and what comes next."""
-    if found["wiring"] and found["wiring"]["unwired"]:
-        comes = f"It has no circuits yet: {found['wiring']['unwired']}."
-    elif found["state"] == "pending":
-        hosts = _hosts(found["missing_hosts"])
+    if found.wiring.unwired:
+        comes = f"It has no circuits yet: {found.wiring.unwired}."
+    elif found.state == pb.JOB_STATE_PENDING:
+        hosts = hosts_not_found(found)
         comes = f"Waiting for {hosts}: the controller looks for them, and plans the job when all are found."
     else:
-        comes = f"All its hosts are known. Its routes: signalbox jobs watch {found['spec']['job_id']}"
+        comes = f"All its hosts are known. Its routes: signalbox jobs watch {found.spec.job_id}"
     lines = [escape(comes)]
-    if len(found["spec"]["strategies"]) > 1 and not (found["wiring"] and found["wiring"]["circuits"]):
+    if len(found.spec.strategies) > 1 and not found.wiring.circuits:
         chooses = "Where optical switches connect its servers, the controller chooses the strategy with the circuits."
-        lines.append(f"Flows are {escape(_of_which_strategy(found))}. {chooses}")
+        lines.append(f"Flows are {escape(of_which_strategy(found))}. {chooses}")
     return Group(job(found), *lines)
 
 
@@ -284,7 +139,7 @@ def checked(spec: JobSpec) -> RenderableType:
     about = {
         "job": spec.job_id,
         "ranks": f"{len(spec.endpoints)} on {counted(len(set(spec.endpoints)), 'host')}",
-        "announced": _announced(spec.model_dump(mode="json")),
+        "announced": announced(spec, spec.library),
     }
     if spec.observed:
         return facts({**about, "traffic": "learnt from what switches count"})
@@ -347,7 +202,7 @@ def _range(numbers: Sequence[int]) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def routes(found: Fields) -> RenderableType:
-    split = any(len(r["subflows"]) > 1 for r in found["routes"])
-    rows = (row for r in found["routes"] for row in route_rows(r, split))
-    return Fitted(route_columns(split), rows, title=f"routes, change {found['generation']}")
+def routes(found: pb.WatchRoutesResponse) -> RenderableType:
+    split = any(len(each.subflows) > 1 for each in found.routes)
+    rows = (row for each in found.routes for row in route_rows(each, split))
+    return Fitted(route_columns(split), rows, title=f"routes, change {found.generation}")

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 
 from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.naming import SWITCH, completed, job_names, switch_names, the
-from signalbox.commands.optical import all_switches, is_optical
-from signalbox.commands.output import fields, show
-from signalbox.commands.printing import counted, word
+from signalbox.commands.optical import all_switches
+from signalbox.commands.output import show
 from signalbox.commands.tables import Column, Fitted
 from signalbox.errors import InvalidInput
+from signalbox.live.shown import counted, word
+from signalbox.mapping import word_in
+from signalbox.v1 import signalbox_pb2 as pb
 
 commands = typer.Typer()
-
-Fields = Mapping[str, Any]
 
 
 @commands.command(cls=AskingCommand)
@@ -35,22 +35,21 @@ def rules(
 ) -> None:
     """List the rules of Signalbox on a switch: flows of the three tables, groups and meters, and what each is for."""
     with connect() as client:
-        fabric = fields(client.get_fabric())
-        of_switch = the(SWITCH, all_switches(fabric), switch, fabric["parts_down"])
-        if is_optical(of_switch):
-            name = of_switch["name"]
+        fabric = client.get_fabric()
+        of_switch = the(SWITCH, all_switches(fabric), switch, fabric.parts_down)
+        if isinstance(of_switch, pb.OpticalSwitch):
             text = f"'{switch}' is an optical switch, whose only rules are its circuits: "
-            raise InvalidInput.of("", f"{text}signalbox describe switch {name} lists them")
-        found = [fields(rule) for rule in client.list_rules(int(of_switch["dpid"]))]
+            raise InvalidInput.of("", f"{text}signalbox describe switch {of_switch.name} lists them")
+        found = client.list_rules(of_switch.dpid)
         if job is not None:
-            found = [rule for rule in found if job in rule["job_ids"]]
+            found = tuple(rule for rule in found if job in rule.job_ids)
             if not found:
                 client.get_job(job)  # an error where there is no such job
-    data = {"switch": of_switch["name"], "dpid": of_switch["dpid"], "rules": found}
+    data = {"switch": of_switch.name, "dpid": str(of_switch.dpid), "rules": found}
     show(data, lambda: Group(_table(found), _summary(found, of_switch)))
 
 
-def _table(found: Sequence[Fields]) -> RenderableType:
+def _table(found: Sequence[pb.SwitchRule]) -> RenderableType:
     columns = (
         Column("table"),
         Column("priority", 3, number=True),
@@ -63,16 +62,17 @@ def _table(found: Sequence[Fields]) -> RenderableType:
     return Fitted(columns, map(_row, found))
 
 
-def _row(rule: Fields) -> Sequence[object]:
-    flow = rule["kind"] == "flow"
+def _row(rule: pb.SwitchRule) -> Sequence[object]:
+    kind = word_in(rule, "kind")
+    flow = kind == "flow"
     return (
-        f"{rule['table']}" if flow else f"{rule['kind']} {rule['id']}",
-        rule["priority"] if flow else "",
+        f"{rule.table}" if flow else f"{kind} {rule.id}",
+        rule.priority if flow else "",
         _purpose(rule),
-        ", ".join(rule["job_ids"]),
-        _in_fields(rule["match"]) or ("any" if flow else ""),
-        _in_fields(rule["actions"]),
-        f"{int(rule['cookie']):#x}" if flow else "",
+        ", ".join(rule.job_ids),
+        _in_fields(rule.match) or ("any" if flow else ""),
+        _in_fields(rule.actions),
+        f"{rule.cookie:#x}" if flow else "",
     )
 
 
@@ -81,15 +81,14 @@ def _in_fields(text: str) -> str:
     return re.sub(r",(?![^(]*\))", ", ", text)
 
 
-def _purpose(rule: Fields) -> str:
-    purpose = word(rule["purpose"])
-    if rule["src"]:
-        return f"{purpose} {rule['src']} > {rule['dst']}" + (" (acknowledgements)" if rule["acknowledgements"] else "")
-    return f"{purpose} to {rule['towards']}" if rule["towards"] else purpose
+def _purpose(rule: pb.SwitchRule) -> str:
+    purpose = word(word_in(rule, "purpose"))
+    if rule.src:
+        return f"{purpose} {rule.src} > {rule.dst}" + (" (acknowledgements)" if rule.acknowledgements else "")
+    return f"{purpose} to {rule.towards}" if rule.towards else purpose
 
 
-def _summary(found: Sequence[Fields], switch: Fields) -> str:
-    kinds = Counter(rule["kind"] for rule in found)
-    held = ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in kinds.items()) or "no rules"
-    foreign = counted(switch["foreign_rules"], "foreign rule")
-    return f"{held}; {foreign} not listed" if switch["foreign_rules"] else held
+def _summary(found: Sequence[pb.SwitchRule], switch: pb.Switch) -> str:
+    kinds = Counter(word_in(rule, "kind") for rule in found)
+    held = ", ".join(counted(count, kind) for kind, count in kinds.items()) or "no rules"
+    return f"{held}; {counted(switch.foreign_rules, 'foreign rule')} not listed" if switch.foreign_rules else held

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.get import commands
-from signalbox.commands.output import document, fields, file_to_read, for_programs, printable
+from signalbox.commands.output import document, file_to_read, for_programs, printable
 from signalbox.host_addresses import Nics, address_map
 from signalbox.slurm_topology import refuse_circuits, topology_conf, tree
-
-Fields = Mapping[str, Any]
+from signalbox.v1 import signalbox_pb2 as pb
 
 
 @commands.command(cls=AskingCommand)
@@ -34,10 +33,10 @@ def topology(
     With --json the same as a list."""
     names = address_map(addresses) if addresses else None
     with connect() as client:
-        fabric = fields(client.get_fabric())
-    refuse_circuits([link["name"] for link in fabric["links"] if link["one_way"]])
+        fabric = client.get_fabric()
+    refuse_circuits([link.name for link in fabric.links if link.one_way])
     nodes = _nodes(fabric, names)
-    cables = [(link["src"]["dpid"], link["dst"]["dpid"]) for link in fabric["links"]]
+    cables = [(link.src.dpid, link.dst.dpid) for link in fabric.links]
     called = _called(fabric)
     found = tree([(called[src], called[dst]) for src, dst in cables], {called[dpid]: of for dpid, of in nodes.items()})
     if for_programs():
@@ -47,33 +46,33 @@ def topology(
     _tell(fabric, names, {node for of in nodes.values() for node in of})
 
 
-def _called(fabric: Fields) -> dict[str, str]:
+def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
     """Switches by dpid; those of one name are told apart by it."""
-    names = [switch["name"] for switch in fabric["switches"]]
+    names = [switch.name for switch in fabric.switches]
     return {
-        switch["dpid"]: switch["name"] if names.count(switch["name"]) == 1 else f"{switch['name']}-{switch['dpid']}"
-        for switch in fabric["switches"]
+        switch.dpid: switch.name if names.count(switch.name) == 1 else f"{switch.name}-{switch.dpid}"
+        for switch in fabric.switches
     }
 
 
-def _nodes(fabric: Fields, names: Mapping[str, Nics] | None) -> dict[str, list[str]]:
+def _nodes(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None) -> dict[int, list[str]]:
     """Of each switch by its dpid. A node is where the first of its addresses is that was found."""
-    at = {host["ip"]: host["at"]["dpid"] for host in fabric["hosts"]}
+    at = {host.ip: host.at.dpid for host in fabric.hosts}
     known = {ip: (ip,) for ip in at} if names is None else names
-    nodes: defaultdict[str, list[str]] = defaultdict(list)
+    nodes: defaultdict[int, list[str]] = defaultdict(list)
     for name, nics in known.items():
         if place := next((at[ip] for ip in nics if ip in at), None):
             nodes[place].append(name)
     return nodes
 
 
-def _tell(fabric: Fields, names: Mapping[str, Nics] | None, found: set[str]) -> None:
+def _tell(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None, found: set[str]) -> None:
     """What is not in it: Slurm gives no job nodes that are connected by nothing that it knows."""
-    down = [part["name"] for part in fabric["parts_down"]]
+    down = [part.name for part in fabric.parts_down]
     if down:
         typer.echo(f"down, so it is not in it: {printable(', '.join(down))}", err=True)
     if names is not None:
-        unnamed = {host["ip"] for host in fabric["hosts"]} - {ip for nics in names.values() for ip in nics}
+        unnamed = {host.ip for host in fabric.hosts} - {ip for nics in names.values() for ip in nics}
         for what, which in (("without a name", unnamed), ("not found", names.keys() - found)):
             if which:
                 typer.echo(f"left out, because they are {what}: {', '.join(sorted(which))}", err=True)

@@ -7,7 +7,7 @@ for a while.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -16,15 +16,17 @@ from google.protobuf.message import Message
 
 from signalbox.client import resuming
 from signalbox.commands.connecting import AskingCommand, connect
-from signalbox.commands.output import document, fields, for_programs, printable
-from signalbox.commands.printing import down_since, drained, known, rate, silence
-from signalbox.commands.printing_jobs import planned
+from signalbox.commands.output import document, for_programs, printable
+from signalbox.commands.printing import drained
 from signalbox.errors import SignalboxError
+from signalbox.live.jobs import job_level, job_state, planned
+from signalbox.live.shown import alarm_line, level, rate, when, word
+from signalbox.mapping import word_in
+from signalbox.v1 import signalbox_pb2 as pb
 
 commands = typer.Typer(help="Print what changes, until Ctrl-C.", no_args_is_help=True)
 
-Fields = Mapping[str, Any]
-Lines = Callable[[Fields], Iterator[str]]
+Lines = Callable[[Any], Iterator[str]]
 
 
 @commands.command(cls=AskingCommand)
@@ -68,12 +70,11 @@ def tell_lost(error: SignalboxError) -> None:
 
 def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines) -> None:
     for message in watched(watch):
-        found = fields(message)
         if for_programs():
-            typer.echo(document(found))
+            typer.echo(document(message))
             continue
         now = time.strftime("%H:%M:%S")
-        for line in lines(found):
+        for line in lines(message):
             typer.echo(f"{now}  {printable(line)}")
 
 
@@ -86,27 +87,25 @@ class JobLines:
     def __init__(self) -> None:
         self._told: dict[str, str] = {}
 
-    def __call__(self, found: Fields) -> Iterator[str]:
+    def __call__(self, found: pb.WatchJobsResponse) -> Iterator[str]:
         """Yield ends first: a job may have been registered again since."""
-        if found["snapshot"]:
+        if found.snapshot:
             self._told.clear()
-            yield "all jobs now:" if found["jobs"] else "no jobs now"
-        for end in found["ended"]:
-            self._told.pop(end["job_id"], None)
-            yield f"job {end['job_id']}: {_words(end['reason'] or 'ended')}"
-        for job in found["jobs"]:
-            job_id, line = job["spec"]["job_id"], _job_line(job)
+            yield "all jobs now:" if found.jobs else "no jobs now"
+        for end in found.ended:
+            self._told.pop(end.job_id, None)
+            yield f"job {end.job_id}: {word(word_in(end, 'reason') or 'ended')}"
+        for job in found.jobs:
+            job_id, line = job.spec.job_id, _job_line(job)
             if self._told.get(job_id) != line:
                 self._told[job_id] = line
                 yield f"job {job_id}: {line}"
 
 
-def _job_line(job: Fields) -> str:
-    waits = f", waits for {', '.join(job['missing_hosts'])}" if job["missing_hosts"] else ""
-    waits += f", {job['wiring']['unwired']}" if job["wiring"] and job["wiring"]["unwired"] else ""
+def _job_line(job: pb.Job) -> str:
     return (
-        f"{_words(job['state'])}{waits}, {job['pinned']} of {job['virtual_links']} flows pinned, planned for "
-        f"{planned(job['demand'])}, level {known(job['level'], '.3f')}, {job['iterations']} iterations"
+        f"{job_state(job)}, {job.pinned} of {job.virtual_links} flows pinned, planned for {planned(job)}, "
+        f"level {job_level(job)}, {job.iterations} iterations"
     )
 
 
@@ -114,70 +113,64 @@ class FabricLines:
     """Remembers names: what is gone is told by number."""
 
     def __init__(self) -> None:
-        self._switches: dict[str, str] = {}
-        self._links: dict[tuple[str, int], str] = {}
+        self._switches: dict[int, str] = {}
+        self._links: dict[tuple[int, int], str] = {}
 
-    def __call__(self, found: Fields) -> Iterator[str]:
-        if found["snapshot"]:
+    def __call__(self, found: pb.WatchFabricResponse) -> Iterator[str]:
+        if found.snapshot:
             self._links.clear()
             yield "the whole fabric now:"
         yield from self._gone(found)
-        for switch in found["switches"]:
-            self._switches[switch["dpid"]] = switch["name"]
-            synced = "in sync" if switch["in_sync"] else "not in sync"
-            foreign = f", {switch['foreign_rules']} foreign rules" if switch["foreign_rules"] else ""
-            yield f"switch {switch['name']}: {synced}, {switch['rules']} rules{foreign}"
-        for link in found["links"]:
-            at = link["src"]["dpid"], link["src"]["port"]
-            kind = "circuit" if link["one_way"] else "link"
-            line = f"{kind} {link['name']}: {rate(link['capacity_bps'])}"
+        for switch in found.switches:
+            self._switches[switch.dpid] = switch.name
+            synced = "in sync" if switch.in_sync else "not in sync"
+            foreign = f", {switch.foreign_rules} foreign rules" if switch.foreign_rules else ""
+            yield f"switch {switch.name}: {synced}, {switch.rules} rules{foreign}"
+        for link in found.links:
+            at = link.src.dpid, link.src.port
+            line = f"{'circuit' if link.one_way else 'link'} {link.name}: {rate(link.capacity_bps)}"
             if self._links.get(at) != line:
                 self._links[at] = line
                 yield line
-        for part in found["drains"]:
+        for part in found.drains:
             yield f"drained: {drained(part)}"
-        for host in found["hosts"]:
-            yield f"host {host['ip']}: at {host['switch_name']}, port {host['at']['port']}"
-        for part in found["parts_down"]:
-            yield f"{part['kind']} {part['name']}: down since {down_since(part)}"
+        for host in found.hosts:
+            yield f"host {host.ip}: at {host.switch_name}, port {host.at.port}"
+        for down in found.parts_down:
+            yield f"{word_in(down, 'kind')} {down.name}: down since {when(down.down_time)}"
 
-    def _gone(self, found: Fields) -> Iterator[str]:
-        for part in found["parts_back"]:
-            yield f"{part['kind']} {part['name']}: no longer down"
-        for dpid in found["switches_gone"]:
+    def _gone(self, found: pb.WatchFabricResponse) -> Iterator[str]:
+        for part in found.parts_back:
+            yield f"{word_in(part, 'kind')} {part.name}: no longer down"
+        for dpid in found.switches_gone:
             yield f"switch {self._switches.get(dpid, dpid)}: gone"
-        for at in found["links_gone"]:
-            line = self._links.pop((at["dpid"], at["port"]), f"link at {at['dpid']}, port {at['port']}: ")
+        for at in found.links_gone:
+            line = self._links.pop((at.dpid, at.port), f"link at {at.dpid}, port {at.port}: ")
             yield f"{line.rpartition(': ')[0]}: gone"
-        for ip in found["hosts_gone"]:
+        for ip in found.hosts_gone:
             yield f"host {ip}: gone"
-        for name in found["drains_gone"]:
+        for name in found.drains_gone:
             yield f"undrained: {name}"
 
 
-def alarm_lines(found: Fields) -> Iterator[str]:
+def alarm_lines(found: pb.WatchAlarmsResponse) -> Iterator[str]:
     """Those that are over first."""
-    if found["snapshot"]:
-        yield "all alarms now:" if found["raised"] else "no alarms now"
-    for alarm in found["ended"]:
-        yield f"over: {alarm['text']}"
-    for alarm in found["raised"]:
-        known_of = silence(alarm["silence"]) if alarm["silence"] else ""
-        yield f"{alarm['severity']} {alarm['kind']}: {alarm['text']}{known_of}"
+    if found.snapshot:
+        yield "all alarms now:" if found.raised else "no alarms now"
+    for alarm in found.ended:
+        yield f"over: {alarm.text}"
+    yield from map(alarm_line, found.raised)
 
 
-def plan_lines(found: Fields) -> Iterator[str]:
+def plan_lines(found: pb.WatchPlanResponse) -> Iterator[str]:
     """One line."""
-    plan = found["plan"]
-    if plan is None:
+    plan = found.plan
+    if not found.HasField("plan"):
         yield "no plan yet"
         return
+    certificate = word(word_in(plan, "certificate"))
     yield (
-        f"plan {plan['generation']}: worst level {plan['max_level']:.3f}, bound {plan['bound']:.3f} "
-        f"({plan['certificate']}), {len(plan['routes'])} flows routed, {len(plan['unrouted'])} without a path, "
-        f"{'installed' if plan['installed'] else 'not installed'}"
+        f"plan {plan.generation}: worst level {level(plan.max_level)}, bound {level(plan.bound)} "
+        f"({certificate}), {len(plan.routes)} flows routed, {len(plan.unrouted)} without a path, "
+        f"{'installed' if plan.installed else 'not installed'}"
     )
-
-
-def _words(word: str) -> str:
-    return word.replace("_", " ")

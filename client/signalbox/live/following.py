@@ -21,6 +21,11 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 STATUS_S = 1.0
 """Between two questions for the status."""
+TAKE_S = 0.25
+"""Between two looks of a reader for changes."""
+OFTEN_S = 1.0
+"""Between two showings of what changes all the time."""
+OFTEN = frozenset({Kind.RATES, Kind.JOBS, Kind.STATUS})
 EVENTS_OF_S = 24 * 3600.0
 """How old events may be when a state begins."""
 MOST_WAITING = 1000
@@ -40,6 +45,8 @@ class Following:
         self._client = open_client()
         self._waiting: Queue[Callable[[], frozenset[Kind]]] = Queue(MOST_WAITING)
         self._closed = Event()
+        self._later = frozenset[Kind]()
+        self._shown_at = 0.0
         state = self.state
         watches: dict[str, tuple[Watch, Take]] = {
             "fabric": (self._client.watch_fabric, state.take_fabric),
@@ -76,6 +83,18 @@ class Following:
                 changed |= self._waiting.get_nowait()()
         except Empty:
             return changed
+
+    def changes_to_show(self) -> frozenset[Kind]:
+        """Take in what has come. Returns what is to be shown now: of what changes all the time once per ``OFTEN_S``,
+        or with a change of the fabric's shape."""
+        changed = self._later | self.changes()
+        now = time.monotonic()
+        if Kind.SHAPE in changed or now - self._shown_at >= OFTEN_S:
+            self._later = frozenset()
+            self._shown_at = now if changed & OFTEN else self._shown_at
+            return changed
+        self._later = changed & OFTEN
+        return changed - OFTEN
 
     def _watch(self, name: str, watch: Watch, take: Take) -> None:
         """A snapshot or a change in several messages is taken in as one: it ends with a resume token."""

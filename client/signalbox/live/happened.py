@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from string import Formatter
 
-from signalbox.live.shown import clock, counted, word
-from signalbox.mapping import seconds_since_1970
+from signalbox.live.shown import counted, word
 from signalbox.v1 import signalbox_pb2 as pb
 
 Details = Mapping[str, str]
-
-
-def event_clock(event: pb.Event) -> str:
-    return clock(seconds_since_1970(event.event_time))
 
 
 def event_line(event: pb.Event) -> str:
@@ -25,48 +20,15 @@ def event_line(event: pb.Event) -> str:
 
 def sentence(what: str, details: Details) -> str:
     """Empty for what is not known."""
-    of_what = _SENTENCES.get("plan" if what.startswith("plan ") else what)
+    kind = "plan" if what.startswith("plan ") else what
+    if what == "drained" and details.get("flows") == "0":
+        kind = "drained, empty"
     try:
-        return of_what(what, details) if of_what else ""
+        if kind in _OF_PARTS:
+            return _parts(what, details)
+        return _WORDS.vformat(_SENTENCES[kind], (), {**_MAY_BE_MISSING, "what": what, **details})
     except (KeyError, ValueError):
         return ""
-
-
-def _with_text(what: str, details: Details) -> str:
-    return f"{what}: {details['text']}"
-
-
-def _started(_: str, details: Details) -> str:
-    return f"controller {details['version']} started"
-
-
-def _adopted(_: str, details: Details) -> str:
-    pins, links = counted(int(details["pins"]), "flow"), counted(int(details["links"]), "link")
-    return f"rules of switches adopted: {pins} pinned, {links} known"
-
-
-def _strategy(_: str, details: Details) -> str:
-    return f"strategy set to {details['strategy']}"
-
-
-def _repaired(_: str, details: Details) -> str:
-    return f"{counted(int(details['flows']), 'flow')} repaired, in force after {details['in_force_s']} s"
-
-
-def _plan(what: str, details: Details) -> str:
-    ecmp = f", under ECMP {details['ecmp']}" if "ecmp" in details else ""
-    return f"{what} (worst level {details['worst_level']}{ecmp}, bound {details['bound']})"
-
-
-def _drained(_: str, details: Details) -> str:
-    left = int(details["flows"])
-    return f"{details['part']} drained: " + (
-        f"{counted(left, 'flow')} still to move" if left else "no flow is left on it"
-    )
-
-
-def _of_drained(said: str, _: str, details: Details) -> str:
-    return f"{details['part']} {said}"
 
 
 def _parts(what: str, details: Details) -> str:
@@ -78,59 +40,47 @@ def _parts(what: str, details: Details) -> str:
     return f"{head}: {names}{f' and {more} more' if more > 0 else ''}"
 
 
-def _host(said: str, _: str, details: Details) -> str:
-    return f"host {details['ip']} {said} {details['at']}"
+class _Words(Formatter):
+    """Fills details, which are text, into a sentence. ``{flows:#flow}``: the number with its noun. ``{state:word}``: a
+    word of the API as people say it. ``{ms:.0f}``: a number. ``{ecmp:?, under ECMP }``: the detail after these words;
+    nothing where it is missing."""
+
+    def format_field(self, value: str, format_spec: str) -> str:
+        if format_spec.startswith("#"):
+            return counted(int(value), format_spec[1:])
+        if format_spec.startswith("?"):
+            return f"{format_spec[1:]}{value}" if value else ""
+        if format_spec == "word":
+            return word(value)
+        return format(float(value), format_spec) if format_spec else value
 
 
-def _undone(_: str, details: Details) -> str:
-    return f"{counted(int(details['count']), 'change')} that others made to rules of {details['switch']} undone"
-
-
-def _ended(_: str, details: Details) -> str:
-    return f"job {details['job']} ended: {word(details['reason'])}"
-
-
-def _job(what: str, details: Details) -> str:
-    begins = " registered:" if what == "job registered" else " is"
-    return f"job {details['job']}{begins} {word(details['state'])}, {details['pinned']} flows pinned"
-
-
-def _circuits_changed(_: str, details: Details) -> str:
-    return f"{counted(int(details['count']), 'circuit')} made or taken away, in {float(details['ms']):.0f} ms"
-
-
-def _wired(_: str, details: Details) -> str:
-    strategy = f", strategy {details['strategy']}" if "strategy" in details else ""
-    return f"job {details['job']} has {counted(int(details['circuits']), 'circuit')}{strategy}"
-
-
-def _unwired(_: str, details: Details) -> str:
-    return f"job {details['job']} has no circuits: {details['why']}"
-
-
+_WORDS = _Words()
+_MAY_BE_MISSING = {"ecmp": "", "strategy": ""}
 _PLURALS = {"switch": "switches", "link": "links", "host": "hosts"}
+_OF_PARTS = {"hosts found", *(f"{kind} {become}" for kind in _PLURALS for become in ("found", "down", "up again"))}
+_OF_PARTS.remove("host found")
 
-_SENTENCES: Mapping[str, Callable[[str, Details], str]] = {
-    "alarm": _with_text,
-    "alarm over": _with_text,
-    "controller started": _started,
-    "rules adopted": _adopted,
-    "strategy set": _strategy,
-    "routes repaired": _repaired,
-    "plan": _plan,
-    "drained": _drained,
-    "safe to pull": partial(_of_drained, "is safe to pull"),
-    "drained, but carries packets": partial(_of_drained, "is drained, but still carries packets"),
-    "undrained": partial(_of_drained, "is used again"),
-    **dict.fromkeys((f"{kind} {become}" for kind in _PLURALS for become in ("found", "down", "up again")), _parts),
-    "hosts found": _parts,
-    "host found": partial(_host, "found at"),
-    "host moved": partial(_host, "moved to"),
-    "foreign change to rules undone": _undone,
-    "job registered": _job,
-    "job": _job,
-    "job ended": _ended,
-    "circuits changed": _circuits_changed,
-    "job wired": _wired,
-    "job has no circuits": _unwired,
+_SENTENCES = {
+    "alarm": "alarm: {text}",
+    "alarm over": "alarm over: {text}",
+    "controller started": "controller {version} started",
+    "rules adopted": "rules of switches adopted: {pins:#flow} pinned, {links:#link} known",
+    "strategy set": "strategy set to {strategy}",
+    "routes repaired": "{flows:#flow} repaired, in force after {in_force_s} s",
+    "plan": "{what} (worst level {worst_level}{ecmp:?, under ECMP }, bound {bound})",
+    "drained": "{part} drained: {flows:#flow} still to move",
+    "drained, empty": "{part} drained: no flow is left on it",
+    "safe to pull": "{part} is safe to pull",
+    "drained, but carries packets": "{part} is drained, but still carries packets",
+    "undrained": "{part} is used again",
+    "host found": "host {ip} found at {at}",
+    "host moved": "host {ip} moved to {at}",
+    "foreign change to rules undone": "{count:#change} that others made to rules of {switch} undone",
+    "job registered": "job {job} registered: {state:word}, {pinned} flows pinned",
+    "job": "job {job} is {state:word}, {pinned} flows pinned",
+    "job ended": "job {job} ended: {reason:word}",
+    "circuits changed": "{count:#circuit} made or taken away, in {ms:.0f} ms",
+    "job wired": "job {job} has {circuits:#circuit}{strategy:?, strategy }",
+    "job has no circuits": "job {job} has no circuits: {why}",
 }

@@ -14,8 +14,9 @@ from enum import StrEnum
 from functools import cached_property
 from math import cos, pi, sin
 
-from signalbox.live.shown import counted
-from signalbox.live.state import LinkAt, State, load
+from signalbox.live.crossing import LinkAt
+from signalbox.live.shown import counted, natural
+from signalbox.live.state import State, load
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_CABLES = 256
@@ -166,7 +167,7 @@ def _nodes(state: State) -> dict[int, Node]:
     drained = {part.name for part in state.drains.values()}
     tiers = _tiers(state, names, hosts)
     rows: dict[int, list[int]] = defaultdict(list)
-    for dpid in sorted(names, key=lambda dpid: (_natural(names[dpid]), dpid)):
+    for dpid in sorted(names, key=lambda dpid: (natural(names[dpid]), dpid)):
         rows[tiers[dpid]].append(dpid)
 
     bearers = Counter(names.values())
@@ -228,13 +229,6 @@ def _stem(name: str) -> str:
     return re.sub(r"[\d_.-]+", "", name)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Orders leaf2 before leaf10: numbers by their length, then digit by digit. Other digits than 0 to 9, and more of
-    them than ``int`` takes, may be in names of bridges that others choose."""
-    parts = enumerate(re.split(r"([0-9]+)", name))
-    return [(len(part.lstrip("0")), part.lstrip("0")) if place % 2 else (-1, part) for place, part in parts]
-
-
 # ---- cables
 
 
@@ -255,7 +249,7 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
         if pair and nodes.keys() >= set(pair):
             called = part.name if all(nodes[dpid].part == nodes[dpid].name for dpid in pair) else part.id
             found.append(Cable(part.name, called, _lower_first(pair, nodes), Condition.DOWN, None, None, None, None))
-    return sorted(found, key=lambda cable: (cable.ends, _natural(cable.name)))
+    return sorted(found, key=lambda cable: (cable.ends, natural(cable.name)))
 
 
 def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | None:

@@ -1,13 +1,22 @@
-"""Figures and messages of the API in words, for every place where people read them."""
+"""Figures and messages of the API in words, for every place where people read them. Jobs are in ``jobs``."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from math import isfinite
+from typing import Any
 
-from signalbox.jobs.reports import MOST_EFFICIENT
-from signalbox.mapping import seconds, word_in, word_of
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from signalbox.mapping import seconds, seconds_since_1970, word_in
 from signalbox.v1 import signalbox_pb2 as pb
+
+TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
+
+# ---- figures
 
 
 def word(value: str | None) -> str:
@@ -15,9 +24,14 @@ def word(value: str | None) -> str:
     return (value or "-").replace("_", " ")
 
 
-def rate(bps: float) -> str:
+def optional(message: Message, field: str) -> Any:
+    """Return the value of a field; None while it is unknown."""
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def rate(bps: float | None) -> str:
     """In three digits. What these round to 1000 of a unit is 1 of the next; ``-`` for what is no number."""
-    if not isfinite(bps):
+    if bps is None or not isfinite(bps):
         return "-"
     for unit, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
         if bps >= 0.9995 * size:
@@ -29,17 +43,23 @@ def counted(count: int, what: str, several: str = "") -> str:
     return f"{count} {what}" if count == 1 else f"{count} {several or f'{what}s'}"
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | None, digits: int = 0) -> str:
     """``-`` while it is unknown."""
-    return "-" if share is None or not isfinite(share) else f"{share:.0%}"
+    return "-" if share is None or not isfinite(share) else f"{share:.{digits}%}"
 
 
-def level(value: float | None) -> str:
-    return "-" if value is None or not isfinite(value) else f"{value:.3f}"
+def level(value: float | None, unknown: str = "-") -> str:
+    return unknown if value is None or not isfinite(value) else f"{value:.3f}"
 
 
-def clock(unix_s: float) -> str:
-    return moment(unix_s, "%H:%M:%S")
+def clock(time: Timestamp) -> str:
+    return moment(seconds_since_1970(time), "%H:%M:%S")
+
+
+def when(time: Timestamp) -> str:
+    """Return the time to the second; ``-`` where the message has none."""
+    unix_s = seconds_since_1970(time)
+    return moment(unix_s, TO_THE_SECOND) if unix_s else "-"
 
 
 def moment(unix_s: float, form: str) -> str:
@@ -50,36 +70,18 @@ def moment(unix_s: float, form: str) -> str:
         return "-"
 
 
-def alarm_line(alarm: pb.Alarm) -> str:
-    known = "known: " if alarm.HasField("silence") else ""
-    return f"{known}{word_in(alarm, 'severity')} {word(word_in(alarm, 'kind'))}: {alarm.text}"
+def some(names: Iterable[str], most: int = 8) -> str:
+    """Return the first names, and how many more there are."""
+    known = list(names)
+    more = f" and {len(known) - most} more" if len(known) > most else ""
+    return ", ".join(known[:most]) + more
 
 
-def job_state(job: pb.Job) -> str:
-    """What its flows do, and what it waits for."""
-    waits = f", waits for {', '.join(job.missing_hosts)}" if job.missing_hosts else ""
-    unwired = f", {job.wiring.unwired}" if job.wiring.unwired else ""
-    return f"{word(word_in(job, 'state'))}{waits}{unwired}"
-
-
-def wiring_line(job: pb.Job) -> str:
-    """How a job is wired, or why it is not; empty where there are no optical switches."""
-    if not job.HasField("wiring"):
-        return ""
-    wiring = job.wiring
-    if wiring.unwired:
-        return f"no circuits: {wiring.unwired}"
-    times_s = (wiring.iteration, wiring.iteration_bound, wiring.iteration_alternative)
-    return wired(len(wiring.circuits), wiring.strategy, *map(seconds, times_s))
-
-
-def wired(circuits: int, strategy: str, iteration_s: float, bound_s: float, alternative_s: float) -> str:
-    """Seconds are by the model. ``strategy``: empty for a job without."""
-    chosen = f" for strategy {strategy}" if strategy else ""
-    return (
-        f"{counted(circuits, 'circuit')}{chosen}; an iteration takes {iteration_s:.4g} s by the model "
-        f"(at least {bound_s:.4g} s; {alternative_s:.4g} s on one switch of the same cost)"
-    )
+def natural(name: str) -> list[tuple[int, str]]:
+    """Orders leaf2 before leaf10: numbers by their length, then digit by digit. Other digits than 0 to 9, and more of
+    them than ``int`` takes, may be in names of bridges that others choose."""
+    parts = enumerate(re.split(r"([0-9]+)", name))
+    return [(len(part.lstrip("0")), part.lstrip("0")) if place % 2 else (-1, part) for place, part in parts]
 
 
 def printable(text: str) -> str:
@@ -87,65 +89,87 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-SOURCES = {
-    "declared": "what it announced, not yet confirmed by counters",
-    "confirmed": "what it announced, confirmed by counters",
-    "measured": "what switches count",
-    "provisional": "pairs that send, with bytes that are not yet confirmed by counters",
-    "learning": "nothing yet: no traffic of it is confirmed by counters",
+# ---- messages
+
+
+def alarm_line(alarm: pb.Alarm) -> str:
+    """Return severity and kind, as commands take it, what is wrong, and whether operators know of it."""
+    return f"{word_in(alarm, 'severity') or '-'} {word_in(alarm, 'kind') or '-'}: {alarm.text}{_silence(alarm)}"
+
+
+def _silence(alarm: pb.Alarm) -> str:
+    if not alarm.HasField("silence"):
+        return ""
+    found = alarm.silence
+    end = f"silenced until {when(found.end_time)}" if found.HasField("end_time") else "acknowledged"
+    by = f" by {found.by}" if found.by else ""
+    return f" ({end}{by}{': ' if found.comment else ''}{found.comment})"
+
+
+_DRAIN_STATES = {
+    "moving": "{flows} still on it",
+    "confirming": "waiting for {waits_for}",
+    "measuring": "waiting for {waits_for}",
+    "carrying": "still carries {rate}",
+    "safe": "safe to pull",
 }
-"""Description of the bytes that a job is planned for, by the word of the API."""
-STATES = {"silent": "it sends nothing now", "slower": "its iteration takes longer than those before"}
-"""Words for findings that do not contradict an announcement, by the word of the API."""
-IMPOSSIBLE = "it announced too much, or reports its iterations as too short"
 
 
-def planned_for(source: str) -> str:
-    """Return which bytes a job is planned for in one word, for a row: the API's, but for those that counters have not
-    confirmed."""
-    return "unconfirmed" if source == "declared" else word(source)
+def drain_state(part: pb.DrainedPart) -> str:
+    """Return how far a part is that is taken out of use."""
+    waits_for = ", ".join(part.waits_for) or "the switches"
+    state = _DRAIN_STATES.get(word_in(part, "state"), "-")
+    said = state.format(flows=counted(part.flows, "flow"), rate=rate(part.rate_bps), waits_for=waits_for)
+    return said if part.links else f"{said}, not there"
 
 
-def traffic_mark(job: pb.Job) -> str:
-    """Return a mark for a row: ``!`` where the announcement is wrong, ``?`` where counters have not confirmed it."""
-    if job.demand.difference or too_efficient(job.efficiency_measured):
-        return " !"
-    return " ?" if word_in(job.demand, "source") in ("declared", "provisional", "learning") else ""
+def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
+    """Return a route switch by switch; one that is split with the share of each piece. ``without``: where there is
+    none."""
+    known = list(paths)
+    if len(known) == 1:
+        return " > ".join(known[0].switches)
+    return "; ".join(f"{path.share:.0%} {' > '.join(path.switches)}" for path in known) or without
 
 
-def traffic_lines(job: pb.Job) -> list[str]:
-    """Return what the marks of a job mean, and what is remarkable of its traffic otherwise, in sentences."""
-    source = word_in(job.demand, "source")
-    if not source or source == "confirmed":
-        return remarks(job)
-    return [*remarks(job), f"It is planned for {SOURCES.get(source, word(source))}."]
+def proven_over(levels_listed: int, candidates: int, stretch: int = 0) -> str:
+    """What levels are proven over, to follow their number. ``levels_listed``: how many are proven over so many
+    ``candidates`` per pair of switches; 0 where these show no more than is known of all. ``stretch``: links that paths
+    may have more than the shortest."""
+    every = f"over all loop-free paths of up to {stretch} more links than the shortest" if stretch else ""
+    every = every or "over all shortest paths"
+    listed = f", {levels_listed} over {candidates} candidate paths per pair of switches at most" if candidates else ""
+    return every + listed
 
 
-def remarks(job: pb.Job) -> list[str]:
-    """Return the sentences of ``traffic_lines`` but for what the job is planned for."""
-    demand = job.demand
-    enum = pb.DemandFinding.DESCRIPTOR
-    findings = (word_of(enum, finding) for finding in demand.findings)
-    lines = [f"{STATES[found].capitalize()}." for found in findings if found in STATES]
-    if demand.difference:
-        lines.append(f"Its announcement is wrong: {demand.difference}.")
-    if demand.patterns > 1:
-        now = f"number {demand.pattern}" if demand.pattern else "another one"
-        lines.append(f"It changes between {demand.patterns} traffic patterns, and sends {now} now.")
-    if too_efficient(job.efficiency_measured):
-        lines.append(f"Its measured efficiency, {job.efficiency_measured:.0%}, is not possible: {IMPOSSIBLE}.")
-    return lines
+def target(max_level: float | None, moves_left: int, blocked_flows: int) -> str:
+    """Return what a plan leads to. ``max_level``: worst level of the target; None without one."""
+    if max_level is None:
+        return "none"
+    if blocked_flows:
+        return f"worst level {level(max_level)}; of the moves to it {blocked_flows} would have to be made together"
+    return f"worst level {level(max_level)}, by {moves_left} more moves in the next cycles"
 
 
-def too_efficient(measured: float | None) -> bool:
-    """Whether a measured efficiency cannot be one."""
-    return measured is not None and measured > MOST_EFFICIENT
-
-
-def efficiencies(job: pb.Job) -> tuple[float | None, float | None]:
-    """Predicted and measured; None while unknown. A job that waits for hosts has no prediction, the API says 0."""
-    known = job.HasField("efficiency_predicted") and job.state != pb.JOB_STATE_PENDING
-    return (
-        job.efficiency_predicted if known else None,
-        job.efficiency_measured if job.HasField("efficiency_measured") else None,
-    )
+def plan_facts(plan: pb.Plan) -> dict[str, object]:
+    """Return what is known of a plan besides its levels and routes."""
+    ecmp, certificate = plan.ecmp_level, word(word_in(plan, "certificate"))
+    proven = f"{plan.levels_proven} levels proven {proven_over(plan.levels_proven_listed, plan.candidates_listed)}"
+    schemes = [(word_in(each, "scheme").replace("_", "-") or "-", level(each.level)) for each in plan.schemes]
+    leads_to = target(plan.target.max_level, plan.moves_left, plan.blocked_flows)
+    return {
+        "planned by": f"{plan.solver}, in {1000 * seconds(plan.plan_time):.0f} ms"
+        + (", cut short by the time limit" if plan.cut_short else ""),
+        "installed": "yes" if plan.installed else "no",
+        "worst level": f"{level(plan.max_level)} ({certificate}, bound {level(plan.bound)}, "
+        f"gap {percent(plan.gap, 1)}, {proven})",
+        "ecmp instead": f"{level(ecmp.mean)} on average, 95th percentile {level(ecmp.p95)}"
+        if plan.HasField("ecmp_level")
+        else "not compared",
+        # ECMP has a separate line. Names are those of --strategy.
+        "others instead": ", ".join(" ".join(each) for each in schemes if each[0] != "ecmp") or "not compared",
+        "flows": f"{len(plan.routes)}, in {plan.subflows} subflows",
+        "moves": plan.moves,
+        **({"target": leads_to} if plan.HasField("target") else {}),
+        "cannot be routed": ", ".join(f"{pair.src}>{pair.dst}" for pair in plan.unrouted) or "none",
+    }

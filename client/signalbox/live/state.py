@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import nlargest
 from math import nan
 from typing import Any
 
-from signalbox.live.shown import counted, efficiencies
+from signalbox.live.crossing import LinkAt
+from signalbox.live.jobs import Job, efficiencies
+from signalbox.live.shown import counted
 from signalbox.mapping import seconds_since_1970
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -20,13 +22,8 @@ MOST_LEVELS = 3600
 MOST_LOAD = 1e6
 """Beyond it a load is no measurement."""
 
-Job = pb.Job
 Link = pb.Link
-PairDemand = pb.PairDemand
-ListedRoute = pb.ListedRoute
 """For those who import no generated code."""
-LinkAt = tuple[int, int]
-"""Dpid and port of the switch where a directed link begins."""
 PartId = tuple[int, str]
 """Kind and id of a part that is down."""
 AlarmId = tuple[int, str]
@@ -49,11 +46,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Worst levels of one plan. ``unix_s``: when it came. ``ecmp``: mean over hash draws; None while unknown."""
+    """Worst levels of one plan. ``unix_s``: when it came. ``ecmp``: mean over hash draws. None where unknown."""
 
     unix_s: float
     plan: float
-    bound: float
+    bound: float | None
     ecmp: float | None
 
 
@@ -142,13 +139,10 @@ class State:
         if plan is None:
             known, self.plan = self.plan, None
             return frozenset({Kind.PLAN} if known else ())
-        point = Levels(
-            unix_s, plan.max_level, plan.bound, plan.ecmp_level.mean if plan.HasField("ecmp_level") else None
-        )
         if self.plan and (self.plan.generation, self.plan.plan_time) == (plan.generation, plan.plan_time):
-            point = Levels(self.levels.pop().unix_s, point.plan, point.bound, point.ecmp)
+            unix_s = self.levels.pop().unix_s
         self.plan = plan
-        self.levels.append(point)
+        self.levels.append(levels_of(plan, unix_s))
         return frozenset({Kind.PLAN})
 
     def take_status(self, status: pb.GetStatusResponse) -> frozenset[Kind]:
@@ -223,6 +217,11 @@ def load(link: pb.Link) -> float | None:
     return share if 0 <= share < MOST_LOAD else None
 
 
+def levels_of(plan: pb.Plan, unix_s: float) -> Levels:
+    ecmp = plan.ecmp_level.mean if plan.HasField("ecmp_level") else None
+    return Levels(unix_s, plan.max_level, plan.bound, ecmp)
+
+
 def out_of_use(state: State) -> list[str]:
     """How many parts are down, and drained: a switch is one part, whatever its cables."""
     parts = ((len(state.parts_down), "down"), (len(state.drains), "drained"))
@@ -236,10 +235,3 @@ def _time(event: pb.Event) -> tuple[int, int]:
 def circuits_of(job: Job | None) -> frozenset[LinkAt]:
     """Where the circuits begin that a job has."""
     return frozenset((each.src.dpid, each.src.port) for each in job.wiring.circuits) if job else frozenset()
-
-
-def flows_over(routes: Iterable[ListedRoute], links: Collection[LinkAt | None]) -> list[ListedRoute]:
-    """Those that switches hold over one of these links."""
-    return [
-        route for route in routes if any((link.dpid, link.port) in links for path in route.held for link in path.links)
-    ]

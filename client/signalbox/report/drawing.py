@@ -9,7 +9,8 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from signalbox.live.picture import Cable, Condition, Node, Picture, counted_cables
-from signalbox.live.shown import clock, counted, level, percent
+from signalbox.live.shown import counted, level, moment, percent
+from signalbox.live.state import Levels
 from signalbox.report.elements import Child, tag
 from signalbox.report.style import step
 
@@ -246,15 +247,6 @@ def _cell(group: Sequence[Cable], picture: Picture, x: float, y: float, width: f
 # ---- levels
 
 
-class Point(NamedTuple):
-    """Levels of a plan that was made at ``unix_s``."""
-
-    unix_s: float
-    plan: float
-    bound: float | None
-    ecmp: float | None
-
-
 def bars(values: Sequence[tuple[str, float]]) -> Element:
     """One below the other, from 0; what is no number is left out."""
     shown = [(name, value) for name, value in values if isfinite(value)]
@@ -271,7 +263,7 @@ def bars(values: Sequence[tuple[str, float]]) -> Element:
     return svg(WIDTH, 8 + 22 * len(shown), "worst levels", rows, class_="bars")
 
 
-def over_time(points: Sequence[Point]) -> Element | None:
+def over_time(points: Sequence[Levels]) -> Element | None:
     """None for fewer than two points."""
     known = [p for p in points if isfinite(p.plan)]
     if len(known) < 2 or known[-1].unix_s <= known[0].unix_s:
@@ -301,8 +293,8 @@ def over_time(points: Sequence[Point]) -> Element | None:
         for value in {0.0, 1.0, most}
     ]
     times = [
-        tag("text", f"{clock(begin)} UTC", x=left, y=bottom + 16),
-        tag("text", f"{clock(end)} UTC", x=right, y=bottom + 16, text_anchor="end"),
+        tag("text", moment(begin, "%H:%M:%S UTC"), x=left, y=bottom + 16),
+        tag("text", moment(end, "%H:%M:%S UTC"), x=right, y=bottom + 16, text_anchor="end"),
     ]
     lines = [
         steps([(p.unix_s, p.ecmp) for p in known], "ecmp-line"),

@@ -6,17 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, tostring
 
+from signalbox.live.shown import printable
+
 Child = Element | str | None | Iterable["Child"]
-
-
-def plain(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def tag(name: str, *children: Child, **attributes: object) -> Element:
     """``class_``: the attribute ``class``; other underscores are hyphens. Attributes that are None are left out."""
     given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
-    made = Element(name, {key: plain(str(value)) for key, value in given.items() if value is not None})
+    made = Element(name, {key: printable(str(value)) for key, value in given.items() if value is not None})
     add(made, children)
     return made
 
@@ -24,7 +22,7 @@ def tag(name: str, *children: Child, **attributes: object) -> Element:
 def add(parent: Element, children: Iterable[Child]) -> None:
     for child in children:
         if isinstance(child, str):
-            _add_text(parent, plain(child))
+            _add_text(parent, printable(child))
         elif isinstance(child, Element):
             parent.append(child)
         elif child is not None:
@@ -51,5 +49,5 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[Child]], numbers: Iter
     return tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="wide")
 
 
-def facts(rows: Iterable[tuple[str, Child]]) -> Element:
-    return tag("dl", [(tag("dt", name), tag("dd", value)) for name, value in rows])
+def facts(rows: Iterable[tuple[str, object]]) -> Element:
+    return tag("dl", [(tag("dt", name), tag("dd", str(value))) for name, value in rows])

@@ -14,7 +14,7 @@ from typing import TypeVar
 from signalbox.client import Client
 from signalbox.distributions import installed
 from signalbox.errors import SignalboxError
-from signalbox.live.shown import too_efficient
+from signalbox.live.jobs import too_efficient
 from signalbox.live.state import State
 from signalbox.v1 import signalbox_pb2 as pb
 

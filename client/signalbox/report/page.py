@@ -11,11 +11,22 @@ from xml.etree.ElementTree import Element
 
 from signalbox.live.happened import event_line
 from signalbox.live.picture import Condition, Picture, picture
-from signalbox.live.shown import counted, level, moment, percent, rate, word
-from signalbox.live.state import out_of_use
+from signalbox.live.shown import (
+    TO_THE_SECOND,
+    alarm_line,
+    counted,
+    drain_state,
+    level,
+    moment,
+    optional,
+    percent,
+    plan_facts,
+    when,
+    word,
+)
+from signalbox.live.state import Levels, levels_of, out_of_use
 from signalbox.mapping import seconds, seconds_since_1970, word_in
 from signalbox.report import drawing, jobs
-from signalbox.report.drawing import Point
 from signalbox.report.elements import Child, document, facts, table, tag
 from signalbox.report.gathered import Gathered
 from signalbox.report.jobs import Crossing
@@ -44,7 +55,7 @@ def page(gathered: Gathered) -> str:
     body = tag(
         "body",
         tag("h1", "Signalbox: report"),
-        tag("p", f"{when(gathered.unix_s)}, from {gathered.source}", class_="faint"),
+        tag("p", f"{_when(gathered)}, from {gathered.source}", class_="faint"),
         _verdict(gathered),
         jobs.slow(gathered, crossed),
         _cards(gathered),
@@ -59,7 +70,7 @@ def page(gathered: Gathered) -> str:
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name_="viewport", content="width=device-width"),
-        tag("title", f"Signalbox: report of {when(gathered.unix_s)}"),
+        tag("title", f"Signalbox: report of {_when(gathered)}"),
         _style(),
     )
     return document(tag("html", head, body, lang="en"))
@@ -75,11 +86,8 @@ def _anchor(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def when(unix_s: float) -> str:
-    """In UTC."""
-    if not unix_s:
-        return "at a time that is not known"
-    return moment(unix_s, "%Y-%m-%d %H:%M:%S UTC")
+def _when(gathered: Gathered) -> str:
+    return moment(gathered.unix_s, TO_THE_SECOND) if gathered.unix_s else "at a time that is not known"
 
 
 # ---- the first screen
@@ -131,18 +139,17 @@ def _problems(gathered: Gathered) -> Iterator[str]:
 
 
 def _cards(gathered: Gathered) -> Element:
-    status, plan = gathered.status, gathered.state.plan
+    status, levels = gathered.status, gathered.state.levels[-1] if gathered.state.plan else None
     known = max(status.known_switches, status.switches)
-    network = status.network_efficiency if status.HasField("network_efficiency") else None
     cards = [
         ("switches in sync", f"{status.switches_in_sync} of {known}"),
         ("links", f"{status.links} of {max(status.known_links, status.links)}"),
         ("hosts", str(status.hosts)),
         ("jobs", str(status.jobs) + (f", {status.jobs_unconfirmed} unconfirmed" if status.jobs_unconfirmed else "")),
-        ("network efficiency", percent(network)),
-        ("worst level of the plan", level(plan.max_level) if plan else "-"),
-        ("no plan is below", level(plan.bound) if plan else "-"),
-        ("under ECMP, mean", level(plan.ecmp_level.mean) if plan and plan.HasField("ecmp_level") else "-"),
+        ("network efficiency", percent(optional(status, "network_efficiency"))),
+        ("worst level of the plan", level(levels.plan if levels else None)),
+        ("no plan is below", level(levels.bound if levels else None)),
+        ("under ECMP, mean", level(levels.ecmp if levels else None)),
     ]
     return tag("div", [tag("div", name, tag("b", value)) for name, value in cards], class_="cards")
 
@@ -203,23 +210,6 @@ def _plan(gathered: Gathered) -> list[Child]:
     plan = gathered.state.plan
     if plan is None:
         return [tag("p", "There is no plan.")]
-    proven = f"{counted(plan.levels_proven, 'level')} proven"
-    about = [
-        ("worst level", f"{level(plan.max_level)}, bound {level(plan.bound)}, gap {percent(plan.gap)}"),
-        ("certificate", f"{word(word_in(plan, 'certificate'))}, {proven}"),
-        ("installed", "yes" if plan.installed else "no"),
-        (
-            "planned by",
-            f"{plan.solver}, in {1000 * seconds(plan.plan_time):.0f} ms"
-            + (", cut short by the time limit" if plan.cut_short else ""),
-        ),
-        ("flows", f"{len(plan.routes)} in {counted(plan.subflows, 'subflow')}, {plan.moves} moved by this plan"),
-        ("without a path", ", ".join(f"{pair.src} > {pair.dst}" for pair in plan.unrouted[:20]) or "none"),
-    ]
-    if plan.HasField("target"):
-        about.append(
-            ("better, by more moves", f"worst level {level(plan.target.max_level)}, {plan.moves_left} moves left")
-        )
     values = [("no plan is below (bound)", plan.bound), ("this plan", plan.max_level)]
     values += [
         (word(word_in(each, "scheme")), each.level) for each in plan.schemes if word_in(each, "scheme") != "ecmp"
@@ -227,31 +217,15 @@ def _plan(gathered: Gathered) -> list[Child]:
     if plan.HasField("ecmp_level"):
         values += [("ECMP, mean over hash draws", plan.ecmp_level.mean), ("ECMP, 95th percentile", plan.ecmp_level.p95)]
     note = "Worst level over jobs: 2 means that a job communicates in at most twice the time that it would need alone."
-    return [facts(about), tag("figure", tag("figcaption", note), drawing.bars(values))]
+    return [facts(plan_facts(plan).items()), tag("figure", tag("figcaption", note), drawing.bars(values))]
 
 
 def _alarms(gathered: Gathered) -> list[Child]:
     found = gathered.state.alarms_by_urgency()
     if not found:
         return [tag("p", "No alarms.")]
-    rows = (
-        (
-            word(word_in(alarm, "severity")),
-            word(word_in(alarm, "kind")),
-            alarm.subject,
-            alarm.text,
-            when(seconds_since_1970(alarm.raise_time)),
-            _known_by(alarm),
-        )
-        for alarm in found[:MOST_ROWS]
-    )
-    return [table(("severity", "alarm", "of", "text", "since", "known"), rows), _left_out(len(found))]
-
-
-def _known_by(alarm: pb.Alarm) -> str:
-    if not alarm.HasField("silence"):
-        return ""
-    return ": ".join(filter(None, (alarm.silence.by or "yes", alarm.silence.comment)))
+    rows = ((when(alarm.raise_time), alarm_line(alarm)) for alarm in found[:MOST_ROWS])
+    return [table(("since", "alarm"), rows), _left_out(len(found))]
 
 
 def _left_out(count: int) -> Element | None:
@@ -262,23 +236,10 @@ def _out_of_use(gathered: Gathered) -> list[Child]:
     drains, down = list(gathered.state.drains.values()), list(gathered.state.parts_down.values())
     if not drains and not down:
         return [tag("p", "Nothing is drained, nothing is down.")]
-    drained = (
-        (
-            part.name,
-            word(word_in(part, "state")),
-            str(part.flows),
-            rate(part.rate_bps) if part.HasField("rate_bps") else "-",
-            ", ".join(part.waits_for),
-            when(seconds_since_1970(part.drain_time)),
-        )
-        for part in drains[:MOST_ROWS]
-    )
-    gone = (
-        (word(word_in(part, "kind")), part.name, when(seconds_since_1970(part.down_time))) for part in down[:MOST_ROWS]
-    )
-    columns = ("drained part", "state", "flows", "carries", "waits for", "since")
+    drained = ((part.name, when(part.drain_time), drain_state(part)) for part in drains[:MOST_ROWS])
+    gone = ((word(word_in(part, "kind")), part.name, when(part.down_time)) for part in down[:MOST_ROWS])
     return [
-        table(columns, drained, (2, 3)) if drains else None,
+        table(("drained part", "since", "state"), drained) if drains else None,
         table(("down", "name", "since"), gone) if down else None,
         _left_out(max(len(drains), len(down))),
     ]
@@ -294,25 +255,21 @@ def _history(gathered: Gathered) -> list[Child]:
     if not gathered.events:
         return [figure or None, tag("p", "No events.")]
     newest = sorted(gathered.events, key=lambda event: -event.number)[:MOST_EVENTS]
-    rows = (
-        (when(seconds_since_1970(event.event_time)), word(word_in(event, "kind")), event_line(event))
-        for event in newest
-    )
+    rows = ((when(event.event_time), word(word_in(event, "kind")), event_line(event)) for event in newest)
     title = f"The newest {len(newest)} of {counted(len(gathered.events), 'event')}"
     return [figure or None, tag("details", tag("summary", title), table(("time", "about", "event"), rows), open="")]
 
 
-def _levels(gathered: Gathered) -> Iterator[Point]:
+def _levels(gathered: Gathered) -> Iterator[Levels]:
     """Of plans that events tell of, the newest last."""
     for event in sorted(gathered.events, key=lambda event: event.number):
         details = {detail.name: detail.value for detail in event.details}
         worst = _number(details.get("worst_level")) if event.kind == pb.EVENT_KIND_PLAN else None
         if worst is not None:
             at = seconds_since_1970(event.event_time)
-            yield Point(at, worst, _number(details.get("bound")), _number(details.get("ecmp")))
+            yield Levels(at, worst, _number(details.get("bound")), _number(details.get("ecmp")))
     if plan := gathered.state.plan:
-        ecmp = plan.ecmp_level.mean if plan.HasField("ecmp_level") else None
-        yield Point(gathered.unix_s, plan.max_level, plan.bound, ecmp)
+        yield levels_of(plan, gathered.unix_s)
 
 
 def _number(text: str | None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar
@@ -19,19 +19,29 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
-from signalbox.live.following import Following
-from signalbox.live.shown import printable
-from signalbox.live.state import Kind, flows_over
-from signalbox.top import rows
-
-TAKE_S = 0.25
-"""Between two looks for changes."""
-OFTEN_S = 1.0
-"""Between two showings of what changes all the time."""
-OFTEN = frozenset({Kind.RATES, Kind.JOBS, Kind.STATUS})
+from signalbox.live import rows
+from signalbox.live.crossing import ListedRoute, flows_over
+from signalbox.live.following import TAKE_S, Following
+from signalbox.live.jobs import Job, traffic_lines, wiring_line, without_route
+from signalbox.live.shown import printable, route_words
+from signalbox.live.state import Kind
 
 PADDING, SCROLLBAR, LEAST = 1, 2, 8
 """Columns of the terminal: left and right of a cell, of a scroll bar, and the least of a growing one."""
+MOST_JOBS, MOST_LINKS, MOST_ALARMS, MOST_EVENTS = 200, 30, 50, 50
+"""Rows of a table."""
+
+Columns = tuple[tuple[str, int], ...]
+"""Titles and widths; those of 0 share what is left."""
+
+COLUMNS: Mapping[str, Columns] = {
+    "jobs": (*(("job", 0), ("state", 0), ("pinned", 7), ("level", 6), ("predicted", 9), ("measured", 8), ("iter", 7)),),
+    "links": (("link", 0), ("use", 4), ("rate", 11), ("unannounced", 11)),
+    "alarms": (("since", 8), ("alarm", 0)),
+    "events": (("time", 8), ("event", 0)),
+}
+"""By table."""
+
 WIDE = 140
 """Columns from which on tables stand side by side: both ends of a link such as spine12:34>leaf16 are read then."""
 
@@ -57,9 +67,9 @@ Links: the fullest first; unannounced is what no job announced. Times are in UTC
 class Table(DataTable[Text]):
     """Rows of text in columns as wide as the terminal allows; names in them are drawn as they are."""
 
-    def __init__(self, name: str, columns: rows.Columns) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(id=name, cursor_type="row", cell_padding=PADDING)
-        self._titles = columns
+        self._titles = COLUMNS[name]
         self._shown: rows.Rows = []
         self.border_title = name
 
@@ -142,6 +152,17 @@ class Details(ModalScreen[None]):
             self.query_one("#said", Static).update(Text(printable(text)))
 
 
+def of_job(job: Job | None, why: str, routes: Iterable[ListedRoute]) -> str:
+    """Return all of a job, which may have ended since. ``why``: the controller's answer, whether the network slows
+    it."""
+    about = [wiring_line(job), *traffic_lines(job)] if job else []
+    paths = [
+        f"{each.src} > {each.dst}: {route_words(each.held, without_route(job, each.src, each.dst) if job else 'ecmp')}"
+        for each in routes
+    ]
+    return "\n".join((why, *filter(None, about), "", *paths))
+
+
 class Top(App[None]):
     """``open_client``: with the credentials of the one who looks."""
 
@@ -172,8 +193,6 @@ class Top(App[None]):
         self._following = Following(open_client)
         self._client = open_client()
         self._find = ""
-        self._later = frozenset[Kind]()
-        self._shown_at = 0.0
         self._running_on: asyncio.AbstractEventLoop | None = None
 
     def compose(self) -> ComposeResult:
@@ -181,10 +200,7 @@ class Top(App[None]):
         yield Static(id="plan", markup=False)
         yield Input(id="find", placeholder="a part of a job's id")
         with Container(id="tables"):
-            yield Table("jobs", rows.JOB_COLUMNS)
-            yield Table("links", rows.LINK_COLUMNS)
-            yield Table("alarms", rows.ALARM_COLUMNS)
-            yield Table("events", rows.EVENT_COLUMNS)
+            yield from map(Table, COLUMNS)
         yield Footer()
 
     def on_mount(self) -> None:
@@ -207,14 +223,7 @@ class Top(App[None]):
     # ---- showing
 
     def _take(self) -> None:
-        """What changes all the time is shown every second only."""
-        changed = self._later | self._following.changes()
-        now = asyncio.get_running_loop().time()
-        if changed & OFTEN and now - self._shown_at < OFTEN_S:
-            self._later, changed = changed & OFTEN, changed - OFTEN
-        elif changed:
-            self._later, self._shown_at = frozenset(), now
-        if changed:
+        if changed := self._following.changes_to_show():
             self._show(changed)
 
     def _show(self, changed: frozenset[Kind]) -> None:
@@ -227,16 +236,16 @@ class Top(App[None]):
         if Kind.JOBS in changed:
             self._show_jobs()
         if changed & {Kind.RATES, Kind.SHAPE}:
-            self._table("links").show(rows.links(state))
+            self._table("links").show(rows.links(state, MOST_LINKS))
         if Kind.ALARMS in changed:
-            self._table("alarms").show(rows.alarms(state))
+            self._table("alarms").show(rows.alarms(state, MOST_ALARMS))
             self._table("alarms").border_title = f"alarms: {len(state.alarms)}"
         if Kind.EVENTS in changed:
-            self._table("events").show(rows.events(state))
+            self._table("events").show(rows.events(state, MOST_EVENTS))
 
     def _show_jobs(self) -> None:
         state = self._following.state
-        shown = rows.jobs(state, self._find)
+        shown = rows.jobs(state.jobs_by_urgency(self._find)[:MOST_JOBS])
         table = self._table("jobs")
         table.show(shown)
         table.border_title = f"jobs: {len(shown)} of {len(state.jobs)}" if shown else "jobs: none"
@@ -289,7 +298,7 @@ class Top(App[None]):
             why = "\n".join(self._client.explain(name).answer)
         except SignalboxError as error:
             why = str(error)
-        return rows.of_job(job, why, routes)
+        return of_job(job, why, routes)
 
     def _of_link(self, name: str) -> str:
         links = list(self._following.state.links.items())  # which another thread changes

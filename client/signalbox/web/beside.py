@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from signalbox.live.colours import Paper
+from signalbox.live.jobs import Job, PairDemand, busiest_pairs
 from signalbox.live.picture import Cable, Condition, Picture
 from signalbox.live.shown import rate
-from signalbox.live.state import Job, Levels, PairDemand
+from signalbox.live.state import Levels
 from signalbox.web.options import Options, common, value_axis
 
 MOST_POINTS = 600
@@ -107,11 +108,7 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
 def demand(job: Job, paper: Paper) -> Options:
     """Bytes per iteration of its pairs, announced and counted; those that send most. Without counted bytes (the job
     reports no iterations) the rates are in the names."""
-
-    def sent(pair: PairDemand) -> tuple[float, float]:
-        return max(pair.declared_bytes, pair.measured_bytes), pair.measured_bps
-
-    pairs = sorted(job.demand.pairs, key=sent, reverse=True)[:MOST_PAIRS]
+    pairs = busiest_pairs(job, MOST_PAIRS)
     return {
         **common(paper),
         "title": {

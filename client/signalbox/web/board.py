@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 from signalbox.live.following import Following
 from signalbox.live.picture import Picture, picture, reloaded
 from signalbox.live.state import Kind, State
-
-TAKE_S = 0.25
-"""Between two looks for changes."""
-OFTEN_S = 1.0
-"""Between two showings of what changes all the time."""
-OFTEN = frozenset({Kind.RATES, Kind.JOBS, Kind.STATUS})
 
 Show = Callable[[frozenset[Kind]], None]
 Made = TypeVar("Made")
@@ -28,8 +21,6 @@ class Board:
         self._viewers: dict[Hashable, Show] = {}
         self._made: dict[Hashable, Any] = {}
         self._picture: Picture | None = None
-        self._later = frozenset[Kind]()
-        self._shown = 0.0
 
     @property
     def state(self) -> State:
@@ -51,18 +42,12 @@ class Board:
         return made
 
     def take(self) -> None:
-        """Takes in what has come and tells viewers; of ``OFTEN`` every second only."""
-        changed = self._later | self._following.changes()
-        now = time.monotonic()
-        if Kind.SHAPE in changed or now - self._shown >= OFTEN_S:
-            self._later = frozenset()
-            self._shown = now if changed & OFTEN else self._shown
-            if changed & {Kind.SHAPE, Kind.RATES}:
-                self._made.clear()
-            if Kind.SHAPE in changed:
-                self._picture = None
-        else:
-            self._later, changed = changed & OFTEN, changed - OFTEN
+        """Take in what has come, and tell viewers what is to be shown."""
+        changed = self._following.changes_to_show()
+        if changed & {Kind.SHAPE, Kind.RATES}:
+            self._made.clear()
+        if Kind.SHAPE in changed:
+            self._picture = None
         if changed:
             for show in list(self._viewers.values()):
                 show(changed)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from signalbox.live.colours import Paper
+from signalbox.live.crossing import LinkAt
 from signalbox.live.picture import Picture, counted_cables
 from signalbox.live.shown import percent
-from signalbox.live.state import LinkAt, State, out_of_use
+from signalbox.live.state import State, out_of_use
 from signalbox.web import graph, matrix
 from signalbox.web.options import Options
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from signalbox.live.colours import Paper, colour
+from signalbox.live.crossing import LinkAt
 from signalbox.live.picture import Cable, Condition, Node, Picture
 from signalbox.live.shown import percent
-from signalbox.live.state import LinkAt
 from signalbox.web.options import Options, common, on_route, shown
 
 MOST_HOSTS = 64

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from signalbox.live.colours import Paper
+from signalbox.live.crossing import LinkAt
 from signalbox.live.picture import Cable, Condition, Node, Picture
-from signalbox.live.state import LinkAt
 from signalbox.web.options import Options, common, on_route
 
 _MARKS = {Condition.DRAINED: "D", Condition.DOWN: "✕"}

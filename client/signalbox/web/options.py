@@ -10,8 +10,8 @@ from collections.abc import Collection
 from typing import Any
 
 from signalbox.live.colours import Paper
+from signalbox.live.crossing import LinkAt
 from signalbox.live.picture import Cable
-from signalbox.live.state import LinkAt
 
 Options = dict[str, Any]
 

@@ -12,16 +12,21 @@ from typing import Any
 from nicegui import ui
 
 from signalbox.client import Client
+from signalbox.live import rows
 from signalbox.live.colours import DARK, LIGHT, Paper
+from signalbox.live.crossing import LinkAt, links_of
+from signalbox.live.jobs import traffic_lines, wiring_line
 from signalbox.live.picture import Condition, counted_cables
-from signalbox.live.shown import traffic_lines, wiring_line
-from signalbox.live.state import Kind, LinkAt, circuits_of
+from signalbox.live.state import Kind, circuits_of
 from signalbox.web import beside, charts, matrix, said, tables
 from signalbox.web.asking import Asking
 from signalbox.web.board import Board
 from signalbox.web.keys import show_keys
 from signalbox.web.options import Options
 from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STAYS, STYLE
+
+MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
+"""Rows of a table."""
 
 
 class Page:
@@ -156,9 +161,9 @@ class Page:
         if Kind.PLAN in changed:
             self._push(self._levels, "levels", beside.levels(self._board.state.levels, self._paper))
         if Kind.ALARMS in changed:
-            tables.fill(self._alarms, tables.alarm_rows(self._board.state))
+            tables.fill(self._alarms, rows.alarms(self._board.state, MOST_ALARMS))
         if Kind.EVENTS in changed:
-            tables.fill(self._events, tables.event_rows(self._board.state))
+            tables.fill(self._events, rows.events(self._board.state, MOST_EVENTS))
         if changed & {Kind.STATUS, Kind.REACHED, Kind.PLAN}:
             self._show_status()
 
@@ -202,8 +207,10 @@ class Page:
             self._job = ""
 
     def _show_jobs(self) -> None:
-        rows, left = tables.job_rows(self._board.state, (self._find.value or "").lower(), self._job)
-        tables.fill(self._jobs, rows)
+        jobs = self._board.state.jobs_by_urgency((self._find.value or "").lower())
+        shown = [(*row[:4], row[5]) for row in rows.jobs(jobs[:MOST_JOBS])]  # not predicted, nor iterations
+        tables.fill(self._jobs, shown, self._job)
+        left = len(jobs) - len(shown)
         self._jobs_left.set_text(f"and {left:,} more; find them by name" if left else "")
         self._show_wiring()
 
@@ -341,9 +348,7 @@ class Page:
         if job_id and job_id not in self._routes:
             routes = await self._asking.known(lambda: self._client.list_routes([job_id]))
             circuits = circuits_of(self._board.state.jobs.get(job_id))
-            self._routes[job_id] = circuits.union(
-                (link.dpid, link.port) for each in routes or () for path in each.held for link in path.links
-            )
+            self._routes[job_id] = circuits | links_of(routes or ())
         self._draw_rates()
 
     async def _draw_demand(self) -> None:

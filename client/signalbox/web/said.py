@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
+from signalbox.live.crossing import ListedRoute, flows_over, jobs_of
 from signalbox.live.picture import Cable
-from signalbox.live.shown import counted, level, percent, word
-from signalbox.live.state import ListedRoute, State, flows_over
+from signalbox.live.shown import counted, level, optional, percent, word
+from signalbox.live.state import State
 from signalbox.mapping import word_in
 
 
@@ -15,12 +15,12 @@ def facts(state: State) -> str:
     """One line: how the controller and its plan are; empty before its first answer."""
     if (status := state.status) is None:
         return ""
-    efficiency = status.network_efficiency if status.HasField("network_efficiency") else None
+    efficiency = percent(optional(status, "network_efficiency"))
     newest = state.levels[-1] if state.levels else None
     plan = f" · worst level {level(newest.plan)}, under ECMP {level(newest.ecmp)}" if newest else ""
     return (
         f"{word(word_in(status, 'strategy'))} · {status.switches_in_sync} of {status.known_switches} switches in sync"
-        f" · {counted(status.jobs, 'job')} · efficiency {percent(efficiency)}{plan} · {status.version}"
+        f" · {counted(status.jobs, 'job')} · efficiency {efficiency}{plan} · {status.version}"
     )
 
 
@@ -35,6 +35,6 @@ def wrong(state: State) -> str:
 
 def carried(cable: Cable, routes: Iterable[ListedRoute]) -> str:
     """Whose flows travel over it, either way."""
-    jobs = Counter(route.job_id for route in flows_over(routes, {cable.up, cable.down}))
+    jobs = jobs_of(flows_over(routes, {cable.up, cable.down}))
     each = ", ".join(f"{job} ({counted(flows, 'flow')})" for job, flows in sorted(jobs.items()))
     return f"It carries pinned flows of {each}." if each else "No pinned flow travels over it."

@@ -16,9 +16,9 @@ from starlette.responses import PlainTextResponse
 
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError
-from signalbox.live.following import Following
+from signalbox.live.following import TAKE_S, Following
 from signalbox.web import log_lines
-from signalbox.web.board import TAKE_S, Board
+from signalbox.web.board import Board
 from signalbox.web.guard import Guard
 from signalbox.web.page import Page
 from signalbox.web.terminal import Terminal

@@ -20,7 +20,7 @@ from offline.scenarios.topologies import leaf_spine, optical
 from signalbox.cli import app
 from signalbox.jobs.collectives import check, virtual_links
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.live.shown import wiring_line
+from signalbox.live.jobs import wiring_line
 from signalbox.models import PRESETS, Model, Parallelism, Preset
 from signalbox.spec_files import jobs_in
 from tests.support.doc_pages import PAGES, ROOT

@@ -100,7 +100,7 @@ def test_the_busiest_links_come_first_with_the_jobs_that_they_carry(signalbox: S
     ]
     assert found["flows_hashed"] == 1
     (row,) = (row for row in signalbox("get", "links", "--top", 1).rows if row[:1] == ["leaf1:1>spine1"])
-    assert row[1:] == ["80%", "4", "Mbit/s", "5", "Mbit/s", "1", "Mbit/s", "ring", "1"]
+    assert row[1:] == ["80%", "4", "Mbit/s", "5", "Mbit/s", "1", "Mbit/s", "ring", "(1)"]
     assert "1 flow is hashed" in signalbox("get", "links", "--top", 1).out
 
 

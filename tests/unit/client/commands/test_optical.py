@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from signalbox.commands import naming, optical
-from signalbox.commands.output import fields
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.circuit_messages import optical_switches, rings, wired_job
 from tests.unit.client.commands.test_printing import said, shown
@@ -19,10 +18,8 @@ def fabric() -> pb.GetFabricResponse:
 
 def described(found: pb.GetFabricResponse, *jobs: pb.Job) -> list[list[str]]:
     """The first of its optical switches."""
-    as_json = fields(found)
-    names = optical.Names(as_json)
-    switch = as_json["optical_switches"][0]
-    return shown(optical.panel({**optical.described(switch, map(fields, jobs), names), "alarms": []}, names))
+    names = optical.Names(found)
+    return shown(optical.panel({**optical.described(found.optical_switches[0], jobs, names), "alarms": []}, names))
 
 
 def test_they_are_listed_with_ports_and_circuits() -> None:
@@ -30,10 +27,10 @@ def test_they_are_listed_with_ports_and_circuits() -> None:
     found.optical_switches[0].fibres[3].ClearField("out_port")
     found.optical_switches[0].fibres[3].up = False
     found.optical_switches[1].connected = False
-    (table,) = optical.tables(fields(found)["optical_switches"])
+    (table,) = optical.tables(found.optical_switches)
     assert "2 optical switches" in said(table)
     assert said(table)[-2:] == ["optical1 0x101 yes 4 of 5 4", "optical2 0x102 no - of 5 5"]
-    assert optical.tables(fields(rings(5, (1, 2)))["optical_switches"]) == []
+    assert optical.tables(rings(5, (1, 2)).optical_switches) == []
 
 
 def test_each_port_says_where_its_light_goes_and_for_which_job() -> None:
@@ -74,11 +71,13 @@ def test_servers_that_are_down_have_their_names_and_unknown_ones_their_dpids() -
 
 
 def test_a_circuit_names_the_optical_switch_that_makes_it() -> None:
-    found = fields(fabric())
-    link = next(each for each in found["links"] if each["name"] == "server4:3>server1")
+    found = fabric()
+    link = next(each for each in found.links if each.name == "server4:3>server1")
     assert str(optical.through(link, found)) == "optical2, from its port 4 to port 1"
-    assert optical.through({**link, "one_way": False}, found) is None
-    assert optical.through(link, {**found, "optical_switches": []}) is None
+    del found.optical_switches[:]
+    assert optical.through(link, found) is None
+    link.one_way = False
+    assert optical.through(link, fabric()) is None
 
 
 class Answers:

@@ -7,15 +7,15 @@ import math
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from signalbox.live import rows
 from signalbox.live.colours import LIGHT
 from signalbox.live.picture import picture
-from signalbox.live.shown import clock, level, percent, rate
+from signalbox.live.shown import level, moment, percent, rate
 from signalbox.live.state import State, load
 from signalbox.report.gathered import Gathered
 from signalbox.report.page import page
-from signalbox.top import rows
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.web import beside, charts, tables
+from signalbox.web import beside, charts
 from tests.support.fabric_messages import leaf_spine, state_of
 
 
@@ -44,14 +44,14 @@ def test_what_is_no_number_no_time_or_no_word_is_not_shown_and_the_rest_is(bps: 
     charts.fabric(drawn, 0, LIGHT, ())
     beside.cables_of(drawn, 1, LIGHT)
     beside.levels(state.levels, LIGHT)
-    assert [row["since"] for row in tables.alarm_rows(state)] == ["-"]
-    assert [row[0] for row in rows.events(state)] == ["-"]
-    assert [row["job"] for row in tables.job_rows(state, "", "")[0]] == ["odd"]
-    assert rows.links(state) == []
+    assert [row[0] for row in rows.alarms(state, 9)] == ["-"]
+    assert [row[0] for row in rows.events(state, 9)] == ["-"]
+    assert [row[0] for row in rows.jobs(state.jobs_by_urgency())] == ["odd"]
+    assert rows.links(state, 9) == []
     assert "leaf1:1&gt;spine1" in page(Gathered("a test", 0.0, state, pb.GetStatusResponse()))
 
 
 def test_figures_that_are_no_numbers_are_said_as_unknown() -> None:
     for value in (math.nan, math.inf):
-        assert {percent(value), level(value), rate(value), clock(value)} == {"-"}
+        assert {percent(value), level(value), rate(value), moment(value, "%Y")} == {"-"}
     assert load(pb.Link(rate_bps=2.0, capacity_bps=1.0)) == 2.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from signalbox.live.shown import rate, traffic_lines, traffic_mark
+from signalbox.live.jobs import traffic_lines, traffic_mark
+from signalbox.live.shown import rate
 from signalbox.v1 import signalbox_pb2 as pb
 
 

@@ -54,7 +54,7 @@ def test_a_job_is_not_fast_by_a_measured_efficiency_that_is_not_possible() -> No
     )
     assert slow_jobs([wrong]) == [wrong]
     shown = reported(pb.GetFabricResponse(), wrong)
-    assert "162% !" in shown
+    assert "162.0% !" in shown
     assert "Its measured efficiency, 162%, is not possible: it announced too much" in shown
 
 
@@ -83,4 +83,4 @@ def test_a_job_says_that_it_sends_nothing_and_how_its_announcement_is_wrong() ->
     )
     demand.window.FromSeconds(6)
     shown = reported(pb.GetFabricResponse(), pb.Job(spec=pb.JobSpec(job_id="killed"), demand=demand))
-    assert f"0 bit/s of payload. It sends nothing now. Its announcement is wrong: {wrong}." in shown
+    assert f"0 bit/s of payload; it sends nothing now; {wrong}" in shown

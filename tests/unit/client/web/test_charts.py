@@ -109,7 +109,8 @@ def test_a_fuller_cable_is_wider() -> None:
 
 def test_a_cable_says_whose_flows_it_carries() -> None:
     cable = next(each for each in picture(state_of(leaf_spine(2, 2))).cables if each.name == "leaf2:1>spine1")
-    routes = [pb.ListedRoute(job_id=job) for job in ("ring", "ring", "other", "elsewhere")]
+    jobs = enumerate(("ring", "ring", "other", "elsewhere"))
+    routes = [pb.ListedRoute(job_id=job, src=f"10.0.1.{n}") for n, job in jobs]
     for route, at in zip(routes, [(2, 1), (0x101, 2), (2, 1), (1, 1)], strict=True):
         route.held.add().links.add(dpid=at[0], port=at[1])
     assert said.carried(cable, routes) == "It carries pinned flows of other (1 flow), ring (2 flows)."

@@ -1,9 +1,10 @@
-"""What the tables of ``signalbox top`` say."""
+"""What tables about a state say."""
 
 from __future__ import annotations
 
+from signalbox.live import rows
 from signalbox.live.state import State
-from signalbox.top import rows
+from signalbox.top.app import of_job
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.circuit_messages import WIRED, rings, unwired_job, wired_job
 from tests.support.fabric_messages import link
@@ -14,7 +15,7 @@ def test_unannounced_traffic_that_is_not_known_yet_is_not_none() -> None:
     known = link((1, 2), (0x102, 1), "leaf1:2>spine2", 0.25)
     known.background_bps = 0.0
     state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.5), known]))
-    assert rows.links(state) == [
+    assert rows.links(state, 9) == [
         ("leaf1:1>spine1", "50%", "500 Mbit/s", "-"),
         ("leaf1:2>spine2", "25%", "250 Mbit/s", "0 bit/s"),
     ]
@@ -32,15 +33,15 @@ def test_the_levels_are_those_of_a_plan_that_there_is() -> None:
 def test_a_job_says_its_circuits_and_without_any_that_nothing_is_hashed() -> None:
     fabric = rings(4, (1, 3))
     routes = [pb.ListedRoute(src="10.0.1.1", dst="10.0.2.1")]
-    assert rows.of_job(wired_job(fabric), "Nothing slows it.", routes).splitlines() == [
+    assert of_job(wired_job(fabric), "Nothing slows it.", routes).splitlines() == [
         "Nothing slows it.",
         f"8 circuits {WIRED}",
         "",
         "10.0.1.1 > 10.0.2.1: ecmp",
     ]
-    waits = rows.of_job(unwired_job("circuits are being worked out"), "It waits.", routes).splitlines()
-    assert waits[1:] == ["no circuits: circuits are being worked out", "", "10.0.1.1 > 10.0.2.1: -"]
-    assert rows.of_job(None, "It has ended.", ()).splitlines() == ["It has ended."]
+    waits = of_job(unwired_job("circuits are being worked out"), "It waits.", routes).splitlines()
+    assert waits[1:] == ["no circuits: circuits are being worked out", "", "10.0.1.1 > 10.0.2.1: no circuits"]
+    assert of_job(None, "It has ended.", ()).splitlines() == ["It has ended."]
 
 
 def test_a_row_has_a_mark_where_counters_do_not_confirm_what_the_job_announced() -> None:
@@ -49,6 +50,6 @@ def test_a_row_has_a_mark_where_counters_do_not_confirm_what_the_job_announced()
         spec, demand = pb.JobSpec(job_id=name), pb.Demand(source=source)
         job = pb.Job(spec=spec, state=pb.JOB_STATE_PINNED, demand=demand)
         state.take_jobs(pb.WatchJobsResponse(jobs=[job]))
-    assert {row[0]: row[1] for row in rows.jobs(state, "")} == {"known": "pinned", "new": "pinned ?"}
-    said = rows.of_job(state.jobs["new"], "Nothing slows it.", []).splitlines()
+    assert {row[0]: row[1] for row in rows.jobs(state.jobs_by_urgency())} == {"known": "pinned", "new": "pinned ?"}
+    said = of_job(state.jobs["new"], "Nothing slows it.", []).splitlines()
     assert said[1] == "It is planned for what it announced, not yet confirmed by counters."

@@ -1,0 +1,78 @@
+"""Which flows cross which link and switch, from the routes that switches hold.
+
+Flows that are hashed cross links too; which ones is not known. Pure; linear in the routes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from signalbox.v1 import signalbox_pb2 as pb
+
+ListedRoute = pb.ListedRoute
+"""For those who import no generated code."""
+LinkAt = tuple[int, int]
+"""Dpid and port of the switch where a directed link begins."""
+
+
+class Piece(NamedTuple):
+    """A flow, or one piece of it, on a link. ``share``: part of the flow's bytes."""
+
+    job_id: str
+    src: str
+    dst: str
+    share: float
+
+
+def links_of(routes: Iterable[ListedRoute]) -> frozenset[LinkAt]:
+    """Return the links that these routes take."""
+    return frozenset((link.dpid, link.port) for route in routes for path in route.held for link in path.links)
+
+
+def pieces_by_link(routes: Iterable[ListedRoute]) -> Mapping[LinkAt, list[Piece]]:
+    """Return the pieces of flows on each link that some route takes."""
+    found: defaultdict[LinkAt, list[Piece]] = defaultdict(list)
+    for route in routes:
+        for path in route.held:
+            piece = Piece(route.job_id, route.src, route.dst, path.share)
+            for link in path.links:
+                found[link.dpid, link.port].append(piece)
+    return found
+
+
+def flows_over(routes: Iterable[ListedRoute], links: Collection[LinkAt | None]) -> list[ListedRoute]:
+    """Return the routes that take one of these links."""
+    return [route for route in routes if not links_of([route]).isdisjoint(links)]
+
+
+def flows_at_switch(dpid: int, fabric: pb.GetFabricResponse, routes: Iterable[ListedRoute]) -> list[ListedRoute]:
+    """Return the flows that begin or end at the switch, or cross it on their way."""
+    ends = {host.ip for host in fabric.hosts if host.at.dpid == dpid}
+    touching = {(link.src.dpid, link.src.port) for link in fabric.links if dpid in (link.src.dpid, link.dst.dpid)}
+    return [
+        route
+        for route in routes
+        if not ends.isdisjoint((route.src, route.dst)) or not touching.isdisjoint(links_of([route]))
+    ]
+
+
+def jobs_of(flows: Iterable[Piece | ListedRoute]) -> dict[str, int]:
+    """Return how many of these flows each job has, most first; pieces of one flow count once."""
+    pairs = {(flow.job_id, flow.src, flow.dst) for flow in flows}
+    counted = Counter(job_id for job_id, *_ in pairs)
+    return dict(sorted(counted.items(), key=lambda of_job: (-of_job[1], of_job[0])))
+
+
+def jobs_in_words(flows: Iterable[Piece | ListedRoute], most: int = 3) -> str:
+    """Return ``ring (4), bert (2)``; empty without flows."""
+    jobs = jobs_of(flows)
+    named = [f"{job_id} ({count})" for job_id, count in [*jobs.items()][:most]]
+    return ", ".join(named + [f"{len(jobs) - most} more jobs"] * (len(jobs) > most))
+
+
+def hashed(fabric: pb.GetFabricResponse, routes: Iterable[ListedRoute]) -> int:
+    """Return how many flows between hosts that are found have no route."""
+    known = {host.ip for host in fabric.hosts}
+    return sum(not route.held and known >= {route.src, route.dst} for route in routes)

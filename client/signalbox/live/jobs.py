@@ -1,0 +1,260 @@
+"""Jobs in words: what they do, what they wait for, what they were announced to send and send, and all facts of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from signalbox.jobs.reports import MOST_EFFICIENT
+from signalbox.live.shown import counted, level, natural, optional, percent, rate, some, word
+from signalbox.mapping import seconds, word_in, word_of
+from signalbox.v1 import signalbox_pb2 as pb
+
+Job = pb.Job
+PairDemand = pb.PairDemand
+"""For those who import no generated code."""
+
+
+# ---- its state
+
+
+def job_state(job: Job) -> str:
+    """What its flows do, and what it waits for."""
+    waits = f", waits for {', '.join(job.missing_hosts)}" if job.missing_hosts else ""
+    unwired = f", {job.wiring.unwired}" if job.wiring.unwired else ""
+    return f"{word(word_in(job, 'state'))}{waits}{unwired}"
+
+
+def state_in_row(job: Job) -> str:
+    """The state, with the mark of its traffic and how many flows have no path."""
+    lost = f", {job.flows_without_path} without a path" if job.flows_without_path else ""
+    return job_state(job) + traffic_mark(job) + lost
+
+
+def job_level(job: Job) -> str:
+    return level(optional(job, "level"))
+
+
+def without_route(job: Job, src: str, dst: str) -> str:
+    """Return why no path is held for a flow of the job."""
+    if not {src, dst}.isdisjoint(job.missing_hosts):
+        return "host not found"
+    return "no circuits" if job.wiring.unwired else "ecmp"
+
+
+def wiring_line(job: Job, none: str = "no circuits") -> str:
+    """How a job is wired, or why it is not; empty where there are no optical switches."""
+    if not job.HasField("wiring"):
+        return ""
+    wiring = job.wiring
+    if wiring.unwired:
+        return f"{none}: {wiring.unwired}"
+    chosen = f" for strategy {wiring.strategy}" if wiring.strategy else ""
+    return (
+        f"{counted(len(wiring.circuits), 'circuit')}{chosen}; an iteration takes {seconds(wiring.iteration):.4g} s "
+        f"by the model (at least {seconds(wiring.iteration_bound):.4g} s; "
+        f"{seconds(wiring.iteration_alternative):.4g} s on one switch of the same cost)"
+    )
+
+
+# ---- its efficiency
+
+
+def too_efficient(measured: float | None) -> bool:
+    """Whether a measured efficiency cannot be one."""
+    return measured is not None and measured > MOST_EFFICIENT
+
+
+def efficiencies(job: Job) -> tuple[float | None, float | None]:
+    """Predicted and measured; None while unknown. A job that waits for hosts has no prediction, the API says 0."""
+    predicted = None if job.state == pb.JOB_STATE_PENDING else optional(job, "efficiency_predicted")
+    return predicted, optional(job, "efficiency_measured")
+
+
+def _measured_in_words(job: Job) -> str:
+    measured = efficiencies(job)[1]
+    if measured is None:
+        return "not measured yet on these routes and bytes" if job.iterations else "not measured"
+    possible = f", which is not possible: {IMPOSSIBLE}" if too_efficient(measured) else ""
+    return f"{percent(measured, 1)} measured{possible}"
+
+
+def _communication(job: Job) -> str:
+    ideal = "ideal not known yet"
+    if job.HasField("ideal_communication"):
+        ideal = f"{seconds(job.ideal_communication):.3f} s ideal"
+    if not job.iterations:
+        return f"{ideal}; no iteration reported"
+    last = f"{seconds(job.last_communication):.3f} s" if job.HasField("last_communication") else "not known"
+    return f"{ideal}, {last} in the last of {job.iterations} iterations"
+
+
+# ---- its traffic
+
+SOURCES = {
+    "declared": "what it announced, not yet confirmed by counters",
+    "confirmed": "what it announced, confirmed by counters",
+    "measured": "what switches count",
+    "provisional": "pairs that send, with bytes that are not yet confirmed by counters",
+    "learning": "nothing yet: no traffic of it is confirmed by counters",
+}
+"""Description of the bytes that a job is planned for, by the word of the API."""
+STATES = {"silent": "it sends nothing now", "slower": "its iteration takes longer than those before"}
+"""Words for findings that do not contradict an announcement, by the word of the API."""
+IMPOSSIBLE = "it announced too much, or reports its iterations as too short"
+
+
+def planned_for(source: str) -> str:
+    """Return which bytes a job is planned for in one word, for a row: the API's, but for those that counters have not
+    confirmed."""
+    return "unconfirmed" if source == "declared" else word(source)
+
+
+def planned(job: Job) -> str:
+    """Return which bytes a job is planned for, and whether others are looked for, for a row."""
+    if not job.HasField("demand"):
+        return "-"
+    return planned_for(word_in(job.demand, "source")) + (", learning" if _looks_for(job.demand) else "")
+
+
+def _planned_in_words(demand: pb.Demand) -> str:
+    source = word_in(demand, "source")
+    more = "; other pairs are looked for" if _looks_for(demand) else ""
+    said = f"{word(source)}: {SOURCES[source]}{more}" if source in SOURCES else word(source)
+    return f"{said}; {demand.patterns} traffic patterns, now {_pattern(demand)}" if demand.patterns > 1 else said
+
+
+def _looks_for(demand: pb.Demand) -> bool:
+    """Whether pairs are learnt beside those that it is planned for."""
+    return demand.learning and word_in(demand, "source") not in ("learning", "provisional")
+
+
+def _pattern(demand: pb.Demand) -> str:
+    return f"number {demand.pattern}" if demand.pattern else "another one"
+
+
+def findings(job: Job) -> list[str]:
+    """Return words for what a job does otherwise than before, such as sending nothing."""
+    words = (word_of(pb.DemandFinding.DESCRIPTOR, finding) for finding in job.demand.findings)
+    return [found for found in words if found in STATES]
+
+
+def traffic_mark(job: Job) -> str:
+    """Return a mark for a row: ``!`` where the announcement is wrong, ``?`` where counters have not confirmed it."""
+    if job.demand.difference or too_efficient(job.efficiency_measured):
+        return " !"
+    return " ?" if word_in(job.demand, "source") in ("declared", "provisional", "learning") else ""
+
+
+def traffic_lines(job: Job) -> list[str]:
+    """Return what the marks of a job mean, and what is remarkable of its traffic otherwise, in sentences."""
+    demand, source = job.demand, word_in(job.demand, "source")
+    lines = [f"{STATES[found].capitalize()}." for found in findings(job)]
+    if demand.difference:
+        lines.append(f"Its announcement is wrong: {demand.difference}.")
+    if demand.patterns > 1:
+        lines.append(f"It changes between {demand.patterns} traffic patterns, and sends {_pattern(demand)} now.")
+    if too_efficient(job.efficiency_measured):
+        lines.append(f"Its measured efficiency, {job.efficiency_measured:.0%}, is not possible: {IMPOSSIBLE}.")
+    if source and source != "confirmed":
+        lines.append(f"It is planned for {SOURCES.get(source, word(source))}.")
+    return lines
+
+
+def _traffic(job: Job) -> str:
+    demand, spec = job.demand, job.spec
+    if not demand.HasField("window"):
+        return "not counted now"
+    said = f"{rate(demand.measured_bps)} of payload"
+    if spec.collectives or spec.transfers or spec.strategies:
+        said += f", {percent(demand.undeclared_fraction, 1)} of it not announced"
+    return "; ".join([said, *map(STATES.__getitem__, findings(job)), *filter(None, [demand.difference])])
+
+
+def busiest_pairs(job: Job, most: int) -> list[PairDemand]:
+    """Return the pairs of addresses that send most, announced or counted."""
+
+    def sent(pair: PairDemand) -> tuple[float, float]:
+        return max(pair.declared_bytes, pair.measured_bytes), pair.measured_bps
+
+    return sorted(job.demand.pairs, key=sent, reverse=True)[:most]
+
+
+# ---- all of it
+
+
+def announced(spec: Any, library: str) -> str:
+    """Return what a job spec, in either form, says that the job sends. ``library``: the word for it."""
+    by_library = f" (library: {word(library)})"
+    parts = []
+    if ways := spec.strategies:
+        several = counted(len(ways), "strategy", "strategies")
+        parts.append(several + (by_library if any(way.collectives for way in ways) else ""))
+    if spec.collectives:
+        parts.append(counted(len(spec.collectives), "collective") + by_library)
+    if spec.transfers:
+        parts.append(counted(len(spec.transfers), "transfer"))
+    nics = f", over {1 + len(spec.rails)} NICs per rank" if spec.rails else ""
+    return (" and ".join(parts) or "nothing, the job is observed") + nics
+
+
+def of_which_strategy(job: Job) -> str:
+    """Whose flows those of the job are: of the strategy that was chosen with its circuits, or of the first."""
+    ways = job.spec.strategies
+    if chosen := job.wiring.strategy:
+        return f"those of strategy {chosen}, chosen from {len(ways)}"
+    return f"those of strategy {ways[0].name}" + (f", the first of {len(ways)}" if len(ways) > 1 else "")
+
+
+def hosts_not_found(job: Job) -> str:
+    return some(sorted(job.missing_hosts, key=natural))
+
+
+def job_facts(job: Job) -> dict[str, object]:
+    """Return all that is known of a job but for its pairs of addresses, collectives and routes."""
+    spec, wiring = job.spec, wiring_line(job, none="none")
+    predicted = efficiencies(job)[0]
+    split = f"into {spec.max_subflows} subflows over {word(word_in(spec, 'transport'))}"
+    return {
+        "job": spec.job_id,
+        "state": word(word_in(job, "state")),
+        "hosts not found": hosts_not_found(job) or "none",
+        **({"circuits": wiring} if wiring else {}),
+        "lease left": f"{seconds(job.lease_left):.0f} s of {seconds(spec.lease):.0f} s",
+        "announced": announced(spec, word_in(spec, "library")),
+        "revision": job.revision,
+        "flows": f"{job.virtual_links}, {job.pinned} pinned, in {job.subflows} subflows"
+        + (f"; {job.flows_without_path} without a path" if job.flows_without_path else "")
+        + (f"; {of_which_strategy(job)}" if spec.strategies else ""),
+        "may be split": f"{split}, dealt {word(word_in(spec, 'dealing'))}" if spec.max_subflows > 1 else "no",
+        "connections": "reported by the job" if spec.reports_connections else "not reported",
+        "planned for": _planned_in_words(job.demand),
+        "traffic": _traffic(job),
+        "level": level(optional(job, "level"), "not known yet"),
+        "efficiency": f"{'not' if predicted is None else percent(predicted, 1)} predicted, {_measured_in_words(job)}",
+        **({"not predicted": job.prediction_withheld} if job.prediction_withheld else {}),
+        "communication": _communication(job),
+    }
+
+
+def job_cells(job: Job, state: str) -> Sequence[str]:
+    """Return the cells of ``JOB_COLUMNS``. ``state``: in words, longer where there is room."""
+    predicted, measured = efficiencies(job)
+    return (
+        job.spec.job_id,
+        state,
+        str(len(job.spec.endpoints)),
+        str(job.virtual_links),
+        str(job.pinned),
+        planned(job),
+        job_level(job),
+        percent(predicted, 1),
+        percent(measured, 1) + (" !" if too_efficient(measured) else ""),
+        str(job.iterations),
+    )
+
+
+JOB_COLUMNS = (
+    *("job", "state", "ranks", "flows", "pinned", "planned for", "level", "predicted", "measured", "iterations"),
+)
+"""Of a table of jobs; those from the third on are numbers, but for what they are planned for."""

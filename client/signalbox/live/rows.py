@@ -1,0 +1,77 @@
+"""Rows of tables about a state, as text, for those who look at it. The first text of a row names it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from signalbox.live.happened import event_line
+from signalbox.live.jobs import Job, efficiencies, job_level, state_in_row
+from signalbox.live.shown import alarm_line, clock, counted, level, optional, percent, rate, word
+from signalbox.live.state import Link, State, load
+from signalbox.mapping import word_in
+
+Rows = list[tuple[str, ...]]
+
+
+def facts(state: State) -> str:
+    """One line: how the controller is."""
+    if state.lost is None:
+        return "waiting for the controller's first answer"
+    if state.lost:
+        return f"OLD: {state.lost}"
+    if state.refused:
+        return f"REFUSED: {state.refused}"
+    if (status := state.status) is None:
+        return ""
+    alarms = sum(not alarm.HasField("silence") for alarm in state.alarms.values())
+    return (
+        f"{word(word_in(status, 'strategy'))}, efficiency {percent(optional(status, 'network_efficiency'))}, "
+        f"{status.switches_in_sync}/{status.known_switches} switches in sync, "
+        f"{status.links}/{status.known_links} links, {counted(alarms, 'alarm')}"
+    )
+
+
+def plan(state: State) -> str:
+    """One line: the newest plan."""
+    if state.plan is None:
+        return "no plan yet"
+    newest = state.levels[-1]
+    return f"plan: worst level {level(newest.plan)}, bound {level(newest.bound)}, under ECMP {level(newest.ecmp)}"
+
+
+def jobs(found: Iterable[Job]) -> Rows:
+    """State, flows with a path of their own of all, level, predicted and measured efficiency, iterations."""
+    return [
+        (
+            job.spec.job_id,
+            state_in_row(job),
+            f"{job.pinned}/{job.virtual_links}",
+            job_level(job),
+            *map(percent, efficiencies(job)),
+            str(job.iterations),
+        )
+        for job in found
+    ]
+
+
+def links(state: State, most: int) -> Rows:
+    """The fullest first: use, rate, unannounced traffic."""
+    cells = map(link_cells, state.busiest_links(most))
+    return [(name, use, bps, unannounced) for name, use, bps, _, unannounced in cells]
+
+
+def link_cells(link: Link) -> tuple[str, str, str, str, str]:
+    """Name, use of the capacity, rate, capacity and unannounced traffic. What jobs sent over a link has to be counted
+    for a whole window, so the last is known later than the rate."""
+    unannounced = rate(optional(link, "background_bps"))
+    return link.name, percent(load(link)), rate(optional(link, "rate_bps")), rate(link.capacity_bps), unannounced
+
+
+def alarms(state: State, most: int) -> Rows:
+    """The most urgent first."""
+    return [(clock(each.raise_time), alarm_line(each)) for each in state.alarms_by_urgency()[:most]]
+
+
+def events(state: State, most: int) -> Rows:
+    """The newest first."""
+    return [(clock(each.event_time), event_line(each)) for each in state.newest_events(most)]
