@@ -282,9 +282,7 @@ class RecentFigures:
         self._rates_bps = np.zeros(0)
         self._counted: list[Rows] = []
         self._readings = 0
-        self._place = Memo(_places)
-        self._rows = Memo(lambda place, _numbering: links.rows_of(place))
-        self._counted_places = Memo(_counted_places)
+        self._found = Memo(self._find)
         self._spread = Memo(_spread)
         self._figures = Memo(self._make)
 
@@ -316,27 +314,19 @@ class RecentFigures:
         """Of every link of the fabric that was counted, host links too. ``background_bps``: where there is any;
         ``measured``: whether a whole window was measured; other objects whenever they change. The same object as before
         when nothing has changed."""
-        place = self._place(fabric.links, fabric.hosts)
-        rows = self._rows(place, self._links.numbering)
-        background = self._spread(background_bps, measured, place)
-        return self._figures(self._counted_places(place, rows), rows, background, self._readings)
+        place, rows = self._found(fabric.links, fabric.hosts, self._links.numbering)
+        return self._figures(place, rows, self._spread(background_bps, measured, place), self._readings)
+
+    def _find(
+        self, links: Mapping[LinkId, Link], hosts: Mapping[str, Host], _numbering: int
+    ) -> tuple[Mapping[LinkId, int], Rows]:
+        """Return the links that have samples, each with its place, and their rows in this order."""
+        at_hosts = (link for host in hosts.values() for link in (host.uplink, host.downlink))
+        counted = [link for link in dict.fromkeys((*links, *at_hosts)) if link in self._links.row_of]
+        return {link: at for at, link in enumerate(counted)}, self._links.rows_of(counted)
 
     def _make(self, place: Mapping[LinkId, int], rows: Rows, background_bps: Floats, _readings: int) -> LinkFigures:
-        read = rows >= 0
-        totals, rates_bps = np.zeros(len(read), np.uint64), np.zeros(len(read))
-        totals[read] = self._links.last(rows[read])
-        rates_bps[read] = self.rates_bps()[rows[read]]
-        return LinkFigures(place, totals, rates_bps, background_bps)
-
-
-def _places(links: Mapping[LinkId, Link], hosts: Mapping[str, Host]) -> Mapping[LinkId, int]:
-    at_hosts = (link for host in hosts.values() for link in (host.uplink, host.downlink))
-    return {link: number for number, link in enumerate(dict.fromkeys((*links, *at_hosts)))}
-
-
-def _counted_places(place: Mapping[LinkId, int], rows: Rows) -> Mapping[LinkId, int]:
-    """Only of links that have samples."""
-    return {link: at for (link, at), row in zip(place.items(), rows.tolist(), strict=True) if row >= 0}
+        return LinkFigures(place, self._links.last(rows), self.rates_bps()[rows], background_bps)
 
 
 def _spread(values: Mapping[LinkId, float], measured: Mapping[LinkId, bool], place: Mapping[LinkId, int]) -> Floats:
