@@ -1,9 +1,9 @@
-"""The background of every link: what was measured on it, less what may be announced flows that are not counted yet;
-and for how long links that were busy are not taken for free.
+"""The background of every link: what was measured on it, less what may be announced flows that are not counted yet; and
+for how long links that were busy are not taken for free.
 
-A flow is not counted before its counters reach back a whole window (``link_load``). Until then a part of what its
-source sends beyond counted flows may be on any link that it may use, and is taken off there. A link keeps all that
-these hosts cannot have sent, or their destinations received: registering a job hides no traffic of others.
+Until a flow is counted a part of what its source sends beyond counted flows may be on any link that it may use, and is
+taken off there. A link keeps all that these hosts cannot have sent, or their destinations received: registering a job
+hides no traffic of others.
 """
 
 from __future__ import annotations

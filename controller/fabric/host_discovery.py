@@ -1,11 +1,7 @@
-"""Finds hosts without flooding.
+"""Finds hosts without flooding: ARP requests of the controller at edge ports, answers to the hosts that wait.
 
-Switches forward ARP requests for known hosts. For a host that is not known the controller asks at edge ports, and
-answers the hosts that wait for it. A host that sends from another port than its own has moved if its own port is down;
-otherwise the address is first asked for at its own port (``HostClaims``): the claim is refused when an answer comes
-from there, and the host has moved when three questions stay without one. Claims cost the owner of the address few
-questions, however many there are. In: ARP packets, and addresses that jobs name. Out: ARP requests and replies to send.
-Pure.
+A host that sends from another port than its own has moved if its own port is down; otherwise the address is first asked
+for at its own port (``HostClaims``). Claims cost the owner of the address few questions, however many there are.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Remembers which parts the fabric has had, so that one that goes is missed: switches, cables and hosts.
 
-In: snapshots of the fabric, parts that were saved or are declared. Out: every part, down since when if it is not there;
-and which of those that are down another one explains. What is learnt stays until it is forgotten, but for a cable of
-whose ports one leads elsewhere now. Pure: ``now`` is monotonic seconds, ``at`` seconds since 1970. What does not change
-costs nothing.
+What is learnt stays until it is forgotten (docs/explanation/restart-and-repair.md). ``now`` is monotonic seconds,
+``at`` seconds since 1970. What does not change costs nothing.
 """
 
 from __future__ import annotations

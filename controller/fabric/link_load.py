@@ -1,20 +1,8 @@
 """How busy each link is, and with what: counters in, rates out, and what links carry beyond counted flows.
 
-That is what a link's port sent beyond the announced flows that may have used it. ``background`` takes off what flows
-may be of it that nothing has counted yet. A job's own bytes are never taken for background, at the price of
-underestimating it:
-
-- a flow whose path is not known (ECMP), or has just changed, counts in full on every link it may have used;
-- a flow that is split is counted by a rule per subflow, each on its own path, and one for the rest;
-- the excess of a link over its flows is taken over one, two and three thirds of the window. What these counters may
-  miss of the flows is at most what the link carries in ``LAG_S``, in queues (``QUEUED_S``), and in the time between
-  readings of different switches. Only an excess beyond that, over one of these times, proves that there is background;
-- a flow is counted when its counters reach back a whole window.
-
-So traffic that fills half of a link is proven by one reading, and a fifth of it by two or three. Its rate is the mean
-over the longest of these times with which the latest readings agree.
-
-Thousands of links are evaluated together, in arrays. Pure: monotonic times come with the samples.
+That is what a link's port sent beyond the announced flows that may have used it. A job's own bytes are never taken for
+background, at the price of underestimating it (docs/explanation/discovery.md). ``background`` takes off what flows may
+be of it that nothing has counted yet. Thousands of links are evaluated together, in arrays.
 """
 
 from __future__ import annotations

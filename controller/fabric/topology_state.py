@@ -1,10 +1,9 @@
 """Turns what the southbound reports into the ``Fabric`` that all other parts use.
 
-Owns which links are usable. A cable counts when LLDP came both ways, both ports are up and both switches hold their
-rules; a cable that failed once stays out until all that is true again and its hold-down is over: a rebooted spine has
-ports before it has rules. A link of a one-way port counts when the extension allows it (``core.extension``) and LLDP
-came by it; it has no hold-down. Hosts are kept where they were last seen: a silent host is not a lost one. Pure: every
-input takes ``now`` (monotonic seconds), nothing is sent from here.
+A cable counts when LLDP came both ways, both ports are up and both switches hold their rules; a cable that failed once
+stays out until all that is true again and its hold-down is over. A link of a one-way port counts when the extension
+allows it (``core.extension``) and LLDP came by it; it has no hold-down. Hosts are kept where they were last seen.
+``now`` is monotonic seconds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The pairs of a job that is being learnt which carry traffic, from the first counters that show it.
 
-A counting rule starts at zero, so the first poll after it was made says which pairs carry payload. How much each of
-them carries takes a window (``payload_windows``): counters lag, and switches are read at different times. Until then
-all pairs that were found together are taken to carry the same, in a phase of their own: what a job sends before it
-trains does not make less of what it sends then.
+How much each of them carries takes a window (``payload_windows``). Until then all pairs that were found together are
+taken to carry the same, in a phase of their own.
 """
 
 from __future__ import annotations

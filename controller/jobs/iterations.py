@@ -1,20 +1,8 @@
 """How many iterations a job has done between two times, as far as its reports say: the error of a judgement.
 
-A report says how long iterations took, and how long ago each ended where the program knows. From that follow bounds of
-the payload that a right announcement shows between two readings of a pair's counters, in iterations:
-
-- Counters lag by up to ``LAG_S``.
-- Within an iteration a pair may send all its bytes at any instant, up to ``JITTER`` of a usual iteration before it
-  begins or after it ends. So a window has all bytes of an iteration that began and ended in it, and may have all bytes
-  of one that is there in part.
-- An iteration may have ended ``ON_THE_WAY_S`` before its report says. Where a report does not say when, its iterations
-  ended between the last one of the report before and now, and at least ``REPORT_S`` are allowed for.
-- In time that no reported iteration covers there may be none, or some as fast as the fastest: the job pauses, its
-  reports were lost, or the next one has not arrived. When that is overdue there is no upper bound. The numbers of
-  iterations change nothing of that: programs number what they report, ``signalbox.join`` does so for them. What they
-  *tell*, with nothing done between two of consecutive numbers, is most likely, and enough to confirm an announcement.
-- Until the first reported iteration has ended a training program may send more, such as its parameters: there is no
-  upper bound. Nor is there one after it until a second is reported, since the first often takes several times as long.
+From the reports follow bounds of the payload that a right announcement shows between two readings of a pair's counters,
+in iterations (the table in docs/explanation/measured-demand.md). What the numbers of iterations *tell* is most likely:
+nothing was done between two of consecutive numbers. It changes no bound, and is enough to confirm an announcement.
 """
 
 from __future__ import annotations

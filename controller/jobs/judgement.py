@@ -1,13 +1,8 @@
 """What the counted payload of a job's pairs contradicts, and since when.
 
-A declaration is contradicted by payload on a pair or in a direction that was not announced (above ``UNDECLARED`` of the
-flow the other way, or of the job's busiest pair where there is none), or by an announced pair that carries another
-amount. Amounts are judged
-
-- per iteration, over whole iterations, where the job reports its iterations;
-- else among pairs of the same phases, which send at the same time: one against the others.
-
-A contradiction counts when it was found in several consecutive judgements.
+A declaration is contradicted by payload on a pair or in a direction that was not announced, or by an announced pair
+that carries another amount: per iteration where the job reports its iterations, else in proportion to the other pairs.
+A contradiction counts when it was found in several consecutive judgements (docs/explanation/measured-demand.md).
 """
 
 from __future__ import annotations

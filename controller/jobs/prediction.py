@@ -1,15 +1,8 @@
 """Whether a job's communication time follows from the load of links.
 
-It does where hosts send as fast as the links let them. It does not where each step needs the whole result of the one
-before, because the time between the steps is not the network's, nor where many hosts send to one at once, because its
-port decides who waits, nor where two hosts send large messages to each other at once over one connection of Open MPI:
-what lets one of them begin waits behind the bytes of the other, so that they often take turns. In a tree Gloo sends to
-all children at once, so that the first child, which has most to hand on, gets its data as late as the last. Measured on
-one flat switch (docs/joining.md): doubling algorithms, trees and all-to-all take up to 2.6 times their ideal time.
-
-Nor does it where pieces of unequal shares are sent by independent connections: each takes as much of a full link as any
-other, whatever its share (docs/benchmarks.md, "What a sender gets"). Nor where other jobs have more connections for a
-flow: each of theirs takes as much, too.
+It does where hosts send as fast as the links let them. It does not where steps wait for each other, where a port or a
+library decides who waits (measured on one flat switch, docs/joining.md), and where connections share a full link
+otherwise than planned (docs/benchmarks.md, "What a sender gets").
 """
 
 from __future__ import annotations

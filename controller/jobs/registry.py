@@ -1,13 +1,8 @@
 """The accepted jobs: their specs, owners, virtual links, leases and reported times.
 
-Owns which jobs there are, and how they ended. In: specs, heartbeats and reports, with ``now`` in monotonic seconds.
-Out: frozen ``Job`` snapshots, or an error from ``signalbox.errors`` and no change. Knows nothing of hosts or routes.
-
 A job belongs to one registration, which its uid names. A caller is known by the uid of the registration whose lease
-token it has (``owner``), and changes that one only.
-
-What a heartbeat or a report changes is in the job's ``Vitals``, and nothing is derived from those: neither gives the
-job, or the mapping of all jobs, another identity.
+token it has (``owner``), and changes that one only. A heartbeat or a report changes the job's ``Vitals`` only: neither
+gives the job, or the mapping of all jobs, another identity. Times are monotonic seconds.
 """
 
 from __future__ import annotations

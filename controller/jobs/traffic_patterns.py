@@ -1,8 +1,7 @@
 """Traffic patterns of one job: what it sends in parts of its time, such as an all-reduce and then an all-to-all.
 
-In: amounts that were held, and windows of counters. Out: the patterns that a window consists of, the current one, and
-the virtual links to plan for. Every pattern that comes back has phases of its own there, so that routes can serve all
-of them; and which of these phases are idle, for a plan that serves the current pattern better.
+Every pattern that comes back has phases of its own in the virtual links to plan for, so that routes can serve all of
+them; phases that are idle allow a plan that serves the current pattern better.
 """
 
 from __future__ import annotations

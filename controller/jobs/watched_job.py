@@ -2,9 +2,7 @@
 
 A declaration holds until it is contradicted (``judgement``). From then on, and for an observed job from its start, all
 pairs of its addresses are counted (*learning*) until the same ones carry traffic in ``STABLE`` consecutive judgements.
-What was counted is *held*: it is planned for until it changes again, or agrees with the declaration. Pairs that are
-seen to carry traffic while the job learns are planned for at once, and held when it is known how much
-(``first_bytes``).
+What was counted is *held*: it is planned for until it changes again, or agrees with the declaration.
 """
 
 from __future__ import annotations

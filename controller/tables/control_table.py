@@ -1,11 +1,8 @@
 """Table 0: what the controller itself must see, limited per port; everything else goes on to the pinned table.
 
-LLDP, ARP requests and the answers to the controller's own requests go to the controller. ARP is also forwarded by
-target address like IP, broadcast requests too: known hosts find each other, and refresh their neighbour entries, with
-or without a controller. Nothing is flooded: a request goes to the one port of its target.
-
-Where hosts are known, ARP with another sender address than theirs goes to the controller and is not forwarded: no
-neighbour table can be poisoned from there, and a new host's ARP passes once the controller has learnt the host.
+ARP is also forwarded by target address like IP, broadcast requests too: known hosts find each other with or without a
+controller, and nothing is flooded. Where hosts are known, ARP with another sender address than theirs goes to the
+controller and is not forwarded: no neighbour table can be poisoned from there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What the counters of one switch count: its links, and the flows that begin at it.
 
-In: the fabric, polls as they come. Out: cumulative bytes per link and per rule of a flow into ``LinkLoad``, bytes and
-packets per pair of addresses into ``PairCounters``; packets that ports wanted to hand to the controller beyond their
-limits, as the control table's meters, which are numbered like the ports, dropped them; packets of each kind that is not
-carried.
+Bytes per link and per rule of a flow go into ``LinkLoad``, bytes and packets per pair of addresses into
+``PairCounters``. Kept here are packets that ports wanted to hand to the controller beyond their limits, and packets of
+each kind that is not carried.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Table 2: destination routing that needs no controller: a host's port, or ECMP over all equal-cost next hops.
 
 Other switches' hosts are reached by prefix where a leaf owns one; a host that lives outside its prefix's leaf gets a
-rule of its own. Every bucket watches its port, so that a dead uplink is left without the controller. In three tiers,
-where a packet meets two choices, the second one does not depend on the first.
-
-What hosts send to the MAC address of a gateway goes to it, whatever its IP destination. By this every switch sends it
-towards one port, so it cannot go round in circles, as it could where some switches have a prefix and others a default
-route.
+rule of its own. Every bucket watches its port, so that a dead uplink is left without the controller. What hosts send to
+the MAC address of a gateway goes to one port, whatever its IP destination, so it cannot go round in circles.
 
 What is not carried is dropped by a rule for its kind, below all that forwards. A packet meets it at the first switch
 that does not know where to send it, so it is counted once.
@@ -118,15 +114,12 @@ def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -
 
 @lru_cache(maxsize=1 << 16)
 def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
-    """A select group over the next hops of one switch. ``distance``: links to the destination's switch.
+    """Return a select group over the next hops of one switch. ``distance``: links to the destination's switch.
 
-    Switches hash alike, so a packet that has met a choice shows the next switch only those hash values that led there:
-    with one bucket per hop in port order on both, all that arrive leave by one port (measured, 200 flows). Two links
-    from the destination and nearer there is no second choice, and the order is that of the ports. At three, where the
-    aggregation switches of three tiers are, every hop is repeated, in another order each time. Without a hop the rest
-    keeps its order: losing one only takes buckets away (beyond ``MAX_SPREAD_BUCKETS / SPREAD_ROWS`` hops it may also
-    repeat the others more often).
-    """
+    Switches hash alike, so a packet that has met a choice shows the next switch only those hash values that led there.
+    So at three links, where the aggregation switches of three tiers are, every hop is repeated, in another order each
+    time; nearer there is no second choice. Without a hop the rest keeps its order: losing one only takes buckets
+    away."""
     hops = sorted(next_hops, key=lambda link: link.port)
     if distance > 2:
         hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)
@@ -140,10 +133,9 @@ def bucket(port: PortNo) -> Bucket:
 
 
 def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
-    """Rows of all hops, each sorted by port number XOR a mask. Only odd distances repeat: then of two choices in a row
-    one goes round the hops by the lowest bits of the hash, the other exchanges them by the next ones, which is exactly
-    even where both have 2, 4 or 8 hops on ports that follow each other. ``labels``: other names for the hops on every
-    switch, so that what is uneven elsewhere differs from switch to switch."""
+    """Return rows of all hops, each sorted by port number XOR a mask. At odd distances rows repeat: of two choices one
+    goes round the hops by the lowest bits of the hash, the other exchanges them by the next ones. ``labels``: other
+    names for the hops on every switch, so that what is uneven differs from switch to switch."""
     rows = min(SPREAD_ROWS, MAX_SPREAD_BUCKETS // len(hops)) if distance % 2 else 1
     return [
         hop

@@ -1,10 +1,8 @@
 """The first answer to a lost link: which next hops to take away, without working out anything else.
 
-In: the rules that are wanted so far, the links, those that are lost. Out: the rules of the switches that change, with
-fewer buckets in their groups. A group that would lose its last next hop stays as it is, because a wrong picture is less
-certain than an empty group; instead, who sends to that switch on the way to the same destination stops doing so. This
-only ever takes next hops away, so it is safe at any time, and costs in proportion to the groups that change; the full
-computation of ``pipeline`` follows and comes to the same, or more.
+A group that would lose its last next hop stays as it is, because a wrong picture is less certain than an empty group;
+instead, who sends to that switch on the way to the same destination stops doing so. This only ever takes next hops
+away, so it is safe at any time, and costs in proportion to the groups that change.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
 """Table 1: one rule per announced virtual link and direction: a pin to a path group, or a counter in front of ECMP.
 
-A pin stands only where a choice exists; the acknowledgements of a pinned flow are pinned to the same cables backwards.
-A flow without a pin still has its counting rule at the source's switch, so that a job's own bytes are known under
-ECMP too. A path group is the planned next hop with the ECMP group of the same destination as its fast failover.
-
-Pairs of addresses that a job may use without having announced them are counted below all pins while they are learnt
-(``jobs.measured_demand``), by rules with a priority and a cookie of their own.
-
-A flow that is split has a pin per subflow, told apart by source port (its acknowledgements by destination port), over
-the counting rule of the whole flow: packets of no subflow go to ECMP and are counted. Where a flow is in equal pieces,
-the rule of the whole flow pins the pieces that share a path.
+A path group is the planned next hop with the ECMP group of the same destination as its fast failover. Acknowledgements
+of a pinned flow are pinned to the same cables backwards. A flow that is split has a pin per subflow, told apart by
+ports, over the rule of the whole flow. Pairs that are learnt are counted below all pins.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """The pins of announced flows: what follows from the running routes, less those that no packet can take.
 
-A route *stands* while its paths are there and are shortest ones. When links come back, a detour is not a shortest path
-any more. Its pins are withdrawn together with the change of rules that follows from these links, and its flow is hashed
-until the next plan: a pin that leads away from the destination sends packets in a circle as soon as a switch behind it
-fails over to ECMP (docs/explanation/forwarding.md). The same holds for paths over lost links, once rules are derived
-without these, and for flows whose host is elsewhere now. The running routes stay as they are: the next plan has to know
-that they are broken.
+A route *stands* while its paths are there and are shortest ones, and its hosts are where they were. A flow whose route
+does not stand is hashed until the next plan: a pin that leads away from the destination sends packets in a circle as
+soon as a switch behind it fails over to ECMP (docs/explanation/forwarding.md). The running routes stay as they are: the
+next plan has to know that they are broken.
 """
 
 from __future__ import annotations

@@ -27,11 +27,8 @@ Shares = Mapping[tuple[str, str], tuple[float, ...]]
 
 class RunningRoutes:
     """``routes``: of the pinned flows, another object whenever they change. A flow that is announced and not here is on
-    ECMP. ``orphans``: pins without a registered job.
-
-    ``saved``: the shares of split flows as the last controller saved them. A split flow that is not among them, or has
-    another number of subflows by its rules, is taken to be split evenly.
-    """
+    ECMP. ``orphans``: pins without a registered job. A split flow is taken to be split evenly where the shares that the
+    last controller ``saved`` do not fit its rules."""
 
     def __init__(self, saved: Shares | None = None) -> None:
         self.routes: Routes = SharedMap()

@@ -1,13 +1,9 @@
 """Keeps every switch at its desired rules: a read-back after each connect, then differences, and audits at intervals.
 
-Owns what each switch is believed to hold and the stages that are under way. After each barrier the first stage of the
-difference to the newest desired rules is sent; while these are the same, and switches do all that they are told, it is
-the next of those found before. A stage that only removes next hops does not wait for barriers: a switch that is slow to
-answer delays no repair on the others. A switch that does not answer in time is read back before anything else is sent
-to it. Audits read one switch after the other; the normal difference undoes what others changed. Pure.
-
-A rule that a switch refuses (a full table, a group it cannot have) is sent again when rules were deleted there, and
-after pauses that grow; until then its flow stays on ECMP, and so does a pin whose path group was refused.
+After each barrier the first stage of the difference to the newest desired rules is sent. A stage that only removes next
+hops does not wait for barriers: a slow switch delays no repair on the others. A switch that does not answer in time is
+read back before anything else is sent to it. A rule that a switch refuses is sent again when rules were deleted there,
+and after pauses that grow; until then its flow stays on ECMP.
 """
 
 from __future__ import annotations
