@@ -6,7 +6,6 @@ What is learnt stays until it is forgotten (docs/explanation/restart-and-repair.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,9 +69,9 @@ class KnownParts:
         self._connected: defaultdict[str, set[Dpid]] = defaultdict(set)
         self._connected_at: dict[Dpid, float] = {}
         self._went_at: dict[PartKey, float] = {}
-        self._due: list[tuple[float, PartKey]] = []
         self._changed: set[PartKey] = set()
-        self._look_again: set[PartKey] = set()
+        self._explain_at = math.inf
+        """Monotonic seconds when ``explained`` follows from the same parts in another way."""
         self._count: Counter[PartKind] = Counter()
         self._count_there: Counter[PartKind] = Counter()
         self._since: float | None = None
@@ -129,9 +128,7 @@ class KnownParts:
             for key in late:
                 if key in self._known and self._known[key].down_since is None:
                     self._set(key, replace(self._known[key], down_since=self._started_at))
-            self._look_again |= {key for key, part in self._known.items() if part.down_since is not None}
-        while self._due and self._due[0][0] <= now:
-            self._look_again.add(heapq.heappop(self._due)[1])
+            self._explain_at = now
         self._publish(now)
 
     def _follow_switches(self, before: Fabric, fabric: Fabric, now: float) -> None:
@@ -145,9 +142,7 @@ class KnownParts:
             elif self._is_expected(switch):
                 self._comes(switch_part(switch), now)
             if was is None or switch is None:
-                self._look_again |= self._plugged[dpid]
-                for name in {one.name for one in (was, switch) if one}:
-                    self._look_again |= self._plugged[name]
+                self._explain_at = now
             for ip in self._hosts[dpid]:
                 self._follow_host(ip, fabric, now)
 
@@ -282,7 +277,6 @@ class KnownParts:
         if before == part:
             return
         self._changed.add(key)
-        self._look_again.add(key)
         if before is None or part is None:
             self._count[key.kind] += 1 if part else -1
         if part is None:
@@ -319,21 +313,16 @@ class KnownParts:
         """``parts``, ``explained``, ``absent`` and ``awaited`` are as what was set."""
         if len(self.awaited) != len(self._awaited):  # it only shrinks
             self.awaited = frozenset(self._awaited)
-        if not (self._changed or self._look_again):
+        if not self._changed and now < self._explain_at:
             return
         self.parts = SharedMap.of(self.parts).updated({key: self._known.get(key) for key in self._changed})
         self.absent = {kind: self._count[kind] - self._count_there[kind] for kind in PartKind}
-        explained: dict[PartKey, bool | None] = {}
-        for key in self._look_again:
-            part = self._known.get(key)
-            until = self._explained_until(part) if part else -math.inf
-            if (until > now) is not (key in self.explained):
-                explained[key] = True if until > now else None
-            if now < until < math.inf:
-                heapq.heappush(self._due, (until, key))
-        self.explained = SharedMap.of(self.explained).updated(explained)
         self._changed.clear()
-        self._look_again.clear()
+        down = (part for part in self._known.values() if part.down_since is not None)
+        until = {part.key: self._explained_until(part) for part in down}
+        explained = {key: True for key, end in until.items() if end > now}
+        self.explained = SharedMap.of(self.explained).become(explained)
+        self._explain_at = min((end for end in until.values() if now < end < math.inf), default=math.inf)
 
     def _explained_until(self, part: Part) -> float:
         """Infinite while a switch is down that it is plugged into. What was down before the start has gone by itself,
