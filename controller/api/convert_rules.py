@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from controller.api.pages import filled
 from controller.fabric.topology import Dpid, Fabric
 from controller.status import Status
-from controller.tables.purpose import Ordered, Purposes, Use
-from controller.tables.rule_text import actions_text, match_text
+from controller.tables.purpose import Ordered, Purposes, Use, actions_text, match_text
 from controller.tables.rules import FlowRule, GroupRule, Rule
 from signalbox.mapping import number_of
 from signalbox.v1 import signalbox_pb2 as pb

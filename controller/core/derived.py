@@ -75,8 +75,7 @@ from controller.tables.confirmed_routes import ConfirmedRoutes
 from controller.tables.control_table import adopting_rules
 from controller.tables.counted_links import CountedLinks, Uncounted, UncountedLinks
 from controller.tables.default_table import Gateway
-from controller.tables.flows_by_link import FlowsByLink, flows_on, lost_links
-from controller.tables.pins import Pins
+from controller.tables.pins import FlowsByLink, Pins, flows_on, lost_links
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
 from controller.tables.unknown_hosts import KeepUnknown

@@ -21,7 +21,7 @@ from controller.memo import MemoPerKey
 from controller.planning.problem import FlowId
 from controller.status import DrainState, DrainStatus
 from controller.tables.counters import CounterIntake
-from controller.tables.flows_by_link import NO_FLOWS
+from controller.tables.pins import NO_FLOWS
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import installed_fabric_ports
 from controller.tables.switch_sync import SwitchSync

@@ -14,11 +14,10 @@ from itertools import chain
 
 import numpy as np
 
-from controller.jobs.announcements import Announcements
+from controller.jobs.announcements import Announcements, count_pairs
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.pair_counters import PairCounters, Totals
-from controller.jobs.pairs_to_learn import count_pairs
 from controller.jobs.watched_job import WatchedJob
 from controller.memo import ChangedKeys
 from controller.shared_map import SharedMap, updated

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from controller.jobs.announcements import learning_rules
 from controller.jobs.messages import NO_QUOTA, Quota
-from controller.jobs.pairs_to_learn import learning_rules
 from controller.jobs.reported_connections import count, count_connections
 from signalbox.errors import Exhausted, in_entry
 from signalbox.jobs.collectives import link_count

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
-from controller.jobs.host_prefixes import refuse_foreign_hosts
+from controller.jobs.host_prefixes import HostPrefixes
 from controller.jobs.job import Job, JobReplacement, Vitals
 from controller.jobs.messages import Quota, Registration, UpdateJob
 from controller.jobs.quotas import refuse_over_quota, refuse_too_large
 from controller.jobs.reported_connections import NO_REPORTS, Reports, among, named, with_connections
-from signalbox.errors import ConcurrentUpdate, Conflict, in_entry
+from signalbox.errors import ConcurrentUpdate, Conflict, HostNotAllowed, in_entry
 from signalbox.jobs.collectives import VirtualLinks, virtual_links
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing, Pair
@@ -70,7 +71,7 @@ def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> 
     """Return the jobs as they are wanted, all of different ids. Raises ``InvalidInput``, ``HostNotAllowed`` for a host
     outside those of the tenant, ``Exhausted`` beyond ``max_virtual_links`` and the quota, and ``Conflict`` when two
     jobs would announce a pair."""
-    refuse_foreign_hosts(quota.hosts, wanted)
+    _refuse_foreign_hosts(quota.hosts, wanted)
     refuse_too_large(accepted.max_virtual_links, accepted.size, wanted)
     changes = [JobReplacement(one.held, _job(one), one.entry) for one in wanted]
     changed = {change.job.id for change in changes}
@@ -122,3 +123,29 @@ def _taken(job: Job, holders: Mapping[Pair, Job]) -> Conflict:
         "jobs that report their connections may share pairs",
         {**about, "src": src, "dst": dst},
     )
+
+
+def _refuse_foreign_hosts(hosts: HostPrefixes | None, wanted: Sequence[Wanted]) -> None:
+    """Raise ``HostNotAllowed`` for the first job that names a host outside ``hosts``; None: every host is allowed. A
+    registration may keep the hosts that it names already: it was accepted before the prefixes changed."""
+    if hosts is None:
+        return
+    for one in wanted:
+        if foreign := _foreign(one, hosts):
+            more = f" and {len(foreign) - 1} more" if foreign[1:] else ""
+            job_id, tenant = one.registration.job_id, one.registration.tenant
+            with in_entry(one.entry):
+                raise HostNotAllowed(
+                    f"job '{job_id}' names {foreign[0]}{more}, which tenant '{tenant}' may not use: its hosts are "
+                    f"{hosts}; an operator can add to its host_prefixes, in the file that api.tokens names",
+                    {"jobId": job_id, "host": foreign[0]},
+                )
+
+
+def _foreign(wanted: Wanted, hosts: HostPrefixes) -> list[str]:
+    """Return the addresses that the job would name anew and that are not among ``hosts``, in the order of the spec."""
+    held, registration = wanted.held, wanted.registration
+    named = held.spec.addresses if held and held.uid == registration.uid else frozenset[str]()
+    rails = (rail.endpoints for rail in registration.spec.rails)
+    addresses = dict.fromkeys(chain(registration.spec.endpoints, *rails))
+    return [host for host in addresses if host not in named and host not in hosts]

@@ -15,13 +15,12 @@ import numpy as np
 
 from controller.fabric.counter_samples import Rows
 from controller.fabric.link_load import LAG_S
-from controller.jobs.announcements import Announcements
+from controller.jobs.announcements import Announcements, count_to_learn, pairs_to_count
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.jobs.first_bytes import FirstBytes
 from controller.jobs.job import Job
 from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
-from controller.jobs.pairs_to_learn import count_to_learn, pairs_to_count
 from controller.jobs.payload_windows import PayloadWindows, Spans, Window
 from controller.jobs.traffic_patterns import MOST_MIXED, Pattern, TrafficPatterns, levelled
 from controller.memo import Memo

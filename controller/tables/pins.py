@@ -17,10 +17,9 @@ from typing import Protocol
 from controller.fabric.shortest_paths import ShortestPaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.announcements import Announcements
-from controller.memo import Memo
+from controller.memo import Index, Memo
 from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, flow_ids
 from controller.shared_map import SharedMap, differing, updated
-from controller.tables.flows_by_link import FlowsByLink
 from controller.tables.pinned_table import Announcement, Part, Pin, Way, both_directions, reverse_path
 from controller.tables.rules import job_owner
 from signalbox.jobs.spec import JobId, Transport
@@ -335,3 +334,30 @@ def parts_of(job: PinnedJob, pair: Pair) -> tuple[tuple[Part, ...], ...]:
         tuple(Part(job.transport, ports.src, dst_ports=ports.dst) for ports in bundle)
         for bundle in job.dividing.bundles(pair)
     )
+
+
+NO_FLOWS: frozenset[FlowId] = frozenset()
+
+
+class FlowsByLink(Index[FlowId, Route, LinkId]):
+    """Derives the flows on every link that routes use, from the routes that have changed."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda route: chain.from_iterable(path for path, _ in route))
+
+
+def lost_links(on: Mapping[LinkId, Collection[FlowId]], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
+    """The links that flows use and that are not there."""
+    return frozenset(link for link in on if link not in links)
+
+
+def flows_on(
+    links: frozenset[LinkId], on: Mapping[LinkId, frozenset[FlowId]], waiting: Mapping[JobId, frozenset[FlowId]]
+) -> Mapping[LinkId, frozenset[FlowId]]:
+    """The flows that use each of these links; those without any are left out. ``waiting``: the flows of jobs that
+    are not planned until their hosts are found; they do not count, because no plan would move them."""
+    if not links:
+        return {}
+    unplanned = frozenset[FlowId]().union(*waiting.values())
+    left = {link: on[link] - unplanned for link in links if link in on}
+    return {link: flows for link, flows in left.items() if flows}

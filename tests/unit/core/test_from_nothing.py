@@ -19,9 +19,8 @@ from controller.planning.messages import Planned, SetStrategy
 from controller.tables import pins
 from controller.tables.confirmed_routes import ConfirmedRoutes
 from controller.tables.counted_links import CountedLinks
-from controller.tables.flows_by_link import FlowsByLink
 from controller.tables.messages import StageDone, SwitchRules
-from controller.tables.pins import Pins
+from controller.tables.pins import FlowsByLink, Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import mods_between
 from signalbox.jobs.spec import JobId

@@ -15,9 +15,8 @@ from controller.jobs.registry import JobRegistry
 from controller.planning.problem import FlowId, Flows, Problem, Route, Routed, Routes, capacities, in_order, whole
 from controller.tables.confirmed_routes import ConfirmedRoutes
 from controller.tables.counted_links import CountedLinks
-from controller.tables.flows_by_link import FlowsByLink, lost_links
 from controller.tables.pinned_table import Pin
-from controller.tables.pins import Pins
+from controller.tables.pins import FlowsByLink, Pins, lost_links
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, mods_between
 from controller.tables.running_routes import RunningRoutes

@@ -11,8 +11,7 @@ from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import SavedState
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import Part, pin_key
-from controller.tables.purpose import Ordered, Purpose, Purposes, Use, ordered
-from controller.tables.rule_text import actions_text, match_text
+from controller.tables.purpose import Ordered, Purpose, Purposes, Use, actions_text, match_text, ordered
 from controller.tables.rules import (
     ETH_ARP,
     ETH_LLDP,

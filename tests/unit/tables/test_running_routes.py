@@ -15,9 +15,8 @@ from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.planning.planned import in_place
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
-from controller.tables.flows_by_link import FlowsByLink, lost_links
 from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pins import Pins, parts_of
+from controller.tables.pins import FlowsByLink, Pins, lost_links, parts_of
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, job_owner
 from controller.tables.running_routes import RunningRoutes, possible_links
