@@ -29,7 +29,9 @@ class Recorded:
 
     def scrape(self, exposition: str | None) -> None:
         """None: the controller does not answer."""
-        samples = (s for family in text_string_to_metric_families(exposition or "") for s in family.samples)
+        lines = (exposition or "").splitlines(keepends=True)
+        of_these = "".join(line for line in lines if any(name in line for name in self._names))
+        samples = (s for family in text_string_to_metric_families(of_these) for s in family.samples)
         self._scrapes.append({(s.name, tuple(s.labels.items())): s.value for s in samples if s.name in self._names})
 
     def values(self) -> Mapping[tuple[str, Labels], list[str]]:
@@ -42,8 +44,8 @@ class Recorded:
                 before = key in scrape
         return found
 
-    def assert_holds(self, directory: Path, expression: str) -> None:
-        """Prometheus finds that the expression has a value that is not 0, at the time of the last scrape."""
+    def assert_hold(self, directory: Path, *expressions: str) -> None:
+        """Prometheus finds that each expression has the value 1, at the time of the last scrape."""
         series = [
             {"series": f"{name}{_selector(labels)}", "values": " ".join(values)}
             for (name, labels), values in self.values().items()
@@ -60,6 +62,7 @@ class Recorded:
                             "eval_time": f"{self.seconds}s",
                             "exp_samples": [{"labels": "{}", "value": 1}],
                         }
+                        for expression in expressions
                     ],
                 }
             ],
