@@ -62,6 +62,14 @@ class Bounds:
             own = sorted((self.worst if job in self.tight else level for job, level in self.job.items()), reverse=True)
         return (self.worst, *own[1:]) if own else ()
 
+    @property
+    def even(self) -> dict[JobId, float]:
+        """The level of each job where all links of each cut are equally loaded."""
+        cuts = self.cuts
+        even = np.ones(len(cuts.job_ids))
+        np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
+        return {job: max(self.job.get(job, 1.0), level) for job, level in zip(cuts.job_ids, even.tolist(), strict=True)}
+
 
 def level_bounds(problem: Problem) -> Bounds:
     """Bounds over the flows that have a path. On an unbroken leaf-spine with equal links and flows ``worst`` is

@@ -105,10 +105,7 @@ def _aims(problem: Problem, bounds: Bounds) -> dict[JobId, float]:
     fabric_bps = np.array([problem.capacity_bps[link] for link in problem.paths.far_end])
     unlike = 1 - float(fabric_bps.min() / fabric_bps.max())
     near = 1 + _NEAR * (_ALIKE < unlike <= _NEARLY_ALIKE)
-    cuts, jobs = bounds.cuts, problem.numbers.job_ids
-    even = np.ones(len(jobs))
-    np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
-    return {job: near * max(bounds.job.get(job, 1.0), of) for job, of in zip(jobs, even.tolist(), strict=True)}
+    return {job: near * level for job, level in bounds.even.items()}
 
 
 def _touch(flows: Sequence[Flow], routes: Routes, links: set[LinkId]) -> bool:

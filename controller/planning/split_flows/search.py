@@ -179,16 +179,9 @@ class _Search:
 
     # ---- levels
 
-    def _even(self) -> dict[JobId, float]:
-        """Per job the level that the cuts it crosses have when their links are equally loaded."""
-        cuts, jobs = self._bounds.cuts, self._problem.numbers.job_ids
-        even = np.ones(len(jobs))
-        np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
-        return {job: max(self._bounds.job.get(job, 1.0), even[at]) for at, job in enumerate(jobs)}
-
     def _spread(self) -> _Aim | None:
         """As near to even levels as the worst one allows; None when there was not enough time."""
-        fluid, worst = Fluid(self._problem, self._before, self._even()), self._bounds.worst
+        fluid, worst = Fluid(self._problem, self._before, self._bounds.even), self._bounds.worst
         capacity = fluid.of.capacity
         room = np.minimum(fluid.of.least_level(), worst) * capacity
         spread = fluid.improve(room, self._limits)
