@@ -28,14 +28,16 @@ from controller.planning.bounds import Bounds
 from controller.planning.closed_forms import nearly_equal
 from controller.planning.lanes import crossing
 from controller.planning.nested_coloring import nested_coloring
-from controller.planning.plane_choice import Room, choose
-from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow, whole
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Subflow, whole
+from controller.planning.solver import cp_model, solver_within
 from controller.planning.tiers import Tiers
 
 _ROUNDING = 1e-9
 _NOTHING = 1e-12
 """Of a flow."""
 _BISECTIONS = 60
+_CHOICE_S = 0.3
+"""For the choice of planes, in deterministic time: about as many seconds."""
 
 
 class Lanes(NamedTuple):
@@ -191,6 +193,52 @@ def _rates(problem: Problem, tiers: Tiers) -> tuple[float, float]:
     core = (link for pods in (*tiers.core_up, *tiers.core_down) for links in pods for link in links)
     least_edge, least_core = (min([problem.capacity_bps[link] for link in links]) for links in (edge, core))
     return least_edge, least_core
+
+
+# ---- planes with unequal numbers of cores
+
+
+class Room(NamedTuple):
+    """How many flows may leave or enter a leaf in all planes of a group, and a pod for another one."""
+
+    of_leaf: int
+    of_pod: int
+
+
+def choose(
+    leaves: Sequence[Sequence[int]], pods: Sequence[Sequence[int]], rooms: Sequence[Room], current: Sequence[int]
+) -> list[int] | None:
+    """Return which planes whole flows take where the planes have unequal numbers of cores: a *group* of planes with
+    equally many per flow, or None where there is no choice or none was found in time.
+
+    Flows of a group can be coloured evenly with its planes afterwards. So a level is reached by whole flows of one
+    demand if, and only if, groups can be chosen within the room of every leaf and of every pod: this search has a
+    variable per flow and group, and none for paths.
+
+    ``leaves``, ``pods``: per side (sources, destinations) those of the flows. ``current``: the group of each flow
+    that runs, else -1; as many as possible keep it."""
+    model = cp_model.CpModel()
+    takes = [[model.new_bool_var("") for _ in rooms] for _ in current]
+    for of in takes:
+        model.add_exactly_one(of)
+    stays = [takes[flow][group] for flow, group in enumerate(current) if group >= 0]
+    if stays:
+        model.maximize(sum(stays))
+    between = [flow for flow, (src, dst) in enumerate(zip(*pods, strict=True)) if src != dst]
+    for side in (0, 1):
+        for place, flows, of_leaf in ((leaves[side], range(len(current)), True), (pods[side], between, False)):
+            sets: defaultdict[int, list[int]] = defaultdict(list)
+            for flow in flows:
+                sets[place[flow]].append(flow)
+            for those in sets.values():
+                for number, room in enumerate(rooms):
+                    most = room.of_leaf if of_leaf else room.of_pod
+                    if len(those) > most:
+                        model.add(sum(takes[flow][number] for flow in those) <= most)
+    solver = solver_within(PlanLimits(deterministic=True), _CHOICE_S)
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return [next(group for group, take in enumerate(of) if solver.boolean_value(take)) for of in takes]
 
 
 # ---- split flows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.planning.plane_choice import Room, choose
+from controller.planning.three_tiers import Room, choose
 
 LEAVES = (0, 0, 1, 1), (2, 2, 3, 3)
 PODS = (0, 0, 0, 0), (1, 1, 1, 1)
