@@ -166,15 +166,16 @@ class Index(Generic[Key, A, Other]):
         before, self._before = self._before, mapping
         less, more = defaultdict[Other, set[Key]](set), defaultdict[Other, set[Key]](set)
         for key, was, value in differing(before, mapping):
-            for other in self._refers_to(was) if was is not None else ():
+            old = set(self._refers_to(was)) if was is not None else set[Other]()
+            new = set(self._refers_to(value)) if value is not None else set[Other]()
+            for other in old - new:
                 less[other].add(key)
-            for other in self._refers_to(value) if value is not None else ():
+            for other in new - old:
                 more[other].add(key)
         changes: dict[Other, frozenset[Key] | None] = {}
-        for other in {**less, **more}:
-            if less[other] != more[other]:
-                keys = (self._found.get(other) or frozenset()) - less[other] | more[other]
-                changes[other] = keys if keys or other in self._always else None
+        for other in less.keys() | more.keys():
+            keys = (self._found.get(other) or frozenset[Key]()) - less[other] | more[other]
+            changes[other] = keys if keys or other in self._always else None
         self._found = self._found.updated(changes)
         return self._found
 
