@@ -21,6 +21,7 @@ from controller.core.effects import NOTHING, Effects, Work, at_once, not_before
 from controller.core.intake import Intake
 from controller.core.messages import Command, Message
 from controller.core.phases import Input
+from controller.core.published import all_alarms, status
 from controller.extensions import configured
 from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, Fabric
@@ -120,12 +121,13 @@ class ControlLoop:
 
     def status(self, now: float) -> Status:
         """Everything that others may see."""
-        rules_due = Work.RULES in self._pending.due
-        awaits_parts = bool(self.state.parts.awaited)
-        alarms = self._alarm_times.dated(self.derived.alarms(now), self.state.silences.of, now, awaits_parts)
-        if self.state.silences.of and self.state.silences.follow(alarms):
+        s, rules_due = self.state, Work.RULES in self._pending.due
+        awaits_parts = bool(s.parts.awaited)
+        raised = all_alarms(s, self.derived, self.extension, now)
+        alarms = self._alarm_times.dated(raised, s.silences.of, now, awaits_parts)
+        if s.silences.of and s.silences.follow(alarms):
             self._pending |= at_once(Work.SAVE)
-        return self.derived.status(self._alarm_times, rules_due)
+        return status(s, self.derived, self.extension, self._alarm_times, rules_due)
 
     def _take(self, messages: Iterable[Message], now: float) -> tuple[Command, ...]:
         effects = NOTHING

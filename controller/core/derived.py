@@ -8,24 +8,23 @@ flow or switch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from controller.alarms import Alarm
 from controller.config import Config
 from controller.core.alarms import (
-    AlarmTimes,
     demand_alarm,
     host_alarm,
     part_alarm,
-    raised_alarms,
     subjects_told_apart,
     switch_alarms,
 )
 from controller.core.commits import published, unsaved
 from controller.core.draining import Drained
 from controller.core.extension import Extension
+from controller.core.job_statuses import JobStatuses
 from controller.core.missed_parts import (
     addresses,
     count_without_path,
@@ -41,7 +40,6 @@ from controller.core.missed_parts import (
     unless_awaited,
 )
 from controller.core.state import State
-from controller.core.statuses import JobStatuses, status
 from controller.fabric.background import background, planned_background
 from controller.fabric.drains import (
     DrainedPart,
@@ -60,6 +58,7 @@ from controller.jobs.demand import JobDemand, MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
 from controller.memo import Index, Row, joined, per_key
+from controller.planning.planned import Levels
 from controller.planning.problem import (
     FlowId,
     Flows,
@@ -70,7 +69,6 @@ from controller.planning.problem import (
     flow_ids,
     missing_hosts,
 )
-from controller.status import Status
 from controller.tables.confirmed_routes import ConfirmedRoutes
 from controller.tables.control_table import adopting_rules
 from controller.tables.counted_links import CountedLinks, Uncounted, UncountedLinks
@@ -222,10 +220,8 @@ class Derived:
             lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins, s.wanted.rules, s.sync.installed),
         )
         """The wanted pins and routes that switches hold."""
-        self.levels = Row(_without, lambda: (s.cycle.levels, s.wanted.pins.fallen | s.cycle.unplanned))
+        self.levels = Row(_in_force, lambda: (s.cycle.levels, s.wanted.pins.fallen | s.cycle.unplanned))
         """The levels of the planned jobs all of whose routes stand."""
-        self.phase_levels = Row(_without, lambda: (s.cycle.phase_levels, s.wanted.pins.fallen | s.cycle.unplanned))
-        """The same of each phase."""
 
         # ---- published of jobs, as they are on disk (``core/commits.py``)
 
@@ -257,8 +253,6 @@ class Derived:
                 s.sending.routes,
                 s.sending.generation,
                 self.levels(),
-                self.phase_levels(),
-                s.cycle.outweighed,
                 self.told_waiting(),
             ),
         )
@@ -305,41 +299,10 @@ class Derived:
         self.told_switch_alarms = Row(subjects_told_apart, lambda: (self.switch_alarms(), self.shared_names()))
         """The alarms with another subject for each part."""
 
-        # ---- not kept: what these follow from changes all the time
-
-        self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
-            {
-                alarm.key: alarm
-                for alarm in (
-                    *raised_alarms(s, self.told_fabric(), self.cut_off(), now),
-                    *extension.alarms(self.told_fabric()),
-                )
-            },
-            self.demand_alarms(),
-            self.host_alarms(),
-            self.told_part_alarms(),
-            self.told_switch_alarms(),
-        )
-        """All alarms, in groups, without their times."""
         self.what_is_drained: Callable[[], Drained] = lambda: Drained(
             self.drained_parts(), self.drained_flows(), s.drains.waiting
         )
         """What is drained, and the flows there."""
-        self.status: Callable[[AlarmTimes, bool], Status] = lambda alarm_times, rules_due: status(
-            s,
-            self.jobs() if rules_due else s.wanted.jobs,
-            self.job_statuses(),
-            self.told_demands(),
-            self.background(),
-            alarm_times.alarms,
-            alarm_times.before,
-            s.draining.statuses(self.what_is_drained(), s.fabric, s.parts.parts, self.down_parts().keys()),
-            self.excluded() | s.drains.waiting | self.drained_keys(),
-            self.down_parts(),
-            self.named_hosts(),
-            extension.status(),
-        )
-        """Everything that others may see, given the dated alarms and whether rules are to be derived anew."""
 
 
 def _missing(job: Job, hosts: Mapping[str, Host]) -> tuple[str, ...] | None:
@@ -381,6 +344,11 @@ def _measured(_: JobId, demand: JobDemand) -> VirtualLinks | None:
 
 def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[JobId, Value]:
     return {job_id: value for job_id, value in of_job.items() if job_id not in jobs} if jobs else of_job
+
+
+def _in_force(levels: Levels, others: frozenset[JobId]) -> Levels:
+    of_job, of_phase = _without(levels.of_job, others), _without(levels.of_phase, others)
+    return replace(levels, of_job=of_job, of_phase=of_phase)
 
 
 def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:

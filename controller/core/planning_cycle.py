@@ -30,8 +30,7 @@ MOST_REST_S = 2.0
 
 
 class PlanningCycle:
-    """``levels``: L_j of the running routes, as of the last cycle; ``phase_levels``: of each phase, where all flows are
-    pinned; ``outweighed``: the jobs to which these are not promised. ``plan``: the newest plan, adopted or not.
+    """``levels``: of jobs under the running routes, as of the last cycle. ``plan``: the newest plan, adopted or not.
     ``target``: a plan with more moves than a cycle may make: the adopted plans lead there.
     ``plan_at``: monotonic seconds when it came; ``plan_times``: seconds that each plan took.
     ``baseline_levels``: of other schemes on the plan's problem, empty until they are known. ``adopted``: the running
@@ -55,9 +54,7 @@ class PlanningCycle:
         self._rests_until = -math.inf
         self.unplanned: frozenset[JobId] = frozenset()
         self.generation = 0
-        self.levels: Mapping[JobId, float] = {}
-        self.phase_levels: Mapping[JobId, Mapping[int, float]] = {}
-        self.outweighed: frozenset[JobId] = frozenset()
+        self.levels = Levels(0)
         self.plan: Plan | None = None
         self.target: TargetLeft | None = None
         self.demand_source: Mapping[JobId, DemandSource] = {}
@@ -154,7 +151,7 @@ class PlanningCycle:
             if self.plan and self.plan.generation == levels.generation:
                 self.baseline_levels = levels.of_scheme
         elif self._levels_due and levels.generation == self.generation:
-            self._take_levels(levels)
+            self.levels = levels
 
     @property
     def limits(self) -> PlanLimits:
@@ -219,11 +216,8 @@ class PlanningCycle:
     def _adopt(self, planned: Planned) -> None:
         assert planned.levels
         self._routes.replace(planned.plan.routes)
-        self._take_levels(planned.levels)
+        self.levels = planned.levels
         self._levels_due = False
-
-    def _take_levels(self, levels: Levels) -> None:
-        self.levels, self.phase_levels, self.outweighed = levels.of_job, levels.of_phase, levels.outweighed
 
     def _conclude(self, outcome: str, reason: str) -> list[Command]:
         self.cycles_done += 1

@@ -138,7 +138,7 @@ class Requests:
         job = self._derived.jobs().get(job_id)
         confirmed = self._derived.confirmed().routes.get(job_id, {})
         split = any(len(route) > 1 for route in confirmed.values())
-        return prediction_withheld(job, split, job_id in self._state.cycle.outweighed) if job else ""
+        return prediction_withheld(job, split, job_id in self._state.cycle.levels.outweighed) if job else ""
 
     def _refuse_unknown_routes(self, every: bool) -> None:
         """Raises ``NotKnownYet`` while it is not known what runs: nowhere, or, where ``every`` route counts, of one."""

@@ -162,8 +162,10 @@ def _are_of(paths: list[Path | None], route: Route) -> bool:
 def _is_confirmed(key: FlowKey, wanted: RuleSet | None, installed: RuleSet | None) -> bool:
     """Whether the switch where the flow begins holds its pin to a path as it should be. Its cookie may still name the
     job that announced the flow before."""
-    rule, held = wanted and wanted.flows.get(key), installed and installed.flows.get(key)
-    if not rule or rule.goto is not None or not held:
+    if wanted is None or installed is None:
+        return False
+    rule, held = wanted.flows.get(key), installed.flows.get(key)
+    if rule is None or rule.goto is not None or held is None:
         return False
     return (held.actions, held.goto, held.meter) == (rule.actions, rule.goto, rule.meter)
 

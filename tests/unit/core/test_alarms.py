@@ -135,7 +135,7 @@ class PoorPlanner(FakeFabric):
 
 def _worse_than_ecmp(planned: Planned) -> Planned:
     assert isinstance(planned.answer, Plan)
-    return replace(planned, answer=replace(planned.answer, ecmp=EcmpLevel(0.9, 0.9)), decision=None)
+    return replace(planned, answer=replace(planned.answer, ecmp=EcmpLevel(0.9, 0.9)))
 
 
 def test_a_plan_that_is_worse_than_ecmp_is_an_alarm_when_it_is_installed() -> None:

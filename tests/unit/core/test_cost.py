@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.core import statuses
+from controller.core import job_statuses
 from controller.core.messages import Reply, Tick
 from controller.fabric.host_discovery import MAX_QUESTIONS
 from controller.fabric.messages import SendArpRequest
@@ -108,7 +108,7 @@ def test_a_registration_looks_at_its_own_job_only(monkeypatch: pytest.MonkeyPatc
     fabric = pending()
     fabric.status  # noqa: B018
     looked: Counter[str] = Counter()
-    for owner, name in ((statuses, "_routed"), (statuses, "_job_status"), (WatchedJob, "__init__")):
+    for owner, name in ((job_statuses, "_routed"), (job_statuses, "_job_status"), (WatchedJob, "__init__")):
         _count(monkeypatch, looked, owner, name)
     fabric.send(RegisterJob(ring_job("another", ["10.78.0.1", "10.78.0.2"])))
     assert len(fabric.status.jobs) == JOBS + 4

@@ -1,4 +1,4 @@
-"""The published ``Status``: everything that others may see, with the status of every job."""
+"""The published status of every job."""
 
 from __future__ import annotations
 
@@ -7,115 +7,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.alarms import Alarm, AlarmKey
-from controller.core.alarms import port_exists
-from controller.core.state import State
-from controller.fabric.parts import Part, PartKey
-from controller.fabric.topology import Dpid, Fabric, Host, LinkId
-from controller.jobs.demand import JobDemand
+from controller.fabric.topology import Host
 from controller.jobs.job import Job
 from controller.jobs.prediction import prediction_withheld
 from controller.memo import ChangedKeys
 from controller.planning.demands import OVERHEAD, ideal_time_s
-from controller.planning.problem import (
-    FlowId,
-    Route,
-    route_of,
-)
+from controller.planning.planned import Levels
+from controller.planning.problem import FlowId, Route, route_of
 from controller.shared_map import SharedMap, differing, updated
-from controller.status import DrainStatus, ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
+from controller.status import JobState, JobStatus
 from controller.tables.confirmed_routes import NO_ROUTES
-from controller.tables.switch_sync import SwitchSync
-from controller.tables.table_use import TableUse
 from signalbox.jobs.spec import JobId
-
-
-def status(
-    s: State,
-    wanted_for: Mapping[JobId, Job],
-    jobs: Mapping[JobId, JobStatus],
-    demands: Mapping[JobId, JobDemand],
-    background_bps: Mapping[LinkId, float],
-    alarms: Mapping[AlarmKey, Alarm],
-    alarms_before: Mapping[AlarmKey, float],
-    drains: Mapping[str, DrainStatus],
-    drained: frozenset[LinkId | PartKey],
-    down_parts: Mapping[PartKey, Part],
-    named_hosts: Mapping[PartKey, object],
-    extension: ExtensionStatus,
-) -> Status:
-    """Everything that others may see, as of now. ``wanted_for``: the jobs that rules are to follow from. ``jobs``,
-    ``demands``, ``alarms``: of jobs as they are on disk."""
-    return Status(
-        fabric=s.fabric,
-        strategy=s.saved_strategy,
-        adopting=s.phases.adopting,
-        switches=_switches(s.sync, s.fabric, s.tables.of, s.wanted.not_followed(wanted_for)),
-        links=s.load.figures(s.fabric, background_bps),
-        rules=s.sync.installed,
-        jobs=jobs,
-        job_ends=s.jobs.ends.certain,
-        jobs_ended=s.jobs.ends.totals,
-        demands=demands,
-        plan=s.cycle.plan,
-        plan_installed=s.plan_installed,
-        plan_reason=s.cycle.reason,
-        plan_demand_source=s.cycle.demand_source,
-        target=s.cycle.target,
-        baseline_levels=s.cycle.baseline_levels,
-        pins=s.sending.pins,
-        moved_flows_total=s.cycle.moved_flows_total,
-        plans_total=s.cycle.plans_total,
-        repair=s.cycle.repair,
-        repair_s=s.losses.repair_s,
-        repairs_total=s.cycle.repairs_total,
-        repaired_flows_total=s.cycle.repaired_flows_total,
-        counters_read=s.counters.read,
-        counters_late_after_s=s.counters.late_after_s,
-        punt_drops={
-            at: drops.total for at, drops in s.counters.drops.items() if drops.total and port_exists(s.fabric, at)
-        },
-        dropped_packets=dict(s.counters.dropped),
-        refused_connections=dict(s.refusals.connections),
-        refused_packets=dict(s.refusals.packets),
-        refused_claims=dict(s.hosts.claims.refused),
-        plan_at=s.cycle.plan_at if s.cycle.plan else None,
-        plan_times=s.cycle.plan_times,
-        repair_times=s.losses.repair_times,
-        install_times=s.sending.install_times,
-        communication_times=s.jobs.communication_times,
-        state_revision=s.commits.revision,
-        state_failures=s.commits.failures,
-        alarms=alarms,
-        alarms_before=alarms_before,
-        drains=drains,
-        drained=drained,
-        parts=s.parts.parts,
-        down_parts=down_parts,
-        absent_parts=s.parts.absent,
-        named_hosts=named_hosts,
-        extension=extension,
-    )
-
-
-def _switches(
-    sync: SwitchSync, fabric: Fabric, tables: Mapping[Dpid, tuple[TableUse, ...]], late: frozenset[Dpid]
-) -> dict[Dpid, SwitchStatus]:
-    """``late``: the rules that these should hold are not derived yet."""
-    foreign = sync.foreign
-    refusing = {dpid for dpid, _ in sync.refused} | late
-    return {
-        dpid: SwitchStatus(
-            in_sync=dpid in sync.settled and dpid not in refusing,
-            rules=len(sync.installed.get(dpid, ())),
-            foreign_rules=foreign.get(dpid, 0),
-            healed_rules=sync.healed[dpid],
-            is_read=dpid in sync.installed,
-            tables=tables.get(dpid, ()),
-        )
-        for dpid in fabric.switches
-    }
-
 
 NO_PHASES: Mapping[int, float] = {}
 
@@ -141,14 +43,11 @@ class JobStatuses:
         hosts: Mapping[str, Host],
         confirmed: Mapping[str, Mapping[FlowId, Route]],
         generation: Mapping[JobId, int],
-        levels: Mapping[JobId, float],
-        phase_levels: Mapping[JobId, Mapping[int, float]],
-        outweighed: frozenset[JobId] = frozenset(),
+        levels: Levels,
         waiting: Mapping[JobId, str] = MappingProxyType({}),
     ) -> Mapping[JobId, JobStatus]:
-        """``outweighed``: the jobs to which their levels are not promised. ``waiting``: why the extension lets them
-        wait."""
-        changed, gone = self._changed(jobs, missing, generation, waiting, dict.fromkeys(outweighed, True))
+        """``levels``: of the jobs that have any. ``waiting``: why the extension lets jobs wait."""
+        changed, gone = self._changed(jobs, missing, generation, waiting, dict.fromkeys(levels.outweighed, True))
         others = {ip for ip, *_ in differing(self._hosts, hosts)}
         self._hosts = hosts
         referring = (job_id for job_id, job in jobs.items() if not others.isdisjoint(job.addresses)) if others else ()
@@ -161,7 +60,7 @@ class JobStatuses:
                 job_id in missing or job_id in waiting,
                 hosts,
                 confirmed.get(job_id, NO_ROUTES),
-                job_id in outweighed,
+                job_id in levels.outweighed,
             )
             self._other_pairs[job_id] += known is not None and known.routes.keys() != self._routes[job_id].routes.keys()
             self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
@@ -174,11 +73,11 @@ class JobStatuses:
                 self._times[job_id],
                 generation.get(job_id, 0),
                 self._other_pairs[job_id],
-                levels.get(job_id, 0.0),
-                phase_levels.get(job_id, NO_PHASES),
+                levels.of_job.get(job_id, 0.0),
+                levels.of_phase.get(job_id, NO_PHASES),
                 waiting.get(job_id, ""),
             )
-            for job_id in anew.union(self._other_levels(jobs, without_path, levels, phase_levels).changed)
+            for job_id in anew.union(self._other_levels(jobs, without_path, levels.of_job, levels.of_phase).changed)
         }
         for job_id in gone:
             for of_job in (self._routes, self._times, self._other_pairs):

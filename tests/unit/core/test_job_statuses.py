@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller.core.statuses import JobStatuses
+from controller.core.job_statuses import JobStatuses
 from controller.fabric.topology import Host
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
+from controller.planning.planned import Levels
 from controller.status import JobStatus
 from offline.scenarios.fabrics import leaf_spine
 from signalbox.jobs.spec import JobId
@@ -31,7 +32,7 @@ def told(
     hosts: Mapping[str, Host] = HOSTS,
     phase_levels: Mapping[JobId, Mapping[int, float]] | None = None,
 ) -> Mapping[JobId, JobStatus]:
-    return statuses(by_id(*jobs), {}, {}, hosts, {}, {}, {A: 2.0, B: 2.0}, phase_levels or {})
+    return statuses(by_id(*jobs), {}, {}, hosts, {}, {}, Levels(1, {A: 2.0, B: 2.0}, phase_levels or {}))
 
 
 def test_a_phase_without_a_level_takes_as_long_as_on_an_idle_fabric() -> None:

@@ -1,0 +1,105 @@
+"""What others may see of the controller: the published ``Status``, and all alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controller.alarms import Alarm
+from controller.core.alarms import AlarmTimes, port_exists, raised_alarms
+from controller.core.derived import Derived
+from controller.core.extension import Extension
+from controller.core.state import State
+from controller.fabric.topology import Dpid, Fabric
+from controller.status import Status, SwitchStatus
+from controller.tables.switch_sync import SwitchSync
+from controller.tables.table_use import TableUse
+
+
+def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequence[Mapping[Any, Alarm]]:
+    """Return what is wrong now, in groups, without times. ``now``: in monotonic seconds."""
+    fabric = d.told_fabric()
+    others = (*raised_alarms(s, fabric, d.cut_off(), now), *extension.alarms(fabric))
+    return (
+        {alarm.key: alarm for alarm in others},
+        d.demand_alarms(),
+        d.host_alarms(),
+        d.told_part_alarms(),
+        d.told_switch_alarms(),
+    )
+
+
+def status(s: State, d: Derived, extension: Extension, alarms: AlarmTimes, rules_due: bool) -> Status:
+    """Return everything that others may see, as of now. ``alarms``: with their times. ``rules_due``: rules are to be
+    derived anew. Jobs are as they are on disk."""
+    down = d.down_parts()
+    late = s.wanted.not_followed(d.jobs()) if rules_due else frozenset[Dpid]()
+    return Status(
+        fabric=s.fabric,
+        strategy=s.saved_strategy,
+        adopting=s.phases.adopting,
+        switches=_switches(s.sync, s.fabric, s.tables.of, late),
+        links=s.load.figures(s.fabric, d.background()),
+        rules=s.sync.installed,
+        jobs=d.job_statuses(),
+        job_ends=s.jobs.ends.certain,
+        jobs_ended=s.jobs.ends.totals,
+        demands=d.told_demands(),
+        plan=s.cycle.plan,
+        plan_installed=s.plan_installed,
+        plan_reason=s.cycle.reason,
+        plan_demand_source=s.cycle.demand_source,
+        target=s.cycle.target,
+        baseline_levels=s.cycle.baseline_levels,
+        pins=s.sending.pins,
+        moved_flows_total=s.cycle.moved_flows_total,
+        plans_total=s.cycle.plans_total,
+        repair=s.cycle.repair,
+        repair_s=s.losses.repair_s,
+        repairs_total=s.cycle.repairs_total,
+        repaired_flows_total=s.cycle.repaired_flows_total,
+        counters_read=s.counters.read,
+        counters_late_after_s=s.counters.late_after_s,
+        punt_drops={
+            at: drops.total for at, drops in s.counters.drops.items() if drops.total and port_exists(s.fabric, at)
+        },
+        dropped_packets=dict(s.counters.dropped),
+        refused_connections=dict(s.refusals.connections),
+        refused_packets=dict(s.refusals.packets),
+        refused_claims=dict(s.hosts.claims.refused),
+        plan_at=s.cycle.plan_at if s.cycle.plan else None,
+        plan_times=s.cycle.plan_times,
+        repair_times=s.losses.repair_times,
+        install_times=s.sending.install_times,
+        communication_times=s.jobs.communication_times,
+        state_revision=s.commits.revision,
+        state_failures=s.commits.failures,
+        alarms=alarms.alarms,
+        alarms_before=alarms.before,
+        drains=s.draining.statuses(d.what_is_drained(), s.fabric, s.parts.parts, down.keys()),
+        drained=d.excluded() | s.drains.waiting | d.drained_keys(),
+        parts=s.parts.parts,
+        down_parts=down,
+        absent_parts=s.parts.absent,
+        named_hosts=d.named_hosts(),
+        extension=extension.status(),
+    )
+
+
+def _switches(
+    sync: SwitchSync, fabric: Fabric, tables: Mapping[Dpid, tuple[TableUse, ...]], late: frozenset[Dpid]
+) -> dict[Dpid, SwitchStatus]:
+    """``late``: the rules that these should hold are not derived yet."""
+    foreign = sync.foreign
+    refusing = {dpid for dpid, _ in sync.refused} | late
+    return {
+        dpid: SwitchStatus(
+            in_sync=dpid in sync.settled and dpid not in refusing,
+            rules=len(sync.installed.get(dpid, ())),
+            foreign_rules=foreign.get(dpid, 0),
+            healed_rules=sync.healed[dpid],
+            is_read=dpid in sync.installed,
+            tables=tables.get(dpid, ()),
+        )
+        for dpid in fabric.switches
+    }
