@@ -23,7 +23,6 @@ from controller.status import DrainState, DrainStatus
 from controller.tables.counters import CounterIntake
 from controller.tables.pins import NO_FLOWS
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import installed_fabric_ports
 from controller.tables.switch_sync import SwitchSync
 
 BYTES_PER_PROBE = 200
@@ -84,7 +83,7 @@ class Draining:
         self._counters = counters
         self._probe_interval_s = probe_interval_s
         self._emptying: dict[str, _Emptying] = {}
-        self._ports = MemoPerKey[Dpid, RuleSet, set[PortNo]](installed_fabric_ports)
+        self._ports = MemoPerKey[Dpid, RuleSet, set[PortNo]](lambda rules: rules.group_ports)
         self._now = 0.0
 
     def follow(self, drained: Drained, fabric: Fabric, rules_due: bool, now: float) -> None:
@@ -115,7 +114,7 @@ class Draining:
         held = self._sync.installed
         dpids = sorted({sender.src.dpid for sender in senders} & held.keys())
         ports = self._ports({dpid: (held[dpid],) for dpid in dpids})
-        changing = {dpid: installed_fabric_ports(self._sync.changing(dpid)) for dpid in dpids}
+        changing = {dpid: self._sync.changing(dpid).group_ports for dpid in dpids}
         switches = frozenset(part.drain.part for part in drained.parts.values() if isinstance(part.drain.part, int))
         sending = {
             one

@@ -21,7 +21,6 @@ from enum import Enum, auto
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef, is_up
 from controller.histogram import Histogram
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import installed_fabric_ports
 
 HURRY_S = 0.1
 """How long the full derivation of rules waits, at most, for the switches to confirm the removal of lost next hops, and
@@ -160,7 +159,7 @@ class Adoption:
         """Whether what the switches hold can be adopted: every link that rules name has been seen, or the patience is
         over. ``installed``: of every switch that was read; ``all_read``: these are all that are connected. After a
         restart empty switches are not complete: the others with rules are still to come."""
-        held = {dpid: installed_fabric_ports(rules) for dpid, rules in installed.items()}
+        held = {dpid: rules.group_ports for dpid, rules in installed.items()}
         links_seen = all(
             LinkId(dpid, port) in fabric.links or not is_up(fabric.switches, PortRef(dpid, port))
             for dpid, ports in held.items()

@@ -265,6 +265,23 @@ class RuleSet:
             ),
         )
 
+    def groups_of(self, flows: Iterable[FlowRule]) -> dict[int, GroupRule]:
+        """Return the groups that these flows send to, and those that such groups send to, by their ids."""
+        found: dict[int, GroupRule] = {}
+        waiting = [action for flow in flows for action in flow.actions]
+        while waiting:
+            action = waiting.pop()
+            if isinstance(action, ToGroup) and action.group_id in self.groups and action.group_id not in found:
+                group = found[action.group_id] = self.groups[action.group_id]
+                waiting += [bucket.action for bucket in group.buckets]
+        return found
+
+    @property
+    def group_ports(self) -> set[PortNo]:
+        """The ports that groups send to: each is one end of a cable between switches."""
+        buckets = chain.from_iterable(group.buckets for group in self.groups.values())
+        return {bucket.action.port for bucket in buckets if isinstance(bucket.action, Output)}
+
     def __len__(self) -> int:
         return len(self.flows) + len(self.groups) + len(self.meters)
 

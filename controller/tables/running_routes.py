@@ -203,16 +203,6 @@ def installed_hosts(installed: Mapping[Dpid, RuleSet]) -> Iterator[tuple[str, Po
                     yield dst.address, PortRef(dpid, action.port)
 
 
-def installed_fabric_ports(rules: RuleSet) -> set[PortNo]:
-    """Ports that groups send to: each is one end of a cable between switches."""
-    return {
-        bucket.action.port
-        for group in rules.groups.values()
-        for bucket in group.buckets
-        if isinstance(bucket.action, Output)
-    }
-
-
 def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterator[Pin]:
     """Every pin and counting rule at the switch of its source, with the path it stands for (None: none, or one whose
     links are not there)."""

@@ -315,7 +315,7 @@ def divided(
     what flows of ours use, what we put there (``believed``), and what has an id that this fabric gives: group ids are
     hashes of what the group is for, meters are numbered like ports. ``known``: switches that may not be in the fabric
     yet, and groups may lead to."""
-    groups = (believed.groups.keys() & read.groups.keys()) | _used_groups(read)
+    groups = (believed.groups.keys() & read.groups.keys()) | read.groups_of(read.flows.values()).keys()
     if groups < read.groups.keys():
         groups |= read.groups.keys() & possible_groups(dpid, fabric, known).keys()
     switch = fabric.switches.get(dpid)
@@ -325,18 +325,3 @@ def divided(
     if len(groups) == len(read.groups) and len(meters) == len(read.meters):
         return read, RuleSet()
     return read.divided(groups, meters)
-
-
-def _used_groups(rules: RuleSet) -> set[int]:
-    """Groups that flows send to, and those that these send to."""
-    used: set[int] = set()
-    waiting = {
-        action.group_id for flow in rules.flows.values() for action in flow.actions if isinstance(action, ToGroup)
-    }
-    while waiting:
-        group_id = waiting.pop()
-        if group_id in rules.groups and group_id not in used:
-            used.add(group_id)
-            buckets = rules.groups[group_id].buckets
-            waiting |= {bucket.action.group_id for bucket in buckets if isinstance(bucket.action, ToGroup)}
-    return used

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_network
 
 from controller.fabric.topology import Dpid, Host, PortNo, PortRef, ports_by_switch
 from controller.shared_map import differing
 from controller.tables.default_table import Gateway
-from controller.tables.rules import FlowKey, FlowRule, GroupRule, Output, Prefix, RuleSet, ToGroup
+from controller.tables.rules import FlowKey, FlowRule, Prefix, RuleSet
 
 NO_RULES = RuleSet()
 NO_PORTS = frozenset[PortNo]()
@@ -66,7 +66,7 @@ class KeepUnknown:
         kept = {key: rule for key, rule in unknown.items() if key not in desired.flows}
         if closed:
             kept = {key: rule for key, rule in kept.items() if closed.isdisjoint(_ports(rule, installed))}
-        return _with(desired, kept, installed)
+        return _with(desired, kept, installed) if kept else desired
 
     def _is_unknown(self, key: FlowKey) -> bool:
         """Some end of the rule is no known host's address, and no prefix with one in it."""
@@ -89,30 +89,10 @@ class KeepUnknown:
 
 def _with(desired: RuleSet, kept: Mapping[FlowKey, FlowRule], installed: RuleSet) -> RuleSet:
     """``kept``: of the installed rules; their groups are kept too."""
-    if not kept:
-        return desired
-    groups: dict[int, GroupRule | None] = {
-        group.group_id: group
-        for rule in kept.values()
-        for group in _groups(rule, installed)
-        if group.group_id not in desired.groups
-    }
-    return desired.updated(kept, groups)
-
-
-def _groups(rule: FlowRule, installed: RuleSet) -> Iterator[GroupRule]:
-    """That its packets may pass."""
-    needed = [action.group_id for action in rule.actions if isinstance(action, ToGroup)]
-    seen = set[int]()
-    while needed:
-        group = installed.groups.get(needed.pop())
-        if group and group.group_id not in seen:
-            seen.add(group.group_id)
-            yield group
-            needed += [b.action.group_id for b in group.buckets if isinstance(b.action, ToGroup)]
+    groups = installed.groups_of(kept.values())
+    return desired.updated(kept, {number: group for number, group in groups.items() if number not in desired.groups})
 
 
 def _ports(rule: FlowRule, installed: RuleSet) -> set[PortNo]:
-    """That groups send its packets out of."""
-    buckets = (bucket for group in _groups(rule, installed) for bucket in group.buckets)
-    return {bucket.action.port for bucket in buckets if isinstance(bucket.action, Output)}
+    """Return the ports that groups send packets of the rule to."""
+    return RuleSet(groups=installed.groups_of([rule])).group_ports
