@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from controller.fabric.declared_parts import DeclaredParts
+from controller.fabric.part_names import names_of
 from controller.fabric.parts import (
     DECLARED,
     MAX_NAMES,
@@ -255,10 +256,7 @@ class KnownParts:
     def _by_name(self) -> Mapping[str, list[Part]]:
         found = defaultdict(list)
         for part in self._known.values():
-            names = {part.name, part.key.id}
-            if part.kind is PartKind.LINK and part.seen:
-                names |= {end.name for end in part.ends}
-            for name in names:
+            for name in names_of(part):
                 found[name].append(part)
         return found
 

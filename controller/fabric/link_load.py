@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.fabric.counter_samples import Floats, LinkFigures, RecentFigures, Rows, Samples, known
+from controller.fabric.counter_samples import Floats, LinkFigures, RecentFigures, Rows, Samples
 from controller.fabric.recent_uses import Counted, Pair, RecentUses, Users, UsesOf
 from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.memo import Memo
@@ -109,10 +109,6 @@ class LinkLoad:
         """Some link carries more than the flows that are counted."""
         return bool(self.measured.beyond_bps.any())
 
-    @property
-    def background(self) -> Mapping[LinkId, float]:
-        return in_use(self.measured, self.measured.beyond_bps)
-
     def count_links(self, at: float, totals: Mapping[LinkId, int]) -> None:
         if totals:
             self._recent.counted(self._links.add(at, totals))
@@ -153,16 +149,6 @@ class LinkLoad:
                 known_at = self._flows.first_at(rows).max(initial=-np.inf) if (rows >= 0).all() else np.inf
                 if known_at < first:
                     self._flows.begin_at_zero(what, max(known_at, first - 2 * self._window_s), first)
-
-    def bytes_total(self, link: LinkId) -> int | None:
-        """None before the first sample."""
-        row = self._links.row_of.get(link)
-        return None if row is None else int(self._links.last(np.array([row]))[0])
-
-    def rate_bps(self, link: LinkId) -> float | None:
-        """Over the window, or as much of it as there are samples; None before two."""
-        row = self._links.row_of.get(link)
-        return None if row is None else known(self._links.recent_bps(np.array([row]), self._window_s)[0])
 
     def counted_since(self, links: Collection[LinkId], at: float) -> tuple[float, float] | None:
         """What the busiest of these has carried between its first and last sample after ``at``: seconds, at least of

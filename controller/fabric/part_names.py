@@ -24,6 +24,18 @@ def limited(names: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
+def names_of(part: Part) -> set[str]:
+    """Return all names of a part, as it is printed and as people may give them."""
+    names = {part.name, part.key.id}
+    if part.kind is PartKind.LINK and part.seen:
+        a, b = part.ends
+        for end, other in ((a, b), (b, a)):
+            ports = [str(end.at.port), end.port]
+            names |= {f"{switch}:{port}" for switch in (end.switch, f"{end.at.dpid:#x}") for port in ports}
+            names.add(f"{end.switch}:{other.switch}")
+    return names
+
+
 class PartNames:
     """Names of the parts of a fabric, and of parts that are ``down``: of switches that are down only those names that
     no switch there has."""
@@ -63,14 +75,8 @@ class PartNames:
         )
         for part in (*there, *self._down):
             if part.kind is PartKind.LINK and part.seen:
-                a, b = part.ends
-                names = {part.key.id}
-                for end, other in ((a, b), (b, a)):
-                    ports = [str(end.at.port), end.port]
-                    names |= {f"{switch}:{port}" for switch in (end.switch, f"{end.at.dpid:#x}") for port in ports}
-                    names.add(f"{end.switch}:{other.switch}")
-                for name in names:
-                    found[name][frozenset((a.at, b.at))] = part.name
+                for name in names_of(part):
+                    found[name][frozenset(end.at for end in part.ends)] = part.name
         return found
 
     @cached_property

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path
+from controller.shared_map import differing
 
 Hops = Mapping[Dpid, tuple[LinkId, ...]]
 """Towards one destination: per switch that reaches it the links out of it that lie on a shortest path, sorted. The
@@ -50,11 +51,8 @@ class ShortestPaths:
     def towards(self, fabric: Fabric, destinations: Iterable[Dpid]) -> Mapping[Dpid, Towards]:
         """Of each destination; the same object as before where nothing changed."""
         before, self._links = self._links, fabric.links
-        gone: list[Link] = []
-        new: list[Link] = []
-        if before is not self._links:
-            gone = [link for link in before.values() if self._links.get(link.id) != link]
-            new = [link for link in self._links.values() if before.get(link.id) != link]
+        changes = [*differing(before, self._links)]
+        gone, new = [was for _, was, _ in changes if was], [link for _, _, link in changes if link]
         into: LinksInto | None = None
         towards = {}
         for dst in destinations:

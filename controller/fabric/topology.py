@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, NewType
 
+from controller.shared_map import differing
+
 Dpid = NewType("Dpid", int)
 PortNo = NewType("PortNo", int)
 
@@ -145,3 +147,9 @@ def is_up(switches: Mapping[Dpid, Switch], at: PortRef) -> bool:
     switch = switches.get(at.dpid)
     port = switch.ports.get(at.port) if switch else None
     return port is not None and port.up
+
+
+def moved_hosts(before: Mapping[str, Host], now: Mapping[str, Host]) -> frozenset[str]:
+    """Return the addresses of hosts that have come, gone, or moved to another switch."""
+    changes = differing(before, now)
+    return frozenset(ip for ip, was, host in changes if not (was and host and was.at.dpid == host.at.dpid))

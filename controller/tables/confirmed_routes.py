@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, starmap
 from typing import NamedTuple
 
-from controller.fabric.topology import Dpid, Host, Path
+from controller.fabric.topology import Dpid, Host, Path, moved_hosts
 from controller.planning.problem import FlowId, Route
 from controller.shared_map import differing, unequal, updated
 from controller.tables.pinned_table import Pin
@@ -82,9 +82,10 @@ class ConfirmedRoutes:
     def _moved(self, hosts: Mapping[str, Host]) -> set[str]:
         """What has pins of hosts that have come, gone or moved to another switch."""
         before, self._hosts = self._hosts, hosts
-        ips = {ip for ip, was, now in differing(before, hosts) if not (was and now and was.at.dpid == now.at.dpid)}
-        pins = self._pins.items() if ips else ()
-        return {name for name, of_name in pins if any(pin.flow.src_ip in ips for pin in of_name)}
+        ips = moved_hosts(before, hosts)
+        return (
+            {name for name, pins in self._pins.items() if any(pin.flow.src_ip in ips for pin in pins)} if ips else set()
+        )
 
     def _note_pins(self, name: str) -> None:
         if before := self._known.pop(name, None):

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Protocol
 
 from controller.fabric.shortest_paths import ShortestPaths
-from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, moved_hosts
 from controller.jobs.announcements import Announcements
 from controller.memo import Index, Memo
 from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, flow_ids
@@ -192,9 +192,7 @@ class Pins:
     def _follow_hosts(self, hosts: Mapping[str, Host], jobs: Mapping[JobId, PinnedJob]) -> dict[JobId, set[Pair]]:
         """The pairs of hosts that have come, gone or moved, by job."""
         before, self._hosts = self._hosts, hosts
-        if hosts is before:
-            return {}
-        other = {ip for ip in before.keys() | hosts.keys() if _place(before, ip) != _place(hosts, ip)}
+        other = moved_hosts(before, hosts)
         if not other:
             return {}
         touched = ((job_id, {pair for pair in job.pairs if not other.isdisjoint(pair)}) for job_id, job in jobs.items())
@@ -306,10 +304,6 @@ class Pins:
         for path in [path for path in self._back if not changed.isdisjoint(path)]:
             if back := reverse_path(fabric, path):
                 self._back[path] = back
-
-
-def _place(hosts: Mapping[str, Host], ip: str) -> Dpid | None:
-    return hosts[ip].at.dpid if ip in hosts else None
 
 
 def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], announced: Announcements) -> Iterator[Pin]:

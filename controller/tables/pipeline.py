@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controller.fabric.shortest_paths import ShortestPaths, Towards
-from controller.fabric.topology import Dpid, Fabric, Host, PortNo, PortRef, Switch, ports_by_switch
+from controller.fabric.topology import Dpid, Fabric, Host, PortNo, PortRef, Switch, moved_hosts, ports_by_switch
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.memo import Memo, MemoPerKey
 from controller.shared_map import differing, updated
@@ -178,14 +178,9 @@ class _PinsAt:
     def _moved(self, hosts: Mapping[str, Host], pins: PinsOf) -> PinsOf:
         """What has pins of hosts that are at another switch than at the last call."""
         before, self._hosts = self._hosts, hosts
-        ips = {ip for ip, was, now in differing(before, hosts) if was and now and was.at.dpid != now.at.dpid}
-        if not ips:
-            return NO_PINS
-        return {
-            name: of_name
-            for name, of_name in pins.items()
-            if any(pin.flow.src_ip in ips or pin.flow.dst_ip in ips for pin in of_name)
-        }
+        ips = moved_hosts(before, hosts)
+        looked_at = pins.items() if ips else ()
+        return {name: found for name, found in looked_at if any(not ips.isdisjoint(pin.flow.pair) for pin in found)}
 
 
 def _by_switch(hosts: Mapping[str, Host], pins: Iterable[Pin]) -> dict[Dpid, list[Pin]]:

@@ -19,6 +19,7 @@ from controller.planning.problem import FlowId, capacities
 from controller.tables.pinned_table import Pin
 from controller.tables.running_routes import possible_links
 from offline.scenarios.fabrics import leaf_spine
+from tests.support.link_figures import background_of
 
 RATE = 1e6
 FABRIC = leaf_spine(2, 2, 3, RATE, RATE)
@@ -154,7 +155,7 @@ class Run:
 
     def takes_off_no_more_than_was_sent(self) -> None:
         found, most = self.background(), self.most_sent_bps((A, B, X))
-        for link, bps in self.load.background.items():
+        for link, bps in background_of(self.load).items():
             rest = bps - most - 1
             assert found.get(link, 0.0) >= (rest if rest > NOISE * RATE else 0.0)
 
@@ -178,7 +179,7 @@ def test_registering_a_job_takes_off_no_more_than_its_hosts_sent(
     run, at = Run(), data.draw(st.integers(1, len(intervals)))
     for job, stray in intervals[:at]:
         run.interval(job | stray, before)
-    assert dict(run.background()) == dict(run.load.background)
+    assert dict(run.background()) == dict(background_of(run.load))
     run.registered = True
     run.takes_off_no_more_than_was_sent()
     for job, stray in intervals[at:]:
@@ -237,7 +238,7 @@ def test_a_new_flow_is_no_background_while_counters_of_its_hosts_other_flows_cat
         load.count_flows(2 * number, {known: int(RATE / 8 * counted_s)})
         load.update(2 * number, CAPACITY)
     assert load.measured.counted == {known[:2]}
-    assert dict(load.background)[paths[new][1]] == pytest.approx(0.5 * RATE)
+    assert dict(background_of(load))[paths[new][1]] == pytest.approx(0.5 * RATE)
     assert dict(background(load.measured, may_use((A, Y)), HOSTS)) == {}
 
 

@@ -16,6 +16,7 @@ from controller.fabric.link_load import LinkLoad
 from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.topology import Dpid, Host, LinkId, PortNo, PortRef
 from offline.scenarios.fabrics import leaf_spine
+from tests.support.link_figures import background_of, bytes_total, rate_bps
 
 LINK, OTHER = LinkId(Dpid(1), PortNo(1)), LinkId(Dpid(1), PortNo(2))
 FLOW = Counted("10.0.0.1", "10.0.0.2")
@@ -60,9 +61,9 @@ def load() -> LinkLoad:
 
 
 def test_rates_are_bits_per_second_over_the_window(load: LinkLoad) -> None:
-    assert load.rate_bps(LINK) is None
+    assert rate_bps(load, LINK) is None
     run(load, range(20), 5e5, 0)
-    assert load.rate_bps(LINK) == pytest.approx(5e5, rel=1e-3)
+    assert rate_bps(load, LINK) == pytest.approx(5e5, rel=1e-3)
 
 
 def test_a_flows_own_bytes_are_not_background(load: LinkLoad) -> None:
@@ -100,7 +101,7 @@ def test_background_is_found_where_flows_are_read_before_links(load: LinkLoad) -
         load.count_flows(now, {FLOW: int(4e5 / 8 * now)})
         load.count_links(now + 1, {LINK: int(9e5 / 8 * (now + 1))})
         load.update(now + 1, CAPACITY)
-    assert load.background[LINK] == pytest.approx(5e5, rel=0.02)
+    assert background_of(load)[LINK] == pytest.approx(5e5, rel=0.02)
 
 
 def test_what_a_flow_used_counts_for_two_windows_however_often_routes_change_meanwhile(load: LinkLoad) -> None:
@@ -149,16 +150,16 @@ def test_background_has_ended_with_the_first_reading_without_it(load: LinkLoad) 
 def test_a_counter_that_was_reset_starts_again(load: LinkLoad) -> None:
     run(load, range(20), 5e5, 5e5)
     load.count_links(20, {LINK: 0})
-    assert load.rate_bps(LINK) is None
+    assert rate_bps(load, LINK) is None
     load.count_links(22, {LINK: 125_000})
-    assert load.rate_bps(LINK) == pytest.approx(5e5)
+    assert rate_bps(load, LINK) == pytest.approx(5e5)
 
 
 def test_links_that_are_gone_are_forgotten(load: LinkLoad) -> None:
     run(load, range(20), 9e5, 4e5)
     load.forget({PortRef(Dpid(1), PortNo(2))})
-    assert load.bytes_total(LINK) is None
-    assert load.background.get(LINK, 0) == 0
+    assert bytes_total(load, LINK) is None
+    assert background_of(load).get(LINK, 0) == 0
 
 
 PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, FLOW.dst_ip, "second class")
@@ -271,7 +272,7 @@ def test_a_link_whose_counter_wraps_around_keeps_its_rate_and_background(load: L
         load.count_flows(now, {FLOW: int(4e5 / 8 * now)})
         found = updated(load, now)
         if now:
-            assert load.rate_bps(LINK) == pytest.approx(9e5, rel=1e-3)
+            assert rate_bps(load, LINK) == pytest.approx(9e5, rel=1e-3)
     assert found[LINK] == pytest.approx(5e5, rel=0.02)
 
 
@@ -335,7 +336,7 @@ def test_a_background_is_known_when_a_whole_window_was_measured(load: LinkLoad) 
     for now in range(0, 11, 2):
         load.count_links(now, {LINK: 1000 * now})
         updated(load, now)
-        figures = load.figures(fabric, load.background)
+        figures = load.figures(fabric, background_of(load))
         assert figures.keys() == {LINK}, "nothing is known of the other one"
         known.append((figures[LINK].rate_bps, figures[LINK].background_bps))
     assert known == [(None, None), (8e3, None), (8e3, None), *[(8e3, 0.0)] * 3]
@@ -346,9 +347,11 @@ def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
     links = [*FABRIC.links, *(link for host in FABRIC.hosts.values() for link in (host.uplink, host.downlink))]
     measured = dict(zip(load.measured.place, load.measured.reached.tolist(), strict=True))
     return {
-        link: LinkStatus(total, load.rate_bps(link), load.background.get(link, 0.0) if measured.get(link) else None)
+        link: LinkStatus(
+            total, rate_bps(load, link), background_of(load).get(link, 0.0) if measured.get(link) else None
+        )
         for link in links
-        if (total := load.bytes_total(link)) is not None
+        if (total := bytes_total(load, link)) is not None
     }
 
 
@@ -375,8 +378,8 @@ def test_figures_are_those_of_each_link(steps: list[tuple[str, Dpid, int]]) -> N
                 {PortRef(d, port) for d, switch in FABRIC.switches.items() for port in switch.ports if d != dpid}
             )
         else:
-            assert dict(load.figures(FABRIC, load.background)) == figures_one_by_one(load)
-    known = load.background
+            assert dict(load.figures(FABRIC, background_of(load))) == figures_one_by_one(load)
+    known = background_of(load)
     assert dict(load.figures(FABRIC, known)) == figures_one_by_one(load)
     assert load.figures(FABRIC, known) is load.figures(FABRIC, known)
 
@@ -385,11 +388,11 @@ def test_figures_of_another_fabric_are_of_its_links(load: LinkLoad) -> None:
     run(load, range(20), 9e5, 4e5)
     at_host = next(iter(FABRIC.hosts.values())).uplink
     load.count_links(20, {at_host: 100})
-    before = load.figures(FABRIC, load.background)
+    before = load.figures(FABRIC, background_of(load))
     fewer = replace(FABRIC, hosts={})
-    assert load.figures(fewer, load.background).keys() == {LINK}
+    assert load.figures(fewer, background_of(load)).keys() == {LINK}
     assert before.keys() == {LINK, at_host}, "what was published stays as it was"
-    assert load.figures(fewer, load.background)[LINK].bytes_total == int(9e5 / 8 * 18)
+    assert load.figures(fewer, background_of(load))[LINK].bytes_total == int(9e5 / 8 * 18)
 
 
 def test_counters_that_no_rule_is_wanted_for_are_forgotten_when_they_are_not_read_any_more(load: LinkLoad) -> None:

@@ -18,6 +18,7 @@ from controller.tables.messages import Counters, LearningCounters, PortCount, Ru
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, Match, Table
 from offline.scenarios.fabrics import leaf_spine
+from tests.support.link_figures import background_of, bytes_total
 
 FABRIC = leaf_spine(2, 2, 2, 1e9, 1e9)
 LEAF, SPINE = Dpid(1), Dpid(3)
@@ -65,23 +66,23 @@ def counts() -> Counts:
 
 def test_a_port_counts_the_link_out_of_it_and_a_hosts_port_the_one_into_it(counts: Counts) -> None:
     counts.take({UPLINK: BOTH, HOST_PORT: BOTH})
-    assert counts.load.bytes_total(LinkId(LEAF, UPLINK)) == 100
-    assert counts.load.bytes_total(LinkId(LEAF, UPLINK, "in")) is None, "the switch at its other end counts that"
-    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT)) == 100
-    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT, "in")) == 200
+    assert bytes_total(counts.load, LinkId(LEAF, UPLINK)) == 100
+    assert bytes_total(counts.load, LinkId(LEAF, UPLINK, "in")) is None, "the switch at its other end counts that"
+    assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT)) == 100
+    assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT, "in")) == 200
 
 
 def test_a_counter_that_is_not_there_leaves_the_others(counts: Counts) -> None:
     counts.take({HOST_PORT: PortCount(None, 200), UPLINK: BOTH})
-    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT)) is None
-    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT, "in")) == 200
+    assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT)) is None
+    assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT, "in")) == 200
 
 
 def test_ports_and_switches_that_the_fabric_does_not_have_count_nothing(counts: Counts) -> None:
     counts.take({PortNo(99): BOTH})
     counts.take({UPLINK: BOTH}, dpid=Dpid(77))
-    assert counts.load.bytes_total(LinkId(LEAF, PortNo(99))) is None
-    assert counts.load.bytes_total(LinkId(Dpid(77), UPLINK)) is None
+    assert bytes_total(counts.load, LinkId(LEAF, PortNo(99))) is None
+    assert bytes_total(counts.load, LinkId(Dpid(77), UPLINK)) is None
     assert list(counts.intake.read) == [LEAF]
 
 
@@ -96,10 +97,10 @@ def test_a_port_that_vanishes_and_a_host_that_moves_are_followed(counts: Counts)
         hosts={**FABRIC.hosts, HERE: moved},
     )
     counts.take({UPLINK: BOTH, PortNo(2): BOTH, HOST_PORT: PortCount(300, 400)}, fabric=changed)
-    assert counts.load.bytes_total(LinkId(LEAF, UPLINK)) is None
-    assert counts.load.bytes_total(LinkId(LEAF, PortNo(2), "in")) == 200
-    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT)) == 300
-    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT, "in")) == 200, "no host is there any more"
+    assert bytes_total(counts.load, LinkId(LEAF, UPLINK)) is None
+    assert bytes_total(counts.load, LinkId(LEAF, PortNo(2), "in")) == 200
+    assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT)) == 300
+    assert bytes_total(counts.load, LinkId(LEAF, HOST_PORT, "in")) == 200, "no host is there any more"
 
 
 def test_a_host_that_is_found_later_counts_from_then_on(counts: Counts) -> None:
@@ -109,12 +110,12 @@ def test_a_host_that_is_found_later_counts_from_then_on(counts: Counts) -> None:
     at = FABRIC.hosts[HERE].at.port
     counts.load.routes_changed(0.0, lambda: {"job": {Counted(HERE, THERE): (frozenset({LinkId(LEAF, UPLINK)}),)}})
     counts.take({at: BOTH}, flow, fabric=before)
-    assert counts.load.bytes_total(LinkId(LEAF, at, "in")) is None
+    assert bytes_total(counts.load, LinkId(LEAF, at, "in")) is None
     for total in range(1, 8):
         counts.take({at: BOTH, UPLINK: PortCount(2 * total * 10**6, 0)}, dict.fromkeys(flow, total * 10**6))
-    assert counts.load.bytes_total(LinkId(LEAF, at, "in")) == 200
+    assert bytes_total(counts.load, LinkId(LEAF, at, "in")) == 200
     counts.load.update(counts.now, {LinkId(LEAF, UPLINK): 1e7})
-    assert counts.load.background == {LinkId(LEAF, UPLINK): pytest.approx(4e6)}, "half of it is the flow"
+    assert background_of(counts.load) == {LinkId(LEAF, UPLINK): pytest.approx(4e6)}, "half of it is the flow"
 
 
 def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts) -> None:
@@ -126,7 +127,7 @@ def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts)
         flows = {miss: 10**9, forth: total * 10**6, back: total * 10**9}
         counts.take({UPLINK: PortCount(total * 10**6, 0)}, flows if total % 2 else dict(reversed(flows.items())))
     counts.load.update(counts.now, {LinkId(LEAF, UPLINK): 1e7})
-    assert counts.load.background == {}, "all that the link carried is the flow that begins here"
+    assert background_of(counts.load) == {}, "all that the link carried is the flow that begins here"
 
 
 def test_a_rule_that_counts_a_flow_elsewhere_on_its_path_says_nothing_of_the_flow(counts: Counts) -> None:
@@ -140,7 +141,7 @@ def test_a_rule_that_counts_a_flow_elsewhere_on_its_path_says_nothing_of_the_flo
         counts.take({}, {back: 0}, dpid=LEAF, later_s=0)
         counts.take({PortNo(1): PortCount(2 * total * 10**6, 0)}, dpid=SPINE, later_s=0)
     counts.load.update(counts.now, {LinkId(SPINE, PortNo(1)): 1e7})
-    assert counts.load.background == {LinkId(SPINE, PortNo(1)): pytest.approx(8e6 / 2)}, "half of it is the flow"
+    assert background_of(counts.load) == {LinkId(SPINE, PortNo(1)): pytest.approx(8e6 / 2)}, "half of it is the flow"
 
 
 def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -> None:

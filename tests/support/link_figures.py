@@ -1,0 +1,28 @@
+"""Figures of single links, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from controller.fabric.counter_samples import known
+from controller.fabric.link_load import LinkLoad, in_use
+from controller.fabric.topology import LinkId
+
+
+def bytes_total(load: LinkLoad, link: LinkId) -> int | None:
+    """None before the first sample."""
+    row = load._links.row_of.get(link)
+    return None if row is None else int(load._links.last(np.array([row]))[0])
+
+
+def rate_bps(load: LinkLoad, link: LinkId) -> float | None:
+    """Over the window, or as much of it as there are samples; None before two."""
+    row = load._links.row_of.get(link)
+    return None if row is None else known(load._links.recent_bps(np.array([row]), load._window_s)[0])
+
+
+def background_of(load: LinkLoad) -> Mapping[LinkId, float]:
+    """Bit/s of every link that carries more than the flows that are counted."""
+    return in_use(load.measured, load.measured.beyond_bps)
