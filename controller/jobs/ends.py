@@ -69,7 +69,7 @@ class Ends:
         self._snapshot: tuple[JobEnd, ...] | None = ()
         self.totals: Mapping[EndReason, int] = MappingProxyType(dict.fromkeys(EndReason, 0))
         self._of_uid: dict[str, JobEnd] = {}
-        self._of_job: dict[JobId, list[str]] = {}
+        self._latest: dict[JobId, str] = {}
         self._of_request: dict[tuple[JobId, str, str], JobEnd] = {}
         self.saved: Mapping[str, JobEnd] = SharedMap()
         self._to_save = dict[str, None]()
@@ -79,7 +79,7 @@ class Ends:
         self._of_uid[end.uid] = end
         if end.request_id:
             self._of_request[_request(end)] = end
-        self._of_job.setdefault(end.job_id, []).append(end.uid)
+        self._latest[end.job_id] = end.uid
         self.saved, self._to_save[end.uid] = updated(self.saved, {end.uid: end}), None
         if len(self._to_save) > MAX_SAVED:
             self._save_no_more(next(iter(self._to_save)))
@@ -125,8 +125,7 @@ class Ends:
 
     def latest(self, job_id: JobId) -> JobEnd | None:
         """How the job's latest registration that has ended did so."""
-        uids = self._of_job.get(job_id)
-        return self._of_uid[uids[-1]] if uids else None
+        return self.of(job_id, self._latest.get(job_id))
 
     def _save_no_more(self, uid: str) -> None:
         if uid in self._to_save:
@@ -137,10 +136,8 @@ class Ends:
         self._save_no_more(uid)
         end = self._of_uid.pop(uid)
         self._of_request.pop(_request(end), None)
-        of_job = self._of_job[end.job_id]
-        of_job.remove(uid)
-        if not of_job:
-            del self._of_job[end.job_id]
+        if self._latest.get(end.job_id) == uid:
+            del self._latest[end.job_id]
 
 
 def _request(end: JobEnd) -> tuple[JobId, str, str]:
