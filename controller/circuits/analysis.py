@@ -15,7 +15,7 @@ from controller.circuits.cabling import Cabling
 from controller.circuits.job_wiring import JobWiring
 from controller.fabric.parts import NO_REASONS, WhyNot
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
-from controller.jobs.arrangement import Arrangement
+from controller.jobs.messages import Arrangement
 from controller.planning.analysis.requests import Parts
 from controller.planning.analysis.results import LEAST_BACKGROUND, Arranged, JobAnalysis
 from controller.planning.efficiency import LEVEL_TOLERANCE

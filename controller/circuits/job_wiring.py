@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.arrangement import Arrangement
-from controller.jobs.messages import Registration
+from controller.jobs.messages import Arrangement, Registration
 from signalbox.jobs.spec import JobSpec
 
 

@@ -15,8 +15,8 @@ from controller.core.effects import NOTHING, Effects
 from controller.core.messages import Command
 from controller.fabric.parts import NO_REASONS, WhyNot
 from controller.fabric.topology import Fabric, PortRef
-from controller.jobs.arrangement import Arrangement
 from controller.jobs.job import Job
+from controller.jobs.messages import Arrangement
 from controller.planning.problem import Routes
 from controller.status import NO_EXTENSION, ExtensionStatus
 from signalbox.jobs.spec import JobId

@@ -20,10 +20,10 @@ from controller.fabric.drains import links_named, with_links
 from controller.fabric.messages import DrainParts, ForgetParts, UndrainParts
 from controller.fabric.parts import MAX_NAMES, Part, PartKey
 from controller.fabric.topology import Dpid
-from controller.jobs.arrangement import Arrangement
 from controller.jobs.ends import JobEnd
 from controller.jobs.job import Job
 from controller.jobs.messages import (
+    Arrangement,
     DeregisterJob,
     RegisterJob,
     RenewLease,

@@ -79,8 +79,8 @@ class _Announced(NamedTuple):
 
 class LinkLoad:
     """Counters of all links and announced flows over a sliding window of ``window_s`` seconds. ``measured``: another
-    object whenever it was measured anew, which it was at ``measured_at``. ``noise_fraction``: of a link's capacity, less
-    than this is no background."""
+    object whenever it was measured anew, which it was at ``measured_at``. ``noise_fraction``: of a link's capacity,
+    less than this is no background."""
 
     def __init__(self, window_s: float, noise_fraction: float, now: float = 0.0) -> None:
         self._window_s = window_s

@@ -35,7 +35,7 @@ PAUSE = 0.5
 """Part of the fastest iteration: in less time that no iteration covers, none was done."""
 
 
-class Counted(NamedTuple):
+class IterationCounts(NamedTuple):
     """Iterations whose bytes a reading of counters has, one value per reading. A window has at least those that ended
     before its last reading less those that began before its first, and at most the other way round."""
 
@@ -129,7 +129,7 @@ class Iterations:
         likely: Floats = done + (after_s - before_s) / self._cycle_s
         return likely
 
-    def counted(self, at: Floats, told: bool = False) -> Counted | None:
+    def counted(self, at: Floats, told: bool = False) -> IterationCounts | None:
         """Return what readings at these times have; None if no iteration was reported. ``told``: if between the
         iterations that were reported there were as many as their numbers tell."""
         if not len(self.ends):
@@ -156,7 +156,7 @@ class Iterations:
 
         patience_s = 2 * (min(self._usual_s, self.durations_s[-1]) + REPORT_S) if len(self.ends) > 1 else 0.0
         overdue = late > self.ends[-1] + patience_s
-        return Counted(
+        return IterationCounts(
             ended + np.floor(np.interp(early, times, surely_missing)),
             begun + np.ceil(np.interp(late, times, surely_missing)),
             np.where(overdue, inf, begun + np.ceil(missing_at(late + self._late_s[-1]))),

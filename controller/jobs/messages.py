@@ -6,18 +6,17 @@ import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.fabric.drains import Drain
 from controller.fabric.parts import Part, PartKey
-from controller.jobs.arrangement import Arrangement
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.host_prefixes import HostPrefixes
 from controller.silence import Silence, SilenceKey
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import Connected, IterationTime
-from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.spec import NOT_TRAFFIC, JobId, JobSpec, same_traffic
 from signalbox.words import Strategy
 
 
@@ -39,6 +38,22 @@ class Quota:
 
 
 NO_QUOTA = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How an extension makes a job run (``core.extension``). ``runs``: the spec of what the job sends. ``details``:
+    what the extension has decided besides, as JSON; nothing else reads it."""
+
+    runs: JobSpec
+    details: Mapping[str, Any]
+
+    def with_spec(self, before: JobSpec, after: JobSpec) -> Arrangement | None:
+        """The arrangement of the job when its spec is another one; None when it sends something else."""
+        if not same_traffic(before, after):
+            return None
+        changed = {name: getattr(after, name) for name in NOT_TRAFFIC}
+        return replace(self, runs=self.runs.model_copy(update=changed))
 
 
 @dataclass(frozen=True, slots=True)

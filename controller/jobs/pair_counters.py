@@ -41,7 +41,7 @@ class Totals(NamedTuple):
 Key = tuple[str, str, str]
 """Source, destination, and the job that has reported the connection; empty for rules of all packets, or of classes."""
 
-Connected = Mapping[tuple[str, str, int, int], str]
+JobOfConnection = Mapping[tuple[str, str, int, int], str]
 """The job of each connection that was reported: by addresses, then ports."""
 
 FORGET_S = 600.0
@@ -64,13 +64,13 @@ class PairCounters:
     job's alone."""
 
     def __init__(self) -> None:
-        self.connections: Connected = {}
+        self.connections: JobOfConnection = {}
         self._version = 0
         self._row_of: dict[Key, int] = {}
         self._totals = np.zeros((0, 3))
         self._rule_of: dict[tuple[Dpid, Counted], int] = {}
         self._rules = np.zeros((0, 3))
-        self._places = defaultdict[tuple[Dpid, bool], Memo[Dpid, tuple[Counted, ...], Connected, int, _Places]](
+        self._places = defaultdict[tuple[Dpid, bool], Memo[Dpid, tuple[Counted, ...], JobOfConnection, int, _Places]](
             lambda: Memo(self._find_places)
         )
         self._news = False
@@ -172,7 +172,9 @@ class PairCounters:
         at, counted, packets = np.concatenate([self._totals, nothing])[rows].T
         return Totals(at, counted, packets)
 
-    def _find_places(self, dpid: Dpid, what: tuple[Counted, ...], connections: Connected, _version: int) -> _Places:
+    def _find_places(
+        self, dpid: Dpid, what: tuple[Counted, ...], connections: JobOfConnection, _version: int
+    ) -> _Places:
         """Of each rule, and of what it adds to."""
         rules = np.array([self._rule_of.setdefault((dpid, one), len(self._rule_of)) for one in what], np.int64)
         known = len(self._row_of)
@@ -184,7 +186,7 @@ class PairCounters:
         return _Places(rules, rows)
 
 
-def _key(what: Counted, connections: Connected) -> Key:
+def _key(what: Counted, connections: JobOfConnection) -> Key:
     if isinstance(what.part, tuple):
         src, dst = what.part
         if src is not None and dst is not None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import LAG_S
-from controller.jobs.iterations import Counted, Iterations
+from controller.jobs.iterations import IterationCounts, Iterations
 from controller.jobs.pair_counters import Totals
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import Transport
@@ -86,7 +86,7 @@ class Bounds(NamedTuple):
     """Iterations that it most probably has."""
 
     @classmethod
-    def between(cls, counted: Counted, done: Floats, starts: Rows, ends: Rows) -> Bounds:
+    def between(cls, counted: IterationCounts, done: Floats, starts: Rows, ends: Rows) -> Bounds:
         """``done``: most probably, until each reading. ``starts``, ``ends``: the readings of each window."""
         return cls(
             np.maximum(0.0, counted.ended[ends] - counted.begun[starts]),

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import structlog
 
 from controller.histogram import Histogram
-from controller.jobs.arrangement import Arrangement
 from controller.jobs.ends import EndReason, Ends, JobEnd
 from controller.jobs.job import Job, JobReplacement, Vitals
-from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob, Registration, SavedState, UpdateJob
+from controller.jobs.messages import NO_QUOTA, Arrangement, Quota, RegisterJob, Registration, SavedState, UpdateJob
 from controller.jobs.quotas import (
     limit_reached,
     links_of,

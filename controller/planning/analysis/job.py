@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from controller.fabric.topology import LinkId
-from controller.jobs.arrangement import Arrangement
+from controller.jobs.messages import Arrangement
 from controller.planning.analysis.requests import AnalyseJob, Network
 from controller.planning.analysis.results import (
     NOTICEABLE,

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, LinkId
-from controller.jobs.arrangement import Arrangement
 from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
+from controller.jobs.messages import Arrangement
 from controller.planning.demands import OVERHEAD, ideal_communication_s
 from controller.planning.problem import Flow, PlanLimits, Problem, Snapshot, missing_hosts
 from signalbox.errors import NotFound, NotKnownYet, cut

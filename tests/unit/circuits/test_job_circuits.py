@@ -11,8 +11,8 @@ from controller.circuits.optical_switches import OpticalSwitches
 from controller.circuits.wired_jobs import MAKING, NOT_KNOWN, RAILS
 from controller.core.messages import Command, Message, WorkedOut
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
-from controller.jobs.arrangement import Arrangement
 from controller.jobs.messages import (
+    Arrangement,
     DeregisterJob,
     RegisterJob,
     Registration,
