@@ -6,7 +6,7 @@ In: a spread and the room it keeps to. Out: the best routes found, at best ones 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +35,15 @@ class Divider:
         self._limits = limits
 
     def divide(self, amounts: Floats, room: Floats) -> Routes:
-        """``amounts``: per column; ``room``: per link. Flows that need too many pieces keep the paths with their
-        largest amounts, which changes least for others."""
+        """``amounts``: per column; ``room``: per link. At first flows that need too many pieces keep the paths with
+        their largest amounts, which changes least for others; if that exceeds the room, they take the paths with the
+        most room."""
+        best = self._attempt(amounts, room, roomiest=False)
+        if not best.within_room:
+            best = min(best, self._attempt(amounts, room, roomiest=True), key=lambda outcome: outcome.levels)
+        return best.routes
+
+    def _attempt(self, amounts: Floats, room: Floats, roomiest: bool) -> _Outcome:
         of, model = self._of, FluidModel(self._of)
         laid, unfit = self._lay(of.padded(amounts))
         earlier = []
@@ -44,7 +51,7 @@ class Divider:
             if not unfit:
                 break
             earlier.append((laid, unfit))
-            amounts = self._restricted(model, of.padded(amounts), unfit, laid)
+            amounts = self._restricted(model, of.padded(amounts), unfit, laid, roomiest, room)
             closer = model.improve(of.padded(amounts), Goal(room, of.capacity), self._limits)
             if closer is None:
                 break
@@ -53,7 +60,7 @@ class Divider:
         best = self._outcome(laid, unfit, room)
         if not best.within_room:
             best = min([best, *(self._outcome(*others, room) for others in earlier)], key=lambda of: of.levels)
-        return best.routes
+        return best
 
     def _outcome(self, laid: Routes, unfit: Sequence[int], room: Floats) -> _Outcome:
         of = self._of
@@ -101,22 +108,40 @@ class Divider:
             routes.update(zip(ids, laid, strict=True))
         return routes, unfit
 
-    def _restricted(self, model: FluidModel, amounts: Floats, unfit: Sequence[int], laid: Routes) -> Floats:
+    def _restricted(
+        self, model: FluidModel, amounts: Floats, unfit: Iterable[int], laid: Routes, roomiest: bool, room: Floats
+    ) -> Floats:
         """The amounts without those of the unfit classes, which from now on have only as many paths as their flows may
-        have pieces: those of ``laid``. Flows that stay whole are fixed there."""
+        have pieces: those of ``laid``, or the ``roomiest``. Flows that stay whole are fixed there."""
         of = self._of
+        unfit = sorted(unfit, key=lambda number: -of.rate[number])
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)
+        spare = room - of.link_loads(of.loads(amounts))
         for number in unfit:
+            most = int(of.pieces[number])
             model.shut[number] = True
             model.offered -= set(np.flatnonzero(of.column_class == number).tolist())
-            for index in of.members[number]:
-                for path, share in laid[of.flows[index].id]:
-                    column = of.column(number, path)
-                    if of.pieces[number] == 1:
-                        amounts[column] += share
-                    else:
-                        model.offered.add(column)
+            for column, share in self._pieces(number, laid, roomiest, spare):
+                if most == 1:
+                    amounts[column] += share
+                else:
+                    model.offered.add(column)
         return amounts
+
+    def _pieces(self, number: int, laid: Routes, roomiest: bool, spare: Floats) -> Iterator[tuple[int, float]]:
+        """(column, share) of the class's flows; subtracts them from ``spare``."""
+        of = self._of
+        if not roomiest or (of.pieces[number] > 1 and of.count[number] > 1):
+            for index in of.members[number]:
+                yield from ((of.column(number, path), share) for path, share in laid[of.flows[index].id])
+            return
+        rate = float(of.rate[number])
+        columns = np.flatnonzero(of.column_class == number).tolist()
+        links = of.numbered([of.path[column] for column in columns])
+        for _ in of.members[number]:
+            for at, share in on_the_roomiest(links, spare / rate, int(of.pieces[number])):
+                spare[links[at]] -= share * rate
+                yield columns[at], share
 
 
 class _Outcome(NamedTuple):
@@ -211,6 +236,25 @@ def that_fit(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] |
         spare[links[at]] -= share
         rest -= share
     return None
+
+
+def on_the_roomiest(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
+    """``that_fit`` if there are such; else pieces on the paths with the most room, whether or not they fit."""
+    chosen = that_fit(links, spare.copy(), most)
+    if chosen is not None:
+        return chosen
+    chosen = []
+    taken = np.zeros(len(links), bool)
+    rest = 1.0
+    for left in range(min(most, len(links)), 0, -1):
+        room = np.where(taken, -np.inf, spare[links].min(axis=1))
+        at = int(np.argmax(room))
+        share = rest if left == 1 else min(rest, max(float(room[at]), rest / left))
+        taken[at] = True
+        chosen.append((at, share))
+        spare[links[at]] -= share
+        rest -= share
+    return chosen
 
 
 def evenly_full(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.planning.efficiency import job_levels
 from controller.planning.problem import PlanLimits, Subflow, whole
 from controller.planning.split_flows.commodities import Commodities
-from controller.planning.split_flows.dividing import evenly_full, fewer_pieces, that_fit
+from controller.planning.split_flows.dividing import evenly_full, fewer_pieces, on_the_roomiest, that_fit
 from controller.planning.split_flows.search import start_routes
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 from tests.support.planning.loads import link_loads
@@ -71,9 +71,9 @@ def test_pieces_that_fit_take_no_more_than_there_is(room: list[float], most: int
     chosen = that_fit(links, np.array(room), most)
     enough = sum(sorted(room, reverse=True)[:most]) >= 1 + 1e-3
     assert chosen is not None or not enough
-    forced = evenly_full(links, np.array(room), most)
-    assert chosen is None or forced == chosen
-    for pieces in filter(None, (chosen, forced)):
+    forced = [place(links, np.array(room), most) for place in (on_the_roomiest, evenly_full)]
+    assert chosen is None or forced == [chosen, chosen]
+    for pieces in filter(None, (chosen, *forced)):
         assert sum(share for _, share in pieces) == pytest.approx(1.0)
         assert len({at for at, _ in pieces}) == len(pieces) <= most
     assert all(share <= room[at] + 1e-8 for at, share in chosen or ())
