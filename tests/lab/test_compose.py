@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.config import load
+from controller.serving import haproxy
 from mininet_topos.lab.record import run, wait_for
 from tests.support.compose_files import services
 from tests.support.containers import DYNAMIC, Container, Engine, StandIn, wait_healthy
@@ -143,7 +145,7 @@ def test_a_real_fabric_has_a_controller_that_wants_certificates_and_tokens_and_a
     project = tmp_path / "project"
     token = make_files_of_fabric(project, tmp_path)
     file = yaml.safe_load((ROOT / REAL).read_text()) | {"services": services(REAL)}
-    images: dict[str, Image | StandIn] = {name: build.image(name) for name in ("controller", "web")}
+    images: dict[str, Image | StandIn] = {name: build.image(name) for name in ("controller", "haproxy", "web")}
     engine = Engine(project, file, images, tmp_path)
     with engine.containers() as containers:
         for container in containers.values():
@@ -153,7 +155,7 @@ def test_a_real_fabric_has_a_controller_that_wants_certificates_and_tokens_and_a
         assert containers["web"].run("signalbox", "drain", "spine1").returncode != 0
         assert "token" in containers["controller"].run("signalbox", "status").stderr
         words = ["ip", "netns", "exec", engine.prefix, sys.executable, "-m", "signalbox", "status"]
-        words += ["--address", f"{engine.address('controller', 'pages')}:50051"]
+        words += ["--address", f"{engine.address('haproxy', 'pages')}:50051"]
         assert subprocess.run(words, capture_output=True, check=False).returncode != 0
         words += ["--tls-ca", str(tmp_path / "ca.pem"), "--token-file", str(token)]
         assert "signalbox" in run(*words)
@@ -164,15 +166,17 @@ def test_a_real_fabric_has_a_controller_that_wants_certificates_and_tokens_and_a
 def make_files_of_fabric(project: Path, folder: Path) -> Path:
     """As docs/how-to/install.md says. Returns a file with the token of the page, for this process."""
     authority = Authority(folder, "ca")
-    address = DYNAMIC[2]
+    address = DYNAMIC[3]  # of HAProxy, the second of three by name
     made = authority.sign("controller", also=f"IP:{address}")
-    controller, web = (project / "fabric" / name for name in ("controller", "web"))
-    for folder_of_one in (controller, web):
+    controller, proxy, web = (project / "fabric" / name for name in ("controller", "haproxy", "web"))
+    for folder_of_one in (controller, proxy, web):
         folder_of_one.mkdir(parents=True)
     shutil.copy(ROOT / "deploy/signalbox-fabric.toml", controller / "signalbox.toml")
     shutil.copy(made.certificate, controller / "controller.pem")
-    shutil.copy(made.private_key, controller / "controller.key")
+    shutil.copy(made.private_key, controller / "controller.pem.key")
     shutil.copy(authority.certificate, controller / "switches-ca.pem")
+    lines = haproxy.configuration(load(controller / "signalbox.toml").api).splitlines(keepends=True)
+    (proxy / "haproxy.cfg").write_text("".join(line for line in lines if not line.endswith("haproxy\n")))
     words = [sys.executable, "-m", "signalbox", "token", "page", "--role", "reader"]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     (controller / "tokens.toml").write_text(done.stderr)

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from controller.config import load
+from controller.serving import haproxy
 from tests.support.compose_files import services
 from tests.support.dockerfile import Sources, stages
 from tests.support.lab.needs import needs
@@ -77,7 +78,7 @@ def test_health_checks_start_no_python(file: str) -> None:
 def test_only_what_switches_and_trainers_need_is_published_for_others(file: str) -> None:
     published = [(name, port) for name, service in services(file).items() for port in service.get("ports", ())]
     public = [(name, port) for name, port in published if not port.startswith("127.0.0.1:")]
-    assert public == ([] if file == EMULATED else [("controller", "6653:6653"), ("controller", "50051:50051")])
+    assert public == ([] if file == EMULATED else [("controller", "6653:6653"), ("haproxy", "50051:50051")])
     assert len(published) - len(public) == 4
 
 
@@ -161,6 +162,16 @@ def test_the_controller_of_a_real_fabric_lets_in_only_who_proves_who_they_are() 
     assert config.metrics.port == load(DEPLOY / "signalbox.toml").metrics.port
 
 
+def test_haproxy_before_a_real_fabric_alone_shares_a_socket_with_the_controller() -> None:
+    api, of = load(DEPLOY / "signalbox-fabric.toml").api, services(REAL)
+    assert list(haproxy.problems(api)) == []
+    assert api.proxy_socket
+    volume = f"proxy-socket:{api.proxy_socket.parent}"
+    assert {name for name, service in of.items() if volume in service["volumes"]} == {"controller", "haproxy"}
+    assert of["haproxy"]["user"] == of["controller"]["user"]
+    assert f" {api.proxy_socket.parent} " in DOCKERFILE
+
+
 class _Answers(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/good" else 503)
@@ -171,15 +182,16 @@ class _Answers(http.server.BaseHTTPRequestHandler):
         """Requests are no events."""
 
 
-def test_healthy_is_who_answers_with_200() -> None:
+def test_healthy_is_who_answers_with_200_or_without_a_path_who_listens() -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         port = str(server.server_port)
-        statuses = [subprocess.run([DEPLOY / "healthy.sh", port, path]).returncode for path in ("/good", "/bad")]
+        paths: list[list[str]] = [["/good"], ["/bad"], []]
+        statuses = [subprocess.run([DEPLOY / "healthy.sh", port, *path]).returncode for path in paths]
         server.shutdown()
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and does not listen; nothing else has the port meanwhile
         refused = subprocess.run(
             [DEPLOY / "healthy.sh", str(silent.getsockname()[1]), "/good"], capture_output=True
         ).returncode
-    assert (statuses, refused) == ([0, 1], 1)
+    assert (statuses, refused) == ([0, 1, 0], 1)
