@@ -6,22 +6,25 @@ maps to one, ``Unreachable`` where the controller does not answer, and a plain `
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from google.protobuf.field_mask_pb2 import FieldMask
+
 from signalbox.addresses import DEFAULT_ADDRESS as DEFAULT_ADDRESS
-from signalbox.errors import NotFound, SignalboxError, Unavailable
+from signalbox.client_connection import ClientConnection
+from signalbox.errors import ConcurrentUpdate, NotFound, SignalboxError, Unavailable
 from signalbox.errors import Unreachable as Unreachable
-from signalbox.fabric_work_calls import FabricWorkCalls
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.mapping import checked, duration, number_of, seconds
-from signalbox.spec_messages import spec_message
-from signalbox.update_calls import UpdateCalls
+from signalbox.mapping import checked, duration, number_of, path_in_proto, seconds, timestamp
+from signalbox.spec_messages import job_spec, spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind, Strategy
 
@@ -35,6 +38,13 @@ MAX_RETRY_S = 5.0
 NEWER_PLANS = 3
 """How often routes are asked for that are to be of the plan that was asked for before."""
 
+UPDATE_TRIES = 12
+"""Number of attempts at an update that others overtake. In each round one of the clients succeeds, so that as many as
+this may update a job at the same moment."""
+
+UPDATE_PAUSE_S = 0.02
+"""Mean pause before the first repetition, in seconds; it grows by as much with each further one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Registered:
@@ -45,6 +55,7 @@ class Registered:
 
 
 Watched = TypeVar("Watched", bound=Any)
+Answer = TypeVar("Answer")
 
 
 def resuming(
@@ -75,7 +86,7 @@ def resuming(
             stream.close()
 
 
-class Client(FabricWorkCalls, UpdateCalls):
+class Client(ClientConnection):
     """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none.
     ``credentials``: who this client is, and whom it trusts. ``max_answer_bytes``: -1 for any number. Raises
     ``InvalidInput`` when they cannot be used.
@@ -106,9 +117,60 @@ class Client(FabricWorkCalls, UpdateCalls):
         self._tokens[spec.job_id] = response.lease_token
         return Registered(response.job, response.lease_token)
 
+    def update_job(
+        self, spec: JobSpec, fields: Iterable[str] = (), lease_token: str | None = None, revision: int = 0
+    ) -> pb.Job:
+        """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. ``revision``:
+        change the job only if it still has this one; 0: whichever it has. An update of some fields without a revision
+        is repeated when another update comes first. Raises ``NotFound``, ``WrongLeaseToken``, ``Conflict`` and
+        ``HostNotAllowed`` as ``register_job``, and ``ConcurrentUpdate`` when the job has another revision, or other
+        updates came first ``UPDATE_TRIES`` times."""
+        request = self._update(spec, tuple(fields), lease_token, revision)
+        return self._updated(self._jobs.UpdateJob, request, [request]).job
+
+    def update_jobs(
+        self,
+        specs: Iterable[JobSpec],
+        fields: Iterable[str] = (),
+        lease_tokens: Mapping[str, str] = MappingProxyType({}),
+        revisions: Mapping[str, int] = MappingProxyType({}),
+    ) -> tuple[pb.Job, ...]:
+        """Change the specs of several registered jobs at once, all or none; jobs may exchange hosts. ``fields``: of
+        each spec, which to change; all when empty. ``lease_tokens``, ``revisions``: by job id. Returns the jobs in the
+        order of ``specs``. Repeats and raises as ``update_job``; the error names the job at fault by its place:
+        ``jobs[1]``."""
+        names = tuple(fields)
+        jobs = [
+            self._update(spec, names, lease_tokens.get(spec.job_id), revisions.get(spec.job_id, 0)) for spec in specs
+        ]
+        return tuple(self._updated(self._jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=jobs), jobs).jobs)
+
+    def change_job(self, job_id: str, change: Callable[[JobSpec], JobSpec], lease_token: str | None = None) -> pb.Job:
+        """Read a job, and announce what ``change`` makes of its spec, unless the job was updated meanwhile: then read
+        and change it again. So what other clients change at the same time is kept. ``change`` may be called
+        ``UPDATE_TRIES`` times. Raises as ``update_job``."""
+
+        def attempt() -> pb.Job:
+            job = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id)).job
+            return self.update_job(change(job_spec(job.spec)), (), lease_token, job.revision)
+
+        return _repeated(attempt)
+
+    def _updated(self, method: Callable[..., Any], request: Any, entries: Iterable[pb.UpdateJobRequest]) -> Any:
+        """Repeat the call when others come first, unless that cannot help: a revision that is stale stays so."""
+        if any(entry.revision for entry in entries):
+            return self._call(method, request)
+        return _repeated(lambda: self._call(method, request))
+
+    def _update(
+        self, spec: JobSpec, fields: Iterable[str], lease_token: str | None, revision: int
+    ) -> pb.UpdateJobRequest:
+        mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
+        token = self._token(spec.job_id, lease_token)
+        return pb.UpdateJobRequest(spec=spec_message(spec), update_mask=mask, lease_token=token, revision=revision)
+
     def get_job(self, job_id: str) -> pb.Job:
-        response: pb.GetJobResponse = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id))
-        return response.job
+        return self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id)).job
 
     def list_jobs(self, page_size: int = 0) -> tuple[pb.Job, ...]:
         """All of them, ordered by id. ``page_size``: asked for at one time, the controller's choice when 0."""
@@ -144,8 +206,7 @@ class Client(FabricWorkCalls, UpdateCalls):
         """Returns the seconds left. Raises ``NotFound`` when the job has ended; the error's ``reason`` says how; and
         ``WrongLeaseToken``."""
         request = pb.RenewLeaseRequest(job_id=job_id, lease_token=self._token(job_id, lease_token))
-        response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, request)
-        return seconds(response.lease_left)
+        return seconds(self._call(self._jobs.RenewLease, request).lease_left)
 
     def report_iterations(
         self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
@@ -165,8 +226,7 @@ class Client(FabricWorkCalls, UpdateCalls):
         ]
         token = self._token(job_id, lease_token)
         request = pb.ReportIterationsRequest(job_id=job_id, iterations=messages, lease_token=token)
-        response: pb.ReportIterationsResponse = self._call(self._jobs.ReportIterations, request)
-        return response.accepted
+        return self._call(self._jobs.ReportIterations, request).accepted
 
     def report_connections(
         self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None
@@ -204,8 +264,7 @@ class Client(FabricWorkCalls, UpdateCalls):
     # ---- fabric, plan, status
 
     def get_fabric(self) -> pb.GetFabricResponse:
-        response: pb.GetFabricResponse = self._call(self._controller.GetFabric, pb.GetFabricRequest())
-        return response
+        return self._call(self._controller.GetFabric, pb.GetFabricRequest())
 
     def get_plan(self) -> pb.Plan | None:
         """None before the first plan."""
@@ -213,8 +272,7 @@ class Client(FabricWorkCalls, UpdateCalls):
         return response.plan if response.HasField("plan") else None
 
     def get_status(self) -> pb.GetStatusResponse:
-        response: pb.GetStatusResponse = self._call(self._controller.GetStatus, pb.GetStatusRequest())
-        return response
+        return self._call(self._controller.GetStatus, pb.GetStatusRequest())
 
     def list_rules(self, dpid: int) -> tuple[pb.SwitchRule, ...]:
         """That a switch holds. Raises ``NotKnownYet`` while it is not connected, or not read yet."""
@@ -235,20 +293,17 @@ class Client(FabricWorkCalls, UpdateCalls):
 
     def replan(self) -> pb.ReplanResponse:
         """Plan now; returns when the plan was adopted or rejected."""
-        response: pb.ReplanResponse = self._call(self._controller.Replan, pb.ReplanRequest(), LONG_CALL_S)
-        return response
+        return self._call(self._controller.Replan, pb.ReplanRequest(), LONG_CALL_S)
 
     def set_strategy(self, strategy: Strategy) -> pb.SetStrategyResponse:
         """Returns when the switches confirmed the rules of the strategy."""
         request = pb.SetStrategyRequest(strategy=number_of(pb.Strategy.DESCRIPTOR, strategy))
-        response: pb.SetStrategyResponse = self._call(self._controller.SetStrategy, request, LONG_CALL_S)
-        return response
+        return self._call(self._controller.SetStrategy, request, LONG_CALL_S)
 
     def explain(self, job_id: str) -> pb.ExplainResponse:
         """Whether the network is what slows the job. Raises ``NotFound`` and ``Conflict`` (hosts are not found yet)."""
         request = pb.ExplainRequest(job_id=job_id)
-        response: pb.ExplainResponse = self._call(self._controller.Explain, request, LONG_CALL_S)
-        return response
+        return self._call(self._controller.Explain, request, LONG_CALL_S)
 
     def what_if(
         self,
@@ -268,11 +323,70 @@ class Client(FabricWorkCalls, UpdateCalls):
             within=duration(within_s) if within_s else None,
             names=names,
         )
-        response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S, wait_s)
-        return response
+        return self._call(self._controller.WhatIf, request, LONG_CALL_S, wait_s)
 
     def get_plan_proof(self) -> pb.GetPlanProofResponse:
         """The routes in force, with why none are better. Raises ``Conflict`` while some flows have none."""
         request = pb.GetPlanProofRequest()
-        response: pb.GetPlanProofResponse = self._call(self._controller.GetPlanProof, request, LONG_CALL_S)
-        return response
+        return self._call(self._controller.GetPlanProof, request, LONG_CALL_S)
+
+    # ---- events, alarms, work on the fabric
+
+    def list_events(self, after_s: float | None = None, kinds: Iterable[str] = ()) -> Iterator[pb.Event]:
+        """Oldest first. ``after_s``: seconds since 1970; all that are kept when None. ``kinds``: words of the API's
+        ``EventKind``; all when empty. Raises ``KeyError`` for other words."""
+        numbers = [number_of(pb.EventKind.DESCRIPTOR, kind) for kind in kinds]
+        request = pb.ListEventsRequest(kinds=numbers, after=None if after_s is None else timestamp(after_s))
+        for page in self._pages(self._controller.ListEvents, request):
+            yield from page.events
+
+    def watch_events(
+        self, resume_token: str = "", after_s: float | None = None, kinds: Iterable[str] = ()
+    ) -> Generator[pb.WatchEventsResponse, None, None]:
+        """Those that follow; before them those at and after ``after_s``, when it is given and no token is."""
+        numbers = [number_of(pb.EventKind.DESCRIPTOR, kind) for kind in kinds]
+        after = None if after_s is None else timestamp(after_s)
+        request = pb.WatchEventsRequest(resume_token=resume_token, after=after, kinds=numbers)
+        return self._watch(self._controller.WatchEvents, request)
+
+    def silence_alarms(self, kind: str, subject: str = "", for_s: float | None = None, comment: str = "") -> None:
+        """Note that operators know of an alarm, or of all of a kind. ``for_s``: seconds; until it is over when None.
+        Raises ``KeyError`` for a word that is no ``AlarmKind``."""
+        request = pb.SilenceAlarmsRequest(
+            kind=number_of(pb.AlarmKind.DESCRIPTOR, kind),
+            subject=subject,
+            duration=None if for_s is None else duration(for_s),
+            comment=comment,
+        )
+        self._call(self._controller.SilenceAlarms, request)
+
+    def end_silence(self, kind: str, subject: str = "") -> None:
+        """Raises ``InvalidInput`` when there is none."""
+        request = pb.EndSilenceRequest(kind=number_of(pb.AlarmKind.DESCRIPTOR, kind), subject=subject)
+        self._call(self._controller.EndSilence, request)
+
+    def drain(self, names: Iterable[str]) -> pb.DrainResponse:
+        """Take switches and cables out of use; returns when that is saved. Raises ``InvalidInput``, and ``Conflict``
+        when hosts would be cut off."""
+        return self._call(self._controller.Drain, pb.DrainRequest(names=names))
+
+    def undrain(self, names: Iterable[str]) -> pb.UndrainResponse:
+        """Use them again; returns when that is saved."""
+        return self._call(self._controller.Undrain, pb.UndrainRequest(names=names))
+
+    def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
+        """Parts of the fabric that are down are not expected any more. Returns all that were forgotten. Raises
+        ``InvalidInput`` for names of none, and ``Conflict`` for those that are there or declared."""
+        request = pb.ForgetPartsRequest(names=names)
+        return tuple(self._call(self._controller.ForgetParts, request).parts)
+
+
+def _repeated(attempt: Callable[[], Answer]) -> Answer:
+    """Return what the first attempt returns that no other update came before. Raises ``ConcurrentUpdate`` of the last
+    one."""
+    for number in range(1, UPDATE_TRIES):
+        try:
+            return attempt()
+        except ConcurrentUpdate:
+            time.sleep(random.uniform(0.0, 2 * UPDATE_PAUSE_S * number))
+    return attempt()

@@ -11,11 +11,10 @@ from google.rpc import error_details_pb2
 
 from controller.api import convert
 from controller.jobs.messages import UpdateJob
-from signalbox.client import Client
+from signalbox.client import UPDATE_TRIES, Client
 from signalbox.errors import ConcurrentUpdate
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.spec_messages import spec_message
-from signalbox.update_calls import UPDATE_TRIES
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.api_calls import detail, refused, ring

@@ -11,11 +11,11 @@ import pytest
 from controller.api import convert
 from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
-from signalbox import update_calls
+from signalbox import client as client_calls
+from signalbox.client import UPDATE_TRIES, Client
 from signalbox.errors import ConcurrentUpdate, NotFound
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.spec_messages import spec_message
-from signalbox.update_calls import UPDATE_TRIES, UpdateCalls
 from signalbox.v1 import signalbox_pb2 as pb
 
 
@@ -28,7 +28,7 @@ def spec(job_id: str = "a", first: int = 1, second: int = 1, **more: Any) -> Job
     return JobSpec.parse({"job_id": job_id, "endpoints": hosts, "transfers": transfers, **more})
 
 
-class OfRegistry(UpdateCalls):
+class OfRegistry(Client):
     """Calls that a registry answers as the controller does. ``others``: of each call what happens between the moment
     when the job is read and the moment when the update is made."""
 
@@ -72,7 +72,7 @@ class OfRegistry(UpdateCalls):
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waited: list[float] = []
-    monkeypatch.setattr(update_calls, "time", SimpleNamespace(sleep=waited.append))
+    monkeypatch.setattr(client_calls, "time", SimpleNamespace(sleep=waited.append))
     return waited
 
 
