@@ -12,7 +12,7 @@ from signalbox.commands import printing
 from signalbox.commands.connecting import AskingCommand, ControllerCommand, connect
 from signalbox.commands.events import duration_s
 from signalbox.commands.naming import alarm_names, completed
-from signalbox.commands.output import console, escape, show
+from signalbox.commands.output import console, escape, parser_of, show
 from signalbox.errors import NO_SUCH_NAME, InvalidInput, cut
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
@@ -21,14 +21,10 @@ from signalbox.words import AlarmKind
 commands = typer.Typer(help="List alarms, and say that they are known.", no_args_is_help=True)
 
 
-def _kind(text: str) -> AlarmKind:
-    try:
-        return AlarmKind(text.replace("-", "_"))
-    except ValueError:
-        raise typer.BadParameter(f"there is no kind '{text}'; choose {', '.join(AlarmKind)}") from None
-
-
-Kind = Annotated[AlarmKind, typer.Argument(parser=_kind, metavar="KIND", help="Of the alarms, as alarms list has it.")]
+Kind = Annotated[
+    AlarmKind,
+    typer.Argument(parser=parser_of(AlarmKind, "kind"), metavar="KIND", help="Of the alarms, as alarms list has it."),
+]
 Subject = Annotated[
     str,
     typer.Argument(

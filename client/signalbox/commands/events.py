@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from signalbox.commands.connecting import AskingCommand, connect
-from signalbox.commands.output import document, for_programs, printable
+from signalbox.commands.output import document, for_programs, parser_of, printable
 from signalbox.commands.watch import watched
 from signalbox.live.happened import event_line
 from signalbox.live.shown import moment
@@ -44,20 +44,14 @@ def _since(text: str) -> float:
     return moment.timestamp()
 
 
-def _kind(text: str) -> EventKind:
-    try:
-        return EventKind(text.replace("-", "_"))
-    except ValueError:
-        raise typer.BadParameter(f"there is no kind '{text}'; choose {', '.join(EventKind)}") from None
-
-
 @commands.command(cls=AskingCommand)
 def events(
     since: Annotated[
         float | None, typer.Option(parser=_since, metavar="AGO|TIME", help="From then on: 90s, 10m, 2h, 3d, or a time.")
     ] = None,
     kind: Annotated[
-        list[EventKind] | None, typer.Option(parser=_kind, metavar="KIND", help="Of this kind only; may be repeated.")
+        list[EventKind] | None,
+        typer.Option(parser=parser_of(EventKind, "kind"), metavar="KIND", help="Of this kind only; may be repeated."),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", metavar="", help="Go on with what follows, until Ctrl-C.")] = False,
 ) -> None:

@@ -18,7 +18,7 @@ from signalbox.client import Client, Unreachable
 from signalbox.commands import optical, printing
 from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.naming import completed, down_names
-from signalbox.commands.output import console, document, escape, for_programs, show, waiting
+from signalbox.commands.output import console, document, escape, for_programs, parser_of, show, waiting
 from signalbox.commands.plan_diff import diff_table, plan_diff
 from signalbox.commands.watch import tell_lost
 from signalbox.errors import Unavailable
@@ -127,18 +127,13 @@ def _statuses(client: Client) -> Iterator[pb.GetStatusResponse]:
             yield found
 
 
-def _strategy(name: str) -> Strategy:
-    try:
-        return Strategy(name)
-    except ValueError:
-        raise typer.BadParameter(f"there is no strategy '{name}'; choose {', '.join(Strategy)}") from None
-
-
 @commands.command(cls=AskingCommand)
 def strategy(
     name: Annotated[
         Strategy | None,
-        typer.Argument(metavar="ecmp|planned|shadow", parser=_strategy, help="The strategy to set."),
+        typer.Argument(
+            metavar="ecmp|planned|shadow", parser=parser_of(Strategy, "strategy"), help="The strategy to set."
+        ),
     ] = None,
 ) -> None:
     """Show the strategy, or set it and wait until the switches have confirmed its rules.

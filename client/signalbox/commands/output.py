@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -37,10 +37,25 @@ class Form(StrEnum):
     YAML = "yaml"
 
 
+Word = TypeVar("Word", bound=StrEnum)
+
 FORM: ContextVar[Form] = ContextVar("form", default=Form.TABLE)
 """Of the command that runs, where it has the option ``-o``."""
 
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
+
+
+def parser_of(kinds: type[Word], what: str) -> Callable[[str], Word]:
+    """Return a parser of an argument that is one of these words, with hyphens or underscores. ``what``: what they
+    name."""
+
+    def parse(text: str) -> Word:
+        try:
+            return kinds(text.replace("-", "_"))
+        except ValueError:
+            raise typer.BadParameter(f"there is no {what} '{text}'; choose {', '.join(kinds)}") from None
+
+    return parse
 
 
 def file_to_read(text: str) -> Path:

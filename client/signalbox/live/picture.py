@@ -15,7 +15,7 @@ from functools import cached_property
 from math import cos, pi, sin
 
 from signalbox.live.crossing import LinkAt
-from signalbox.live.shown import counted, natural
+from signalbox.live.shown import counted, natural, percent
 from signalbox.live.state import State, load
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -85,6 +85,16 @@ class Cable:
         return _title(self.name, self.part)
 
 
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Cables between two tiers. ``rows``: the lower switches, ``columns``: the higher ones, each from left to right; of
+    circuits within a tier rows send and columns receive. ``cells``: the cables of two switches, by column and row."""
+
+    rows: Sequence[Node]
+    columns: Sequence[Node]
+    cells: Mapping[tuple[int, int], Sequence[Cable]]
+
+
 @dataclass(frozen=True)
 class Picture:
     """``nodes``: by dpid. ``cables``: ordered by their ends and names."""
@@ -115,9 +125,28 @@ class Picture:
         """Too many cables for a graph."""
         return len(self.cables) > MOST_CABLES
 
-    def between(self, lower: int, upper: int) -> list[Cable]:
-        """The cables between two switches."""
-        return [cable for cable in self.cables if cable.ends == (lower, upper)]
+    @cached_property
+    def matrices(self) -> Mapping[int, Matrix]:
+        """The cables of each tier to the next one, or within it, by the tier."""
+        of_tiers: dict[int, list[Cable]] = defaultdict(list)
+        for cable in self.cables:
+            of_tiers[self.nodes[cable.ends[0]].tier].append(cable)
+        return {tier: self._matrix(of_tiers[tier]) for tier in sorted(of_tiers)}
+
+    def _matrix(self, cables: Sequence[Cable]) -> Matrix:
+        rows, columns = (
+            sorted(
+                (self.nodes[dpid] for dpid in {cable.ends[side] for cable in cables}),
+                key=lambda node: (node.tier, node.x),
+            )
+            for side in (0, 1)
+        )
+        row_of = {node.dpid: place for place, node in enumerate(rows)}
+        column_of = {node.dpid: place for place, node in enumerate(columns)}
+        cells: dict[tuple[int, int], list[Cable]] = defaultdict(list)
+        for cable in cables:
+            cells[column_of[cable.ends[1]], row_of[cable.ends[0]]].append(cable)
+        return Matrix(rows, columns, cells)
 
     def at(self, dpid: int) -> list[Cable]:
         """The cables of a switch."""
@@ -129,6 +158,14 @@ def counted_cables(cables: Collection[Cable]) -> str:
     circuits = sum(cable.one_way for cable in cables)
     found = [counted(len(cables) - circuits, "cable")] if circuits < len(cables) or not circuits else []
     return ", ".join([*found, *([counted(circuits, "circuit")] if circuits else [])])
+
+
+def described(cable: Cable, picture: Picture) -> str:
+    """Its name and loads in words, for people who point at it."""
+    low, high = (picture.nodes[end].title for end in cable.ends)
+    back = "one way" if cable.one_way else f"back {percent(cable.down_load)}"
+    loads = f"{low} to {high} {percent(cable.up_load)}, {back}"
+    return f"{cable.title}: {loads if cable.condition is Condition.UP else cable.condition}"
 
 
 def _title(name: str, part: str) -> str:

@@ -8,8 +8,8 @@ from math import atan2, cos, degrees, hypot, isfinite, radians, sin
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from signalbox.live.picture import Cable, Condition, Node, Picture, counted_cables
-from signalbox.live.shown import counted, level, moment, percent
+from signalbox.live.picture import Cable, Condition, Matrix, Node, Picture, counted_cables, described
+from signalbox.live.shown import counted, level, moment
 from signalbox.live.state import Levels
 from signalbox.report.elements import Child, tag
 from signalbox.report.style import step
@@ -34,14 +34,6 @@ def svg(width: float, height: float, label: str, *children: Child, **attributes:
 
 def short(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
-
-
-def described(cable: Cable, picture: Picture) -> str:
-    """For people who point at it."""
-    low, high = (picture.nodes[end].title for end in cable.ends)
-    back = ", one way" if cable.one_way else f", back {percent(cable.down_load)}"
-    loads = f"{low} to {high} {percent(cable.up_load)}{back}"
-    return f"{cable.title}: {loads}" if cable.condition is Condition.UP else f"{cable.title}: {cable.condition}"
 
 
 # ---- a graph
@@ -180,36 +172,23 @@ def matrices(picture: Picture) -> list[tuple[str, Element]]:
     circuits within a tier rows send and columns receive."""
     if len(picture.cables) > MOST_CELLS:
         return []
-    found: defaultdict[tuple[int, int], list[Cable]] = defaultdict(list)
-    for cable in picture.cables:
-        low, high = (picture.nodes[end].tier for end in cable.ends)
-        found[low, high].append(cable)
-    tiers = {tier[0].tier: tier for tier in picture.tiers}
-    return [
-        (_title(low, high, picture), _matrix(tiers[low], tiers[high], cables, picture))
-        for (low, high), cables in sorted(found.items())
-    ]
+    return [(_title(tier, picture), _matrix(matrix, picture)) for tier, matrix in picture.matrices.items()]
 
 
-def _title(low: int, high: int, picture: Picture) -> str:
+def _title(tier: int, picture: Picture) -> str:
     if picture.without_tiers:
         return "Circuits from switches (rows) to switches (columns)"
-    return f"Tier {low} (rows) and tier {high} (columns)"
+    return f"Tier {tier} (rows) and tier {tier + 1} (columns)"
 
 
-def _matrix(rows: Sequence[Node], columns: Sequence[Node], cables: Iterable[Cable], picture: Picture) -> Element:
+def _matrix(matrix: Matrix, picture: Picture) -> Element:
     """A cell per pair of switches: left the direction to the column, right that to the row, which circuits lack."""
-    left, top = 80.0, 80.0
+    left, top, rows, columns = 80.0, 80.0, matrix.rows, matrix.columns
     width = min(28.0, max(5.0, (WIDTH - left) / len(columns)))
     high = min(width, 14.0)
-    row_of = {node.dpid: number for number, node in enumerate(rows)}
-    column_of = {node.dpid: number for number, node in enumerate(columns)}
-    pairs: defaultdict[tuple[int, int], list[Cable]] = defaultdict(list)
-    for cable in cables:
-        pairs[cable.ends].append(cable)
     cells = [
-        _cell(group, picture, left + column_of[ends[1]] * width, top + row_of[ends[0]] * high, width, high)
-        for ends, group in pairs.items()
+        _cell(group, picture, left + column * width, top + row * high, width, high)
+        for (column, row), group in matrix.cells.items()
     ]
     names: list[Child] = [
         tag("text", short(node.name, 12), x=left - 4, y=f"{top + (n + 0.8) * high:.1f}", text_anchor="end")

@@ -11,7 +11,6 @@ from nicegui import run, ui
 from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.live.picture import Cable
-from signalbox.web.graph import said_of
 from signalbox.web.said import carried
 
 
@@ -28,10 +27,10 @@ class Asking:
     def say(self, text: str) -> None:
         self._said.set_text(text)
 
-    def tell_of(self, cable: Cable) -> None:
+    def tell_of(self, cable: Cable, loads: str) -> None:
         """Its loads, and when the controller has answered whose flows it carries."""
-        self.say(said_of(cable))
-        ui.timer(0, lambda: self._find_flows(cable, said_of(cable)), once=True)
+        self.say(loads)
+        ui.timer(0, lambda: self._find_flows(cable, loads), once=True)
 
     async def _find_flows(self, cable: Cable, loads: str) -> None:
         routes = await self.known(self._client.list_routes)

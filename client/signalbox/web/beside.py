@@ -35,38 +35,44 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
         end = picture.nodes[cable.ends[0] if cable.ends[1] == dpid else cable.ends[1]].title
         return end if cable.condition is Condition.UP else f"{end} ({cable.condition.value})"
 
+    title = f"{'Circuits' if circuits else 'Cables'} of {node.title}, load in %"
+    return {
+        **_chart(title, paper),
+        "legend": {"top": 0, "right": 0, "textStyle": {"color": paper.text}},
+        "grid": {"left": 40, "right": 10, "top": 40, "bottom": 70},
+        "xAxis": _categories([other(cable) for cable in shown], 10, paper),
+        "yAxis": {**value_axis(paper), "min": 0, "max": 100},
+        "series": [
+            _bars("up", names[0], bars(loads(cable)[0] for cable in shown), paper),
+            _bars("down", names[1], bars(loads(cable)[1] for cable in shown), paper, dashed=True),
+        ],
+    }
+
+
+def _chart(title: str, paper: Paper, **style: object) -> Options:
+    """What charts beside the fabric have in common. ``style``: of the title."""
     return {
         **common(paper),
         "title": {
             "left": 0,
-            "text": f"{'Circuits' if circuits else 'Cables'} of {node.title}, load in %",
-            "textStyle": {"color": paper.text, "fontSize": 13},
+            "text": title,
+            "textStyle": {"color": paper.text, "fontSize": 13, **style},
         },
-        "legend": {"top": 0, "right": 0, "textStyle": {"color": paper.text}},
-        "grid": {"left": 40, "right": 10, "top": 40, "bottom": 70},
-        "xAxis": {
-            "type": "category",
-            "data": [other(cable) for cable in shown],
-            "axisLabel": {"color": paper.text, "rotate": 45, "fontSize": 10},
-        },
-        "yAxis": {**value_axis(paper), "min": 0, "max": 100},
-        "series": [
-            {
-                "id": "up",
-                "name": names[0],
-                "type": "bar",
-                "data": bars(loads(cable)[0] for cable in shown),
-                "itemStyle": {"color": paper.scale[3]},
-            },
-            {
-                "id": "down",
-                "name": names[1],
-                "type": "bar",
-                "data": bars(loads(cable)[1] for cable in shown),
-                "itemStyle": {"color": paper.scale[1], "borderColor": paper.text, "borderType": "dashed"},
-            },
-        ],
+        "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},
+        "yAxis": value_axis(paper),
     }
+
+
+def _categories(names: Sequence[str], size: int, paper: Paper) -> Options:
+    label = {"color": paper.text, "rotate": 45, "fontSize": size, "width": 120, "overflow": "truncate"}
+    return {"type": "category", "data": names, "axisLabel": label}
+
+
+def _bars(key: str, name: str, data: Sequence[Any], paper: Paper, dashed: bool = False) -> Options:
+    style = {"color": paper.scale[3]}
+    if dashed:
+        style = {"color": paper.scale[1], "borderColor": paper.text, "borderType": "dashed"}
+    return {"id": key, "name": name, "type": "bar", "data": data, "itemStyle": style}
 
 
 def levels(found: Sequence[Levels], paper: Paper) -> Options:
@@ -87,13 +93,7 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
         }
 
     return {
-        **common(paper),
-        "title": {
-            "left": 0,
-            "text": "Worst level (2: a job communicates in at most twice the time it needs alone)",
-            "textStyle": {"color": paper.text, "fontSize": 13},
-        },
-        "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},
+        **_chart("Worst level (2: a job communicates in at most twice the time it needs alone)", paper),
         "grid": {"left": 45, "right": 15, "top": 62, "bottom": 25},
         "xAxis": {"type": "time", "axisLabel": {"color": paper.text}},
         "yAxis": {**value_axis(paper), "scale": True},
@@ -109,38 +109,15 @@ def demand(job: Job, paper: Paper) -> Options:
     """Bytes per iteration of its pairs, announced and counted; those that send most. Without counted bytes (the job
     reports no iterations) the rates are in the names."""
     pairs = busiest_pairs(job, MOST_PAIRS)
+    announced = [round(pair.declared_bytes / 1e6, 3) for pair in pairs]
+    counted = [round(pair.measured_bytes / 1e6, 3) if pair.HasField("measured_bytes") else "-" for pair in pairs]
     return {
-        **common(paper),
-        "title": {
-            "left": 0,
-            "text": _title(job),
-            "textStyle": {"color": paper.text, "fontSize": 13, "width": 480, "overflow": "truncate"},
-        },
-        "legend": {"top": 26, "left": 0, "textStyle": {"color": paper.text}},
+        **_chart(_title(job), paper, width=480, overflow="truncate"),
         "grid": {"left": 85, "right": 15, "top": 62, "bottom": 95},
-        "xAxis": {
-            "type": "category",
-            "data": [_name(pair) for pair in pairs],
-            "axisLabel": {"color": paper.text, "rotate": 45, "fontSize": 9, "width": 120, "overflow": "truncate"},
-        },
-        "yAxis": value_axis(paper),
+        "xAxis": _categories([_name(pair) for pair in pairs], 9, paper),
         "series": [
-            {
-                "id": "declared",
-                "name": "announced",
-                "type": "bar",
-                "data": [round(pair.declared_bytes / 1e6, 3) for pair in pairs],
-                "itemStyle": {"color": paper.scale[3]},
-            },
-            {
-                "id": "measured",
-                "name": "counted",
-                "type": "bar",
-                "data": [
-                    round(pair.measured_bytes / 1e6, 3) if pair.HasField("measured_bytes") else "-" for pair in pairs
-                ],
-                "itemStyle": {"color": paper.scale[1], "borderColor": paper.text, "borderType": "dashed"},
-            },
+            _bars("declared", "announced", announced, paper),
+            _bars("measured", "counted", counted, paper, dashed=True),
         ],
     }
 

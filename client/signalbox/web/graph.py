@@ -7,8 +7,7 @@ from collections.abc import Collection
 
 from signalbox.live.colours import Paper, colour
 from signalbox.live.crossing import LinkAt
-from signalbox.live.picture import Cable, Condition, Node, Picture
-from signalbox.live.shown import percent
+from signalbox.live.picture import Cable, Condition, Node, Picture, described
 from signalbox.web.options import Options, common, on_route, shown
 
 MOST_HOSTS = 64
@@ -141,7 +140,8 @@ def edges(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str
     found = []
     for cable in picture.cables:
         number = seen[cable.ends] = seen.get(cable.ends, -1) + 1
-        found.append(_edge(cable, CURVE * number, paper, route, chosen))
+        edge = _edge(cable, CURVE * number, paper, route, chosen)
+        found.append({**edge, "tooltip": {"formatter": shown(described(cable, picture))}})
     return found
 
 
@@ -166,7 +166,6 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], c
         "target": f"{cable.ends[1]:#x}",
         "value": None if cable.load is None else round(cable.load, 2),
         "lineStyle": line,
-        "tooltip": {"formatter": shown(said_of(cable))},
         "part": cable.part,
     }
 
@@ -175,17 +174,6 @@ def _width(cable: Cable) -> float:
     """So that full cables stand out, whatever the paper."""
     load = min(cable.load or 0.0, 1.0) if cable.condition is Condition.UP else 1.0
     return round(EMPTY + (FULL - EMPTY) * load, 1)
-
-
-def said_of(cable: Cable) -> str:
-    """Its name and loads in words."""
-    if cable.condition is Condition.DOWN:
-        return f"{cable.title}: down"
-    drained = ", drained" if cable.condition is Condition.DRAINED else ""
-    if cable.one_way:
-        return f"{cable.title}: {percent(cable.load)}, one way{drained}"
-    towards = f"{percent(cable.up_load)} towards the higher tier, {percent(cable.down_load)} towards the lower"
-    return f"{cable.title}: {towards}{drained}"
 
 
 def _hosts(picture: Picture, paper: Paper) -> list[Options]:

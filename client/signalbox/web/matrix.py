@@ -3,38 +3,39 @@ row per switch that sends, a column per one that receives. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from signalbox.live.colours import Paper
 from signalbox.live.crossing import LinkAt
-from signalbox.live.picture import Cable, Condition, Node, Picture
+from signalbox.live.picture import Cable, Condition, Matrix, Node, Picture
 from signalbox.web.options import Options, common, on_route
 
 _MARKS = {Condition.DRAINED: "D", Condition.DOWN: "✕"}
 
 
+NOTHING = Matrix((), (), {})
+
+
 def tier_names(picture: Picture) -> dict[int, str]:
     """Of the lower one, by what can be shown as a matrix."""
-    found = sorted({picture.nodes[cable.ends[0]].tier for cable in picture.cables})
-    return {tier: f"tier {tier} and {tier + 1}" for tier in found}
-
-
-def between(picture: Picture, lower_tier: int) -> list[Cable]:
-    return [cable for cable in picture.cables if picture.nodes[cable.ends[0]].tier == lower_tier]
+    return {tier: f"tier {tier} and {tier + 1}" for tier in picture.matrices}
 
 
 def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
-    shown = between(picture, lower_tier)
-    found = cells(picture, shown)
-    columns, rows = _names(picture, shown, chosen)
+    shown = picture.matrices.get(lower_tier, NOTHING)
     axis = {"type": "category", "triggerEvent": True, "axisTick": {"show": False}, "splitArea": {"show": False}}
     label = {"color": paper.text, "fontSize": 10}
     return {
         **common(paper),
         "grid": {"left": 70, "right": 90, "top": 60, "bottom": 10},
-        "xAxis": {**axis, "position": "top", "data": columns, "axisLabel": {**label, "rotate": 60}},
-        "yAxis": {**axis, "inverse": True, "data": rows, "axisLabel": label},
+        "xAxis": {
+            **axis,
+            "position": "top",
+            "data": _names(shown.columns, chosen),
+            "axisLabel": {**label, "rotate": 60},
+        },
+        "yAxis": {**axis, "inverse": True, "data": _names(shown.rows, chosen), "axisLabel": label},
         "visualMap": {
             "seriesIndex": 0,
             "dimension": 2,
@@ -53,10 +54,10 @@ def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
                 "id": "fabric",
                 "type": "heatmap",
                 **_dimensions(picture),
-                "data": found,
+                "data": cells(shown),
                 "emphasis": {"itemStyle": {"borderColor": paper.text, "borderWidth": 1}},
             },
-            *_overlays(picture, shown, found, paper, route, chosen),
+            *_overlays(shown, paper, route, chosen),
         ],
     }
 
@@ -71,14 +72,7 @@ def _dimensions(picture: Picture) -> Options:
     return {"dimensions": names, "encode": {**encode, "tooltip": [1, 0, 2, 3, 4]}}
 
 
-def _overlays(
-    picture: Picture,
-    shown: Sequence[Cable],
-    found: Iterable[Sequence[Any]],
-    paper: Paper,
-    route: Collection[LinkAt],
-    chosen: str,
-) -> list[Options]:
+def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
     """What is drawn upon the cells."""
     overlay = {"type": "scatter", "symbol": "rect", "z": 3}
     return [
@@ -88,7 +82,7 @@ def _overlays(
             "symbolSize": 7,
             "silent": True,
             "itemStyle": {"color": paper.unknown},
-            "data": _unknown(shown, found, picture),
+            "data": _unknown(shown),
         },
         {
             "id": "marks",
@@ -96,7 +90,7 @@ def _overlays(
             "symbolSize": 0.1,
             "silent": True,
             "label": {"show": True, "formatter": "{@[2]}", "color": paper.down, "fontWeight": "bold"},
-            "data": _marks(picture, shown),
+            "data": _marks(shown),
         },
         {
             "id": "route",
@@ -104,7 +98,7 @@ def _overlays(
             "symbolSize": 9,
             "silent": True,
             "itemStyle": {"color": "transparent", "borderColor": paper.down, "borderWidth": 2},
-            "data": _places(picture, [cable for cable in shown if on_route(cable, route)]),
+            "data": _places(shown, lambda cable: on_route(cable, route)),
         },
         {
             "id": "chosen",
@@ -112,39 +106,21 @@ def _overlays(
             "symbolSize": 15,
             "silent": True,
             "itemStyle": {"color": "transparent", "borderColor": paper.text, "borderWidth": 3},
-            "data": _places(picture, [cable for cable in shown if cable.part == chosen]),
+            "data": _places(shown, lambda cable: cable.part == chosen),
         },
     ]
 
 
-def _names(picture: Picture, shown: Iterable[Cable], chosen: str) -> tuple[list[Options], list[Options]]:
-    """Of columns and rows; that of the chosen switch is bold and large."""
-    lower, upper = axes(picture, shown)
+def _names(nodes: Iterable[Node], chosen: str) -> list[Options]:
+    """Of columns or rows; that of the chosen switch is bold and large."""
     styles = {chosen: {"textStyle": {"fontWeight": "bold", "fontSize": 14}}}
-    columns, rows = (
-        [{"value": node.title, **styles.get(f"{node.dpid:#x}", {})} for node in nodes] for nodes in (upper, lower)
-    )
-    return columns, rows
+    return [{"value": node.title, **styles.get(f"{node.dpid:#x}", {})} for node in nodes]
 
 
-def axes(picture: Picture, shown: Iterable[Cable]) -> tuple[list[Node], list[Node]]:
-    """The lower and upper switches, each from left to right."""
-    ends = [cable.ends for cable in shown]
-    lower, upper = ({picture.nodes[pair[side]].dpid for pair in ends} for side in (0, 1))
-    return _in_order(picture, lower), _in_order(picture, upper)
-
-
-def _in_order(picture: Picture, dpids: Iterable[int]) -> list[Node]:
-    return sorted((picture.nodes[dpid] for dpid in dpids), key=lambda node: (node.tier, node.x))
-
-
-def cells(picture: Picture, shown: Sequence[Cable]) -> list[list[Any]]:
+def cells(shown: Matrix) -> list[list[Any]]:
     """Per pair of switches: places on the axes, the load in per cent of the fullest of their cables, and of its two
     directions; ``-`` where it is unknown."""
-    pairs: dict[tuple[int, int], list[Cable]] = {}
-    for cable, place in zip(shown, _places(picture, shown), strict=True):
-        pairs.setdefault(place, []).append(cable)
-    of_pairs = ((x, y, fullest(cables)) for (x, y), cables in pairs.items())
+    of_pairs = ((x, y, fullest(cables)) for (x, y), cables in shown.cells.items())
     return [[x, y, _whole(each.load), _whole(each.up_load), _whole(each.down_load)] for x, y, each in of_pairs]
 
 
@@ -157,38 +133,39 @@ def _whole(load: float | None) -> int | str:
     return "-" if load is None else round(load * 100)
 
 
-def _places(picture: Picture, shown: Sequence[Cable]) -> list[tuple[int, int]]:
-    """Column and row of each, in the matrix of their tier and the next."""
-    tiers = {picture.nodes[cable.ends[0]].tier for cable in shown}
-    lower, upper = axes(picture, [cable for tier in tiers for cable in between(picture, tier)])
-    x, y = ({node.dpid: place for place, node in enumerate(nodes)} for nodes in (upper, lower))
-    return [(x[cable.ends[1]], y[cable.ends[0]]) for cable in shown]
+def _places(shown: Matrix, wanted: Callable[[Cable], bool]) -> list[tuple[int, int]]:
+    """Column and row of each such cable."""
+    return [place for place, cables in shown.cells.items() for cable in cables if wanted(cable)]
 
 
-def _marks(picture: Picture, shown: Sequence[Cable]) -> list[list[Any]]:
-    marked = [cable for cable in shown if cable.condition in _MARKS]
-    places = _places(picture, marked)
-    return [[*place, _MARKS[cable.condition]] for place, cable in zip(places, marked, strict=True)]
+def _marks(shown: Matrix) -> list[list[Any]]:
+    return [
+        [*place, _MARKS[cable.condition]]
+        for place, cables in shown.cells.items()
+        for cable in cables
+        if cable.condition in _MARKS
+    ]
 
 
-def _unknown(shown: Sequence[Cable], found: Iterable[Sequence[Any]], picture: Picture) -> list[list[int]]:
+def _unknown(shown: Matrix) -> list[tuple[int, int]]:
     """Places of cables that are not measured. A heat map draws nothing there, as where there is no cable."""
-    marked = {tuple(mark[:2]) for mark in _marks(picture, shown)}
-    return [[x, y] for x, y, load, *_ in found if load == "-" and (x, y) not in marked]
+    return [
+        place
+        for place, cables in shown.cells.items()
+        if all(cable.load is None and cable.condition not in _MARKS for cable in cables)
+    ]
 
 
 def rates(picture: Picture, lower_tier: int, route: Collection[LinkAt], chosen: str = "") -> Options:
     """What of ``matrix`` changes with loads and with what is highlighted or marked."""
-    shown = between(picture, lower_tier)
-    found = cells(picture, shown)
-    columns, rows = _names(picture, shown, chosen)
+    shown = picture.matrices.get(lower_tier, NOTHING)
     return {
-        "xAxis": {"data": columns},
-        "yAxis": {"data": rows},
+        "xAxis": {"data": _names(shown.columns, chosen)},
+        "yAxis": {"data": _names(shown.rows, chosen)},
         "series": [
-            {"id": "fabric", "data": found},
-            {"id": "unknown", "data": _unknown(shown, found, picture)},
-            {"id": "route", "data": _places(picture, [cable for cable in shown if on_route(cable, route)])},
-            {"id": "chosen", "data": _places(picture, [cable for cable in shown if cable.part == chosen])},
+            {"id": "fabric", "data": cells(shown)},
+            {"id": "unknown", "data": _unknown(shown)},
+            {"id": "route", "data": _places(shown, lambda cable: on_route(cable, route))},
+            {"id": "chosen", "data": _places(shown, lambda cable: cable.part == chosen)},
         ],
     }

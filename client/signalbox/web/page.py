@@ -16,7 +16,7 @@ from signalbox.live import rows
 from signalbox.live.colours import DARK, LIGHT, Paper
 from signalbox.live.crossing import LinkAt, links_of
 from signalbox.live.jobs import traffic_lines, wiring_line
-from signalbox.live.picture import Condition, counted_cables
+from signalbox.live.picture import Condition, counted_cables, described
 from signalbox.live.state import Kind, circuits_of
 from signalbox.web import beside, charts, matrix, said, tables
 from signalbox.web.asking import Asking
@@ -284,13 +284,10 @@ class Page:
         elif isinstance(data, dict) and "part" in data:
             self._take_part(str(data["part"]))
         elif isinstance(data, list) and len(data) > 1:
-            shown = matrix.between(picture, self._tier)
-            lower, upper = matrix.axes(picture, shown)
-            x, y = int(data[0]), int(data[1])
-            if y < len(lower) and x < len(upper):
-                self._take_switch(lower[y].dpid)
-                if cables := picture.between(lower[y].dpid, upper[x].dpid):
-                    self._take_part(matrix.fullest(cables).part)
+            shown = picture.matrices.get(self._tier, matrix.NOTHING)
+            if cables := shown.cells.get((int(data[0]), int(data[1]))):
+                self._take_switch(cables[0].ends[0])
+                self._take_part(matrix.fullest(cables).part)
 
     def _take_switch(self, dpid: int) -> None:
         node = self._board.picture.nodes.get(dpid)
@@ -309,7 +306,7 @@ class Page:
         if cable:
             self._part = self._chosen = part
             self._offer_cables()
-            self._asking.tell_of(cable)
+            self._asking.tell_of(cable, described(cable, self._board.picture))
             self._draw_rates()
 
     def _switch_chosen(self, event: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, TypeVar
 
 from grafana_foundation_sdk.builders import common, dashboard, nodegraph, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.models.common import (
@@ -48,6 +48,7 @@ UNITS_WITH_DECIMALS = {"percentunit": 1, "none": 2}
 _SERIES = re.compile(r"\b((?:\w+:)?signalbox[\w:]*|process_\w+|up)\b(?:\{([^}]*)\})?(?![\w(])")
 
 Panel = stat.Panel | timeseries.Panel | table.Panel | nodegraph.Panel
+Made = TypeVar("Made", stat.Panel, timeseries.Panel, table.Panel, nodegraph.Panel)
 Query = tuple[str, str]
 """A PromQL expression, and the legend of its series."""
 
@@ -103,10 +104,7 @@ def number(
 ) -> stat.Panel:
     """The current value, large, coloured by whether it is good."""
     panel = (
-        stat.Panel()
-        .title(title)
-        .description(description)
-        .datasource(DATASOURCE)
+        _begun(stat.Panel(), title, description, width, height=5)
         .unit(unit)
         .decimals(UNITS_WITH_DECIMALS.get(unit, 0))
         .thresholds(colors)
@@ -115,8 +113,6 @@ def number(
         .text_mode(text)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .no_value("–")
-        .height(5)
-        .span(width)
     )
     for target in targets(queries):
         panel = panel.with_target(target.instant())
@@ -133,16 +129,7 @@ def graph(title: str, description: str, unit: str, *queries: Query, width: int =
         .calcs(["lastNotNull", "max"])
     )
     panel = (
-        timeseries.Panel()
-        .title(title)
-        .description(description)
-        .datasource(DATASOURCE)
-        .unit(unit)
-        .min(0)
-        .fill_opacity(5)
-        .legend(legend)
-        .height(8)
-        .span(width)
+        _begun(timeseries.Panel(), title, description, width, height=8).unit(unit).min(0).fill_opacity(5).legend(legend)
     )
     for target in targets(queries):
         panel = panel.with_target(target)
@@ -164,7 +151,8 @@ def listed(
     order."""
     shown: dict[str, Any] = {"indexByName": {name: place for place, name in enumerate((*columns, "Value"))}}
     panel = (
-        _table(title, description, width)
+        _begun(table.Panel(), title, description, width, height=9)
+        .no_value("–")
         .unit(unit)
         .decimals(UNITS_WITH_DECIMALS.get(unit, 0))
         .thresholds(colors)
@@ -184,7 +172,8 @@ def matrix(title: str, description: str, query: str, row: str, column: str) -> t
     fabric one, since switches of several may have one name."""
     cells = {"rowField": row, "columnField": column, "valueField": "Value"}
     return (
-        _table(f"{title}{OF_FABRIC}", description, WIDTH, height=12)
+        _begun(table.Panel(), f"{title}{OF_FABRIC}", description, WIDTH, height=12)
+        .no_value("–")
         .repeat("fabric")
         .repeat_direction("v")
         .unit("percentunit")
@@ -200,26 +189,17 @@ def matrix(title: str, description: str, query: str, row: str, column: str) -> t
     )
 
 
-def _table(title: str, description: str, width: int, height: int = 9) -> table.Panel:
-    return (
-        table.Panel().title(title).description(description).datasource(DATASOURCE).height(height).span(width)
-    ).no_value("–")
+def _begun(panel: Made, title: str, description: str, width: int, height: int) -> Made:
+    """Return the panel with what all panels have."""
+    return panel.title(title).description(description).datasource(DATASOURCE).height(height).span(width)
 
 
 def nodes(title: str, description: str, of_nodes: str, of_edges: str) -> nodegraph.Panel:
     """A graph of switches and the links between them, by the labels ``switch``, and ``link``, ``src`` and ``dst``; of
     each chosen fabric one."""
     renamed = {"switch": "id", "link": "id", "src": "source", "dst": "target", "Value": "mainstat"}
-    panel = (
-        nodegraph.Panel()
-        .title(f"{title}{OF_FABRIC}")
-        .description(description)
-        .datasource(DATASOURCE)
-        .height(16)
-        .span(WIDTH)
-        .repeat("fabric")
-        .repeat_direction("v")
-    )
+    begun = _begun(nodegraph.Panel(), f"{title}{OF_FABRIC}", description, WIDTH, height=16)
+    panel = begun.repeat("fabric").repeat_direction("v")
     for letter, query in (("nodes", of_nodes), ("edges", of_edges)):
         panel = panel.with_target(_instant(query).ref_id(letter))
     return panel.with_transformation(DataTransformerConfig("organize", options={"renameByName": renamed}))

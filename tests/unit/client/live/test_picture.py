@@ -53,9 +53,9 @@ def test_three_tiers() -> None:
 def test_a_cable_has_the_loads_of_both_directions() -> None:
     state = state_of(leaf_spine(2, 1))
     state.take_fabric(pb.WatchFabricResponse(links=[link((0x101, 1), (1, 1), "spine1:1>leaf1", 0.9)]))
-    (found,) = picture(state).between(1, 0x101)
+    (found,) = picture(state).matrices[0].cells[0, 0]
     assert (found.name, found.up_load, found.down_load, found.load) == ("leaf1:1>spine1", 0.5, 0.9, 0.9)
-    (other,) = picture(state).between(2, 0x101)
+    (other,) = picture(state).matrices[0].cells[0, 1]
     assert (other.up_load, other.down_load, other.load) == (0.5, None, 0.5)
 
 
@@ -75,7 +75,10 @@ def test_parallel_cables_are_several() -> None:
         links=links,
         hosts=[pb.Host(ip="10.0.0.1", at=pb.PortRef(dpid=1, port=9))],
     )
-    assert [each.name for each in picture(state_of(fabric)).between(1, 101)] == ["leaf1:1>spine1", "leaf1:2>spine1"]
+    assert [each.name for each in picture(state_of(fabric)).matrices[0].cells[0, 0]] == [
+        "leaf1:1>spine1",
+        "leaf1:2>spine1",
+    ]
 
 
 def test_what_is_down_drained_or_out_of_sync_says_so() -> None:

@@ -168,8 +168,8 @@ def test_a_cell_has_the_loads_of_the_fullest_parallel_cable_which_a_click_choose
         )
     )
     found = picture(state)
-    assert matrix.fullest(found.between(1, 0x101)).name == "leaf1:9>spine1"
-    assert matrix.cells(found, matrix.between(found, 0))[0] == [0, 0, 70, 10, 70]
+    assert matrix.fullest(found.matrices[0].cells[0, 0]).name == "leaf1:9>spine1"
+    assert matrix.cells(found.matrices[0])[0] == [0, 0, 70, 10, 70]
 
 
 def test_a_cable_that_is_not_measured_differs_in_a_matrix_from_one_that_is_not_there() -> None:
@@ -181,8 +181,8 @@ def test_a_cable_that_is_not_measured_differs_in_a_matrix_from_one_that_is_not_t
         pb.WatchFabricResponse(parts_down=[pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf2:40>spine4", id="x")])
     )
     found = picture(state)
-    assert series(charts.fabric(found, 0, LIGHT, ()), "unknown")["data"] == [[4, 2], [0, 8]]
-    assert series(charts.rates(found, 0, LIGHT, ()), "unknown")["data"] == [[4, 2], [0, 8]]
+    assert series(charts.fabric(found, 0, LIGHT, ()), "unknown")["data"] == [(4, 2), (0, 8)]
+    assert series(charts.rates(found, 0, LIGHT, ()), "unknown")["data"] == [(4, 2), (0, 8)]
 
 
 def test_text_from_outside_is_never_a_key_nor_html() -> None:
