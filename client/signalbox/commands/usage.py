@@ -12,9 +12,39 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from signalbox.commands.panels import BROUGHT_BY, PANEL_OF
-from signalbox.distributions import added_commands, installed
+from signalbox.distributions import CONTROLLER, OFFLINE, added_commands, installed
 from signalbox.errors import value_problem
+
+PANELS = {
+    "Jobs": ("jobs", "run", "kubernetes"),
+    "Look": (
+        "status",
+        "top",
+        "web",
+        "report",
+        "events",
+        "watch",
+        "get",
+        "describe",
+        "fabric",
+        "plan",
+        "rules",
+        "explain",
+        "what-if",
+    ),
+    "Operate": ("alarms", "strategy", "drain", "undrain", "forget"),
+    "The controller": ("serve", "token", "state", "support-bundle", "verify"),
+    "Without a fabric": ("design", "generate-workload", "plan-file", "simulate", "lab"),
+}
+
+BROUGHT_BY = {
+    name: distribution
+    for panel, distribution in (("The controller", CONTROLLER), ("Without a fabric", OFFLINE))
+    for name in PANELS[panel]
+}
+"""Distribution of each command that is not one of this distribution's."""
+
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 EXTENDED = ("explain", "what-if")
 """Commands of this distribution that another one replaces by those of the same name that can do more."""

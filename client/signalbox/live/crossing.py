@@ -31,6 +31,11 @@ def links_of(routes: Iterable[ListedRoute]) -> frozenset[LinkAt]:
     return frozenset((link.dpid, link.port) for route in routes for path in route.held for link in path.links)
 
 
+def circuits_of(job: pb.Job | None) -> frozenset[LinkAt]:
+    """Where the circuits begin that a job has."""
+    return frozenset((each.src.dpid, each.src.port) for each in job.wiring.circuits) if job else frozenset()
+
+
 def pieces_by_link(routes: Iterable[ListedRoute]) -> Mapping[LinkAt, list[Piece]]:
     """Return the pieces of flows on each link that some route takes."""
     found: defaultdict[LinkAt, list[Piece]] = defaultdict(list)

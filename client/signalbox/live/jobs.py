@@ -71,6 +71,25 @@ def efficiencies(job: Job) -> tuple[float | None, float | None]:
     return predicted, optional(job, "efficiency_measured")
 
 
+def efficiency(job: Job) -> float | None:
+    """Return the measured efficiency, else the predicted one; None while neither is known. A measured one that is not
+    possible is not known. Where no prediction is possible the measured one says nothing of the network: an all-to-all
+    has half of its ideal on an idle fabric too."""
+    possible = job.HasField("efficiency_measured") and not too_efficient(job.efficiency_measured)
+    if possible and not job.prediction_withheld:
+        return job.efficiency_measured
+    if job.HasField("efficiency_predicted"):
+        return job.efficiency_predicted
+    return 1 / job.level if job.HasField("level") and job.level > 0 else None
+
+
+def urgency(job: Job) -> tuple[int, bool, float, str]:
+    """Return a key that sorts flows without a path first, then jobs that wait for hosts, then the lowest efficiency."""
+    share = efficiency(job)
+    waits = job.state == pb.JOB_STATE_PENDING
+    return -job.flows_without_path, not waits, 2.0 if share is None else share, job.spec.job_id
+
+
 def _measured_in_words(job: Job) -> str:
     measured = efficiencies(job)[1]
     if measured is None:

@@ -11,7 +11,7 @@ from math import nan
 from typing import Any
 
 from signalbox.live.crossing import LinkAt
-from signalbox.live.jobs import Job, efficiencies
+from signalbox.live.jobs import urgency
 from signalbox.live.shown import counted
 from signalbox.mapping import seconds_since_1970
 from signalbox.v1 import signalbox_pb2 as pb
@@ -46,11 +46,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Worst levels of one plan. ``unix_s``: when it came. ``ecmp``: mean over hash draws. None where unknown."""
+    """Worst levels of one plan. ``unix_s``: when it came. ``ecmp``: mean over hash draws; None while unknown."""
 
     unix_s: float
     plan: float
-    bound: float | None
+    bound: float
     ecmp: float | None
 
 
@@ -142,7 +142,8 @@ class State:
         if self.plan and (self.plan.generation, self.plan.plan_time) == (plan.generation, plan.plan_time):
             unix_s = self.levels.pop().unix_s
         self.plan = plan
-        self.levels.append(levels_of(plan, unix_s))
+        ecmp = plan.ecmp_level.mean if plan.HasField("ecmp_level") else None
+        self.levels.append(Levels(unix_s, plan.max_level, plan.bound, ecmp))
         return frozenset({Kind.PLAN})
 
     def take_status(self, status: pb.GetStatusResponse) -> frozenset[Kind]:
@@ -171,12 +172,6 @@ class State:
     def jobs_by_urgency(self, find: str = "") -> list[pb.Job]:
         """Those with flows without a path, those that wait for hosts, then the lowest efficiency first, measured or
         predicted. ``find``: a part of their ids, in small letters."""
-
-        def urgency(job: pb.Job) -> tuple[int, bool, float, str]:
-            known = [share for share in efficiencies(job) if share is not None]
-            waits = job.state == pb.JOB_STATE_PENDING
-            return -job.flows_without_path, not waits, min(known, default=2.0), job.spec.job_id
-
         return sorted((job for name, job in self.jobs.items() if find in name.lower()), key=urgency)
 
     def busiest_links(self, most: int) -> list[pb.Link]:
@@ -217,11 +212,6 @@ def load(link: pb.Link) -> float | None:
     return share if 0 <= share < MOST_LOAD else None
 
 
-def levels_of(plan: pb.Plan, unix_s: float) -> Levels:
-    ecmp = plan.ecmp_level.mean if plan.HasField("ecmp_level") else None
-    return Levels(unix_s, plan.max_level, plan.bound, ecmp)
-
-
 def out_of_use(state: State) -> list[str]:
     """How many parts are down, and drained: a switch is one part, whatever its cables."""
     parts = ((len(state.parts_down), "down"), (len(state.drains), "drained"))
@@ -230,8 +220,3 @@ def out_of_use(state: State) -> list[str]:
 
 def _time(event: pb.Event) -> tuple[int, int]:
     return event.event_time.seconds, event.event_time.nanos
-
-
-def circuits_of(job: Job | None) -> frozenset[LinkAt]:
-    """Where the circuits begin that a job has."""
-    return frozenset((each.src.dpid, each.src.port) for each in job.wiring.circuits) if job else frozenset()

@@ -1,4 +1,4 @@
-"""Drawings of a report, as SVG: the fabric as a graph or as matrices, levels as bars and over time. Pure."""
+"""Drawings of a report, as SVG: the fabric as a graph or as matrices, levels as bars. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from signalbox.live.picture import Cable, Condition, Matrix, Node, Picture, counted_cables, described
-from signalbox.live.shown import counted, level, moment
-from signalbox.live.state import Levels
+from signalbox.live.shown import counted, level
 from signalbox.report.elements import Child, tag
 from signalbox.report.style import step
 
@@ -240,44 +239,3 @@ def bars(values: Sequence[tuple[str, float]]) -> Element:
             tag("text", level(value), x=f"{left + max(0.0, value) / most * long + 6:.1f}", y=y + 13),
         ]
     return svg(WIDTH, 8 + 22 * len(shown), "worst levels", rows, class_="bars")
-
-
-def over_time(points: Sequence[Levels]) -> Element | None:
-    """None for fewer than two points."""
-    known = [p for p in points if isfinite(p.plan)]
-    if len(known) < 2 or known[-1].unix_s <= known[0].unix_s:
-        return None
-    begin, end = known[0].unix_s, known[-1].unix_s
-    values = [v for p in known for v in (p.plan, p.bound, p.ecmp) if v is not None and isfinite(v)]
-    most = max(*values, 1.0)
-    left, right, top, bottom = 50.0, WIDTH - 60.0, 12.0, 150.0
-
-    def x(unix_s: float) -> float:
-        return left + (unix_s - begin) / (end - begin) * (right - left)
-
-    def y(value: float) -> float:
-        return bottom - max(0.0, value) / most * (bottom - top)
-
-    def steps(found: Sequence[tuple[float, float | None]], kind: str) -> Element | None:
-        path, last = "", None
-        for at, value in found:
-            if value is None or not isfinite(value):
-                continue
-            path += f"M{x(at):.1f} {y(value):.1f}" if last is None else f"H{x(at):.1f}V{y(value):.1f}"
-            last = value
-        return tag("path", d=path + f"H{right:.1f}", class_=kind) if path else None
-
-    marks = [tag("path", d=f"M{left} {y(value):.1f}H{right}", class_="axis") for value in {0.0, 1.0, most}] + [
-        tag("text", f"{value:.2f}", x=left - 6, y=f"{y(value) + 4:.1f}", text_anchor="end")
-        for value in {0.0, 1.0, most}
-    ]
-    times = [
-        tag("text", moment(begin, "%H:%M:%S UTC"), x=left, y=bottom + 16),
-        tag("text", moment(end, "%H:%M:%S UTC"), x=right, y=bottom + 16, text_anchor="end"),
-    ]
-    lines = [
-        steps([(p.unix_s, p.ecmp) for p in known], "ecmp-line"),
-        steps([(p.unix_s, p.bound) for p in known], "bound-line"),
-        steps([(p.unix_s, p.plan) for p in known], "plan-line"),
-    ]
-    return svg(WIDTH, bottom + 24, "worst levels over time", marks, times, lines, class_="history")

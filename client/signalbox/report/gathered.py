@@ -14,7 +14,7 @@ from typing import TypeVar
 from signalbox.client import Client
 from signalbox.distributions import installed
 from signalbox.errors import SignalboxError
-from signalbox.live.jobs import too_efficient
+from signalbox.live.jobs import efficiency, urgency
 from signalbox.live.state import State
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -94,27 +94,14 @@ def state_of(
     return state
 
 
-def efficiency(job: pb.Job) -> float | None:
-    """Return the measured efficiency, else the predicted one; None while neither is known. A measured one that is not
-    possible is not known. Where no prediction is possible the measured one says nothing of the network: an all-to-all
-    has half of its ideal on an idle fabric too."""
-    possible = job.HasField("efficiency_measured") and not too_efficient(job.efficiency_measured)
-    if possible and not job.prediction_withheld:
-        return job.efficiency_measured
-    if job.HasField("efficiency_predicted"):
-        return job.efficiency_predicted
-    return 1 / job.level if job.HasField("level") and job.level > 0 else None
-
-
 def slow_jobs(jobs: Iterable[pb.Job]) -> list[pb.Job]:
-    """The worst first."""
-    found = [(0.0 if _stuck(job) else efficiency(job), job) for job in jobs]
-    slow = [(share, job) for share, job in found if share is not None and share < SLOW_BELOW]
-    return [job for _, job in sorted(slow, key=lambda each: (each[0], each[1].spec.job_id))]
+    """Return those that are slower than they would be alone, or wait, the worst first."""
+    return [job for job in sorted(jobs, key=urgency) if _waits(job) or job.flows_without_path or _is_slow(job)]
 
 
-def _stuck(job: pb.Job) -> bool:
-    return _waits(job) or bool(job.flows_without_path)
+def _is_slow(job: pb.Job) -> bool:
+    share = efficiency(job)
+    return share is not None and share < SLOW_BELOW
 
 
 def _waits(job: pb.Job) -> bool:

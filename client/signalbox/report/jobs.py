@@ -8,12 +8,20 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from signalbox.live.crossing import LinkAt, Piece, jobs_in_words, jobs_of, links_of, pieces_by_link
-from signalbox.live.jobs import JOB_COLUMNS, job_cells, job_facts, state_in_row, traffic_lines, without_route
+from signalbox.live.jobs import (
+    JOB_COLUMNS,
+    efficiency,
+    job_cells,
+    job_facts,
+    state_in_row,
+    traffic_lines,
+    without_route,
+)
 from signalbox.live.rows import link_cells
 from signalbox.live.shown import counted, percent, route_words, some
 from signalbox.live.state import load
 from signalbox.report.elements import Child, facts, table, tag
-from signalbox.report.gathered import Gathered, efficiency
+from signalbox.report.gathered import Gathered
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_NAMES = 6

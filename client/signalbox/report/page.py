@@ -6,7 +6,6 @@ The first screen says whether all is well, who is slow, and why; the rest is wha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isfinite
 from xml.etree.ElementTree import Element
 
 from signalbox.live.happened import event_line
@@ -24,8 +23,8 @@ from signalbox.live.shown import (
     when,
     word,
 )
-from signalbox.live.state import Levels, levels_of, out_of_use
-from signalbox.mapping import seconds, seconds_since_1970, word_in
+from signalbox.live.state import out_of_use
+from signalbox.mapping import seconds, word_in
 from signalbox.report import drawing, jobs
 from signalbox.report.elements import Child, document, facts, table, tag
 from signalbox.report.gathered import Gathered
@@ -246,38 +245,12 @@ def _out_of_use(gathered: Gathered) -> list[Child]:
 
 
 def _history(gathered: Gathered) -> list[Child]:
-    drawn = drawing.over_time(list(_levels(gathered)))
-    figure = drawn is not None and tag(
-        "figure",
-        tag("figcaption", "Worst levels of plans: plan (line), bound (dashed), mean under ECMP (dotted)"),
-        drawn,
-    )
     if not gathered.events:
-        return [figure or None, tag("p", "No events.")]
+        return [tag("p", "No events.")]
     newest = sorted(gathered.events, key=lambda event: -event.number)[:MOST_EVENTS]
     rows = ((when(event.event_time), word(word_in(event, "kind")), event_line(event)) for event in newest)
     title = f"The newest {len(newest)} of {counted(len(gathered.events), 'event')}"
-    return [figure or None, tag("details", tag("summary", title), table(("time", "about", "event"), rows), open="")]
-
-
-def _levels(gathered: Gathered) -> Iterator[Levels]:
-    """Of plans that events tell of, the newest last."""
-    for event in sorted(gathered.events, key=lambda event: event.number):
-        details = {detail.name: detail.value for detail in event.details}
-        worst = _number(details.get("worst_level")) if event.kind == pb.EVENT_KIND_PLAN else None
-        if worst is not None:
-            at = seconds_since_1970(event.event_time)
-            yield Levels(at, worst, _number(details.get("bound")), _number(details.get("ecmp")))
-    if plan := gathered.state.plan:
-        yield levels_of(plan, gathered.unix_s)
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        found = float(text or "")
-    except ValueError:
-        return None
-    return found if isfinite(found) else None
+    return [tag("details", tag("summary", title), table(("time", "about", "event"), rows), open="")]
 
 
 def _versions(gathered: Gathered) -> list[Child]:

@@ -63,9 +63,6 @@ svg .small{font-size:9px;fill:var(--faint)}
 .swatch{display:inline-block;width:14px;height:12px;background:var(--c)}
 .legend{margin:4px 0 10px}.legend span+b{font-weight:400;margin-left:8px}
 .key-down{color:var(--down)}.key-drained{color:var(--drained)}
-.plan-line{fill:none;stroke:var(--text);stroke-width:1.6}.ecmp-line{fill:none;stroke:var(--down);stroke-dasharray:2 3}
-.bound-line{fill:none;stroke:var(--drained);stroke-dasharray:6 3}
-.axis{stroke:var(--line)}
 @media print{body{max-width:none;font-size:11px}nav{display:none}h2{break-after:avoid}tr,figure,svg{break-inside:avoid}
  details::details-content{content-visibility:visible;display:block}*{print-color-adjust:exact;
  -webkit-print-color-adjust:exact}}

@@ -14,19 +14,30 @@ from nicegui import ui
 from signalbox.client import Client
 from signalbox.live import rows
 from signalbox.live.colours import DARK, LIGHT, Paper
-from signalbox.live.crossing import LinkAt, links_of
+from signalbox.live.crossing import LinkAt, circuits_of, links_of
 from signalbox.live.jobs import traffic_lines, wiring_line
 from signalbox.live.picture import Condition, counted_cables, described
-from signalbox.live.state import Kind, circuits_of
+from signalbox.live.state import Kind
 from signalbox.web import beside, charts, matrix, said, tables
 from signalbox.web.asking import Asking
 from signalbox.web.board import Board
-from signalbox.web.keys import show_keys
 from signalbox.web.options import Options
 from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STAYS, STYLE
 
 MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
 """Rows of a table."""
+
+KEYS = {
+    "?": "these keys",
+    "j, k": "next and previous job; Enter in the field: the first that it finds",
+    "e": "why is the job slow?",
+    "w": "what if the chosen switch or cable fails?",
+    "Escape": "choose nothing",
+    "d": "dark or light",
+    "p": "print",
+    "Tab": "through all fields and buttons",
+}
+"""What each key does."""
 
 
 class Page:
@@ -403,3 +414,11 @@ class Page:
         """On white."""
         self._set_dark(False)
         ui.run_javascript("setTimeout(() => window.print(), 500)")
+
+
+def show_keys() -> None:
+    with ui.dialog(value=True) as dialog, ui.card():
+        for key, what in KEYS.items():
+            ui.label(f"{key}: {what}")
+        ui.button("Close", on_click=dialog.close).props("no-caps")
+    dialog.on("hide", dialog.delete)

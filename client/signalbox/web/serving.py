@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
+import typer
 from nicegui import app, ui
 from nicegui.server import Server
 from starlette.requests import Request
@@ -21,7 +22,6 @@ from signalbox.web import log_lines
 from signalbox.web.board import Board
 from signalbox.web.guard import Guard
 from signalbox.web.page import Page
-from signalbox.web.terminal import Terminal
 
 CONNECT_S = 30.0
 """For a browser, between the page and its connection."""
@@ -132,3 +132,22 @@ def _add_pages(board: Board, client: Client, operate: bool) -> None:
     def health(_: Request) -> PlainTextResponse:
         """That this process answers; whether the controller does says the page."""
         return PlainTextResponse("ok\n")
+
+
+class Terminal:
+    """What the process says in the terminal: where the page is, once it is there, and whether the controller answers.
+    ``url``: of the page."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._listens = False
+        self._lost = ""
+
+    def tell(self, listens: bool, lost: str | None) -> None:
+        """What has changed. ``listens``: browsers can connect. ``lost``: as ``State`` has it."""
+        if listens and not self._listens:
+            self._listens = True
+            typer.echo(f"The page is at {self._url} until Ctrl-C.", err=True)
+        if lost is not None and bool(lost) != bool(self._lost):
+            typer.echo(f"warning: {lost}" if lost else "The controller answers again.", err=True)
+            self._lost = lost

@@ -10,7 +10,7 @@ import pytest
 from typer.main import get_command
 
 from signalbox.cli import app
-from signalbox.commands.panels import PANEL_OF
+from signalbox.commands.usage import PANEL_OF
 
 Command = tuple[tuple[str, ...], Any]
 

@@ -19,8 +19,7 @@ from controller.alarms import Alarm
 from controller.config import Config, reloaded_settings
 from controller.observability.families import FAMILIES
 from controller.observability.shapes import Family
-from signalbox.commands.panels import BROUGHT_BY
-from signalbox.commands.usage import EXTENDED
+from signalbox.commands.usage import BROUGHT_BY, EXTENDED
 from signalbox.distributions import CONTROLLER, OFFLINE, added_commands
 from signalbox.file_forms import JobInFile
 from signalbox.jobs.spec import Algorithm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signalbox.web.terminal import Terminal
+from signalbox.web.serving import Terminal
 
 
 def test_it_says_once_where_the_page_is_and_each_time_that_the_controller_goes_and_comes(
