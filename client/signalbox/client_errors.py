@@ -6,7 +6,7 @@ In: gRPC's error. Out: ours, raised. The other way round is ``errors``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import grpc
@@ -82,7 +82,7 @@ _LOST = (
 def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
     """Of a call to the controller at ``address``."""
     assert isinstance(error, grpc.Call)
-    info = _info(error)
+    info = _detail(error, error_details_pb2.ErrorInfo)
     ours = _ours(error, info.reason, address)
     ours.about = dict(info.metadata)
     if ours.reason != info.reason:
@@ -128,16 +128,9 @@ def _oversized(text: str) -> str | None:
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
-    """The fields of the status's ``google.rpc.BadRequest`` details."""
-    found = []
-    for detail in _details(error):
-        request = error_details_pb2.BadRequest()
-        if detail.Unpack(request):
-            # Of a spec the caller has the fields in a file or an object of its own.
-            found += [
-                FieldProblem(_IN_SPEC.sub(r"\1", v.field), v.description, v.reason) for v in request.field_violations
-            ]
-    return tuple(found)
+    """The wrong fields. Of a spec the caller has the fields in a file or an object of its own."""
+    violations = _detail(error, error_details_pb2.BadRequest).field_violations
+    return tuple(FieldProblem(_IN_SPEC.sub(r"\1", v.field), v.description, v.reason) for v in violations)
 
 
 def _left_out(text: str) -> tuple[FieldProblem, ...]:
@@ -146,22 +139,13 @@ def _left_out(text: str) -> tuple[FieldProblem, ...]:
     return (FieldProblem("", more[1]),) if more else ()
 
 
-def _info(error: grpc.Call) -> error_details_pb2.ErrorInfo:
-    """Empty without."""
-    info = error_details_pb2.ErrorInfo()
-    any(detail.Unpack(info) for detail in _details(error))
-    return info
-
-
 def _retry_s(error: grpc.Call) -> float | None:
-    """Of the status's ``google.rpc.RetryInfo``."""
-    for detail in _details(error):
-        info = error_details_pb2.RetryInfo()
-        if detail.Unpack(info):
-            return seconds(info.retry_delay)
-    return None
+    info = _detail(error, error_details_pb2.RetryInfo)
+    return seconds(info.retry_delay) if info.HasField("retry_delay") else None
 
 
-def _details(error: grpc.Call) -> Iterable[Any]:
-    status = rpc_status.from_call(error)
-    return status.details if status else ()
+def _detail(error: grpc.Call, kind: Callable[[], Any]) -> Any:
+    """Return the detail of this kind that the status has; an empty one without."""
+    status, found = rpc_status.from_call(error), kind()
+    any(detail.Unpack(found) for detail in (status.details if status else ()))
+    return found

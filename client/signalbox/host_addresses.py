@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from signalbox.errors import FieldProblem, InvalidInput, cut, value_problem
 from signalbox.file_forms import Hosts, addresses_in
 from signalbox.jobs.spec import MAX_ENDPOINTS
-from signalbox.standard_input import MAX_VALUES, called, read_bytes
+from signalbox.standard_input import MAX_VALUES, called, read_text
 
 Nics = tuple[str, ...]
 """The addresses of a host: of the NIC that counts as the first one, then of its rails."""
@@ -83,13 +83,9 @@ def address_map(path: Path) -> dict[str, Nics]:
     is four hosts. Raises ``InvalidInput`` with file, line and column of what is wrong."""
     from signalbox.yaml_text import documents  # takes a moment
 
-    name = called(path)
+    name, text = called(path), read_text(path)
     try:
-        found = documents(read_bytes(path).decode("utf-8-sig"), MAX_VALUES)
-    except OSError as error:
-        raise InvalidInput.of(name, error.strerror or str(error)) from None
-    except UnicodeDecodeError as error:
-        raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
+        found = documents(text, MAX_VALUES)
     except InvalidInput as error:
         raise InvalidInput.of(f"{name}:{error.problems[0].path}", error.problems[0].message) from None
     if len(found) != 1 or not isinstance(found[0].data, dict):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.file_forms import job_in
 from signalbox.jobs.spec import JobSpec
-from signalbox.standard_input import MAX_FIELDS, MAX_LISTS, MAX_VALUES, called, read_bytes
+from signalbox.standard_input import MAX_FIELDS, MAX_LISTS, MAX_VALUES, called, read_text
 from signalbox.toml_text import table
 
 if TYPE_CHECKING:
@@ -115,12 +115,7 @@ def _with_place(problem: FieldProblem, place: str) -> FieldProblem:
 def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
     """The data of each job, or of whatever else a file has one or several of. ``name``: of the file in errors. Raises
     ``InvalidInput``."""
-    try:
-        text = read_bytes(path, MAX_SPEC_BYTES).decode("utf-8-sig")
-    except OSError as error:
-        raise InvalidInput.of(name, error.strerror or str(error)) from None
-    except UnicodeDecodeError as error:
-        raise InvalidInput.of(name, f"is not text in UTF-8, at byte {error.start + 1}") from None
+    text = read_text(path, MAX_SPEC_BYTES)
     form = FORMS.get(path.suffix.lower()) or _form_of(text)
     if form == "toml":
         found = _jobs(table(text, name), lambda: None, name)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from signalbox.errors import InvalidInput
+
 STANDARD_INPUT = Path("-")
 
 
@@ -53,6 +55,16 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
     if len(found) > most:
         raise OSError(errno.EFBIG, f"has more than {most >> 20} MiB")
     return found
+
+
+def read_text(path: Path, most: int | None = None) -> str:
+    """Return the text of a whole file in UTF-8. Raises ``InvalidInput``."""
+    try:
+        return read_bytes(path, most).decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidInput.of(called(path), error.strerror or str(error)) from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput.of(called(path), f"is not text in UTF-8, at byte {error.start + 1}") from None
 
 
 @contextmanager

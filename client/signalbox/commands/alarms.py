@@ -8,11 +8,11 @@ import typer
 from rich.console import Group
 
 from signalbox.client import Client
-from signalbox.commands import printing
+from signalbox.commands import get, printing
 from signalbox.commands.connecting import AskingCommand, ControllerCommand, connect
 from signalbox.commands.events import duration_s
 from signalbox.commands.naming import alarm_names, completed
-from signalbox.commands.output import console, escape, parser_of, show
+from signalbox.commands.output import console, escape, parser_of
 from signalbox.errors import NO_SUCH_NAME, InvalidInput, cut
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
@@ -34,12 +34,7 @@ Subject = Annotated[
 Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]
 
 
-@commands.command("list", cls=AskingCommand)
-def list_alarms() -> None:
-    """List every alarm that is active, critical ones first, those that operators know of last."""
-    with connect() as client:
-        found = list(client.get_status().alarms)
-    show({"alarms": found}, lambda: printing.all_alarms(found))
+commands.command("list", cls=AskingCommand)(get.alarms)
 
 
 @commands.command(cls=ControllerCommand)

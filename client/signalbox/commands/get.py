@@ -134,7 +134,7 @@ def hosts(names: Annotated[list[str] | None, _names("HOST", "Addresses of hosts"
 def alarms(
     names: Annotated[list[str] | None, _names("ALARM", "Kinds or subjects of alarms", alarm_names)] = None,
 ) -> None:
-    """List what is wrong now, critical alarms first."""
+    """List what is wrong now, critical alarms first, those that operators know of last."""
     with connect() as client:
         found = sorted(client.get_status().alarms, key=lambda alarm: -alarm.severity)
     _show(ALARM, "alarms", found, names, printing.all_alarms)

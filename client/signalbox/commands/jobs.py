@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Group
 
-from signalbox.commands import printing_jobs
+from signalbox.commands import get, printing_jobs
 from signalbox.commands.connecting import AskingCommand, ControllerCommand, PrintingCommand, connect, given_connection
 from signalbox.commands.lease_files import LeaseFiles
 from signalbox.commands.naming import completed, job_names
@@ -49,12 +49,7 @@ SpecFiles = Annotated[
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))]
 
 
-@commands.command("list", cls=AskingCommand)
-def list_jobs() -> None:
-    """List all jobs with their state and efficiency."""
-    with connect() as client:
-        found = client.list_jobs()
-    show({"jobs": found}, lambda: printing_jobs.jobs(found))
+commands.command("list", cls=AskingCommand)(get.jobs)
 
 
 @commands.command("show", cls=AskingCommand)

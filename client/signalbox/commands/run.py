@@ -85,7 +85,11 @@ def run(
         given = _spec_in(spec, job, hosts, addresses) if spec else None
         job_id = given.job_id if given else _job_id(job)
         named = _named(hosts) if hosts else None
-        map_of_hosts = _address_map(addresses) if addresses else {}
+        map_of_hosts: Mapping[str, Nics] = {}
+        if addresses:
+            from signalbox.host_addresses import address_map
+
+            map_of_hosts = address_map(addresses)
     environ = {**os.environ, JOB: job_id, TAKE_OVER: "1", **({"SIGNALBOX_ADDRESS": address} if address else {})}
     if not announces(command, os.environ):
         with _startable(command[0]):
@@ -142,12 +146,6 @@ def _named(hosts: str) -> tuple[str, ...]:
         return tuple(hosts_named(hosts))
     except InvalidInput as error:
         raise error.within("--hosts") from None
-
-
-def _address_map(file: Path) -> dict[str, Nics]:
-    from signalbox.host_addresses import address_map
-
-    return address_map(file)
 
 
 @contextmanager
