@@ -58,7 +58,6 @@ UNITS: Mapping[str, Callable[[], Formatter]] = {
 RIGHTLY_EMPTY: Mapping[str, str] = {
     "controller: Certificates": "no listener has TLS",
     "fabric: Unannounced traffic": "jobs send what they announced",
-    "fabric: Unannounced traffic now": "jobs send what they announced",
     "fabric: Refused by ports": "no port has sent what is refused",
 }
 WITHOUT_FAULTS: Mapping[str, str] = {

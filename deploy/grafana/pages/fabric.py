@@ -7,7 +7,6 @@ from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from pages.panels import (
     EFFICIENCY,
-    LOAD,
     NONE_IS_GOOD,
     PLAIN,
     Panel,
@@ -143,24 +142,6 @@ def _topology() -> list[Panel]:
             "easier to read. One per fabric.",
             "signalbox_switch_up",
             f'topk(250, {LOADS}{{kind="fabric"}})',
-        ),
-        listed(
-            "Fullest links now",
-            "Load over capacity. Dark is nearly empty, yellow nearly full.",
-            "percentunit",
-            LOAD,
-            f"topk(20, {LOADS})",
-            "link",
-            "kind",
-        ),
-        listed(
-            "Unannounced traffic now",
-            "In bits per second; of links that have some.",
-            "bps",
-            PLAIN,
-            "topk(20, 8 * signalbox_link_background_bytes_per_second)",
-            "link",
-            "kind",
         ),
     ]
 
