@@ -11,21 +11,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.planning import process
-from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan, WorkOutLevels
+from controller.planning.messages import Answer, Planned, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planned import NO_ROUTES, Levels
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Routes
-from controller.planning.process import OnCrash, Planner, PlanningProcess, Put
+from controller.planning.process import PlanningProcess
 from controller.shared_map import SharedMap
 from mininet_topos.lab.record import wait_for
+from tests.support.planning.ending_planners import Fatal, Halting, ShortLived, Silent, TellsLevels, broken
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 from tests.support.planning.snapshots import snapshot_of
 
@@ -70,6 +70,11 @@ def start(inbox: Inbox) -> Iterator[Start]:
         each.stop()
 
 
+def kill_process() -> None:
+    (child,) = multiprocessing.active_children()
+    child.kill()
+
+
 def request(generation: int, routes: Routes = NO_ROUTES) -> SolvePlan:
     return SolvePlan(snapshot_of(problem_of(leaf_spine(4, 4), demo_flows()), generation, routes), LIMITS)
 
@@ -96,20 +101,6 @@ def test_requests_are_answered_one_after_the_other(start: Start, inbox: Inbox) -
     found = inbox.messages.get(timeout=DEADLINE_S)
     assert isinstance(found, Levels)
     assert (found.generation, found.of_scheme is None) == (2, False)
-
-
-class Fatal:
-    """Ends its process with every request of an odd generation; answers the others."""
-
-    def __init__(self, put: Put, _: OnCrash) -> None:
-        self._put = put
-
-    def submit(self, request: PlanningRequest) -> None:
-        if request.snapshot.generation % 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._put(Planned(NoPlan(request.snapshot.generation, f"of {len(request.snapshot.problem.flows)} flows")))
-
-    def stop(self) -> None: ...
 
 
 def test_a_request_on_which_two_processes_die_has_no_plan_and_the_next_is_told_everything(
@@ -171,33 +162,14 @@ def test_what_is_asked_while_a_process_dies_is_answered(
     assert inbox.messages.empty()
 
 
-class TellsLevels(Fatal):
-    """Answers a request for levels."""
-
-    def submit(self, request: PlanningRequest) -> None:
-        if isinstance(request, WorkOutLevels):
-            self._put(Levels(request.snapshot.generation, {}, {}, frozenset()))
-        else:
-            super().submit(request)
-
-
 def test_levels_that_have_come_are_not_asked_for_again(start: Start, inbox: Inbox) -> None:
     planning = start(make=TellsLevels)
     planning.submit(WorkOutLevels(request(1).snapshot, draws=2))
     assert inbox.messages.get(timeout=DEADLINE_S) == Levels(1, {}, {}, frozenset())
-    (child,) = multiprocessing.active_children()
-    child.kill()
+    kill_process()
     planning.submit(request(2))
     assert inbox.messages.get(timeout=DEADLINE_S) == Planned(NoPlan(2, f"of {len(demo_flows())} flows"))
     assert inbox.messages.empty()
-
-
-class ShortLived(Fatal):
-    """Its process ends soon after it has begun, whatever it is asked."""
-
-    def __init__(self, put: Put, on_crash: OnCrash) -> None:
-        super().__init__(put, on_crash)
-        threading.Timer(0.05, os._exit, [3]).start()
 
 
 def test_processes_that_begin_and_end_at_once_follow_each_other_slowly(
@@ -208,14 +180,6 @@ def test_processes_that_begin_and_end_at_once_follow_each_other_slowly(
     monkeypatch.setattr(PlanningProcess, "_wait", lambda _, seconds: waited.put(seconds))
     start(make=ShortLived)
     assert [waited.get(timeout=DEADLINE_S) for _ in range(3)] == [0.0, 5.0, 5.0]
-
-
-class Silent(Fatal):
-    """Does not answer requests of an odd generation."""
-
-    def submit(self, request: PlanningRequest) -> None:
-        if request.snapshot.generation % 2 == 0:
-            super().submit(request)
 
 
 def test_a_process_that_does_not_answer_is_replaced(
@@ -232,21 +196,6 @@ def test_a_process_that_does_not_answer_is_replaced(
             planning.submit(request(generation + 1))
             assert inbox.planned().answer == NoPlan(generation + 1, "the planning process did not answer in time")
     assert inbox.crashes.empty()
-
-
-class Halting(Fatal):
-    """Stops itself while it writes the answer to a request of an odd generation."""
-
-    def submit(self, request: PlanningRequest) -> None:
-        if request.snapshot.generation % 2:
-
-            def half(connection: Connection, data: Any) -> None:
-                os.write(connection.fileno(), bytes(data)[: len(data) // 2])
-                os.kill(os.getpid(), signal.SIGSTOP)
-
-            Connection._send = half  # type: ignore[attr-defined]
-            self._put(Planned(NoPlan(request.snapshot.generation, "")))
-        super().submit(request)
 
 
 def test_a_process_that_stops_within_an_answer_is_replaced(
@@ -296,9 +245,10 @@ def test_where_no_other_process_can_be_started_it_is_tried_again(
         return child(*arguments)
 
     monkeypatch.setattr(process, "_Child", sometimes)
-    for generation in (3, 4):
-        planning.submit(request(generation))
-        assert inbox.planned().answer.generation == generation
+    kill_process()
+    planning.submit(request(4))
+    assert inbox.planned().answer.generation == 4
+    assert next(failures, None) is None
     assert inbox.crashes.empty()
 
 
@@ -330,10 +280,6 @@ def test_what_is_sent_to_all_processes_of_a_unit_is_for_the_controller(start: St
     assert child.is_alive()
 
 
-def broken(_: Put, __: OnCrash) -> Planner:
-    raise ImportError("there is no solver")
-
-
 def test_a_process_that_cannot_begin_is_an_error_of_the_controller(start: Start, inbox: Inbox) -> None:
     start(make=broken)
     error = inbox.crashes.get(timeout=DEADLINE_S)
@@ -350,9 +296,9 @@ def test_how_the_process_is_configured_counts_for_the_next_one_too(start: Start,
     inbox.planned()
     assert (tmp_path / "set").read_text() == "second"
     (tmp_path / "set").unlink()
-    for generation in (5, 6):
-        planning.submit(request(generation))
-        inbox.planned()
+    kill_process()
+    planning.submit(request(6))
+    inbox.planned()
     assert (tmp_path / "set").read_text() == "second"
 
 

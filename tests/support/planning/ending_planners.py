@@ -1,0 +1,76 @@
+"""Planners for the tests of the planning process: they end, do not answer or stop within an answer.
+
+A module of its own, because each process imports it: the planner itself and pytest would take longer than the test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+from controller.planning.messages import Planned, PlanningRequest, WorkOutLevels
+from controller.planning.plan import NoPlan
+from controller.planning.planned import Levels
+from controller.planning.process import OnCrash, Planner, Put
+
+
+class Fatal:
+    """Ends its process with every request of an odd generation; answers the others."""
+
+    def __init__(self, put: Put, _: OnCrash) -> None:
+        self._put = put
+
+    def submit(self, request: PlanningRequest) -> None:
+        if request.snapshot.generation % 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._put(Planned(NoPlan(request.snapshot.generation, f"of {len(request.snapshot.problem.flows)} flows")))
+
+    def stop(self) -> None: ...
+
+
+class Silent(Fatal):
+    """Does not answer requests of an odd generation."""
+
+    def submit(self, request: PlanningRequest) -> None:
+        if request.snapshot.generation % 2 == 0:
+            super().submit(request)
+
+
+class TellsLevels(Fatal):
+    """Answers a request for levels."""
+
+    def submit(self, request: PlanningRequest) -> None:
+        if isinstance(request, WorkOutLevels):
+            self._put(Levels(request.snapshot.generation, {}, {}, frozenset()))
+        else:
+            super().submit(request)
+
+
+class ShortLived(Fatal):
+    """Its process ends soon after it has begun, whatever it is asked."""
+
+    def __init__(self, put: Put, on_crash: OnCrash) -> None:
+        super().__init__(put, on_crash)
+        threading.Timer(0.05, os._exit, [3]).start()
+
+
+class Halting(Fatal):
+    """Stops itself while it writes the answer to a request of an odd generation."""
+
+    def submit(self, request: PlanningRequest) -> None:
+        if request.snapshot.generation % 2:
+
+            def half(connection: Connection, data: Any) -> None:
+                os.write(connection.fileno(), bytes(data)[: len(data) // 2])
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+            Connection._send = half  # type: ignore[attr-defined]
+            self._put(Planned(NoPlan(request.snapshot.generation, "")))
+        super().submit(request)
+
+
+def broken(_: Put, __: OnCrash) -> Planner:
+    raise ImportError("there is no solver")
