@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,32 +190,46 @@ def test_tls_that_fails_is_one_line(tmp_path: Path, trusts: str, caplog: pytest.
         assert jobs(api) == []
 
 
-@pytest.mark.parametrize("keeps_state", [True, False])
-def test_a_killed_controller_that_starts_again_has_the_job_and_hears_of_the_time_between(
-    tmp_path: Path, keeps_state: bool, caplog: pytest.LogCaptureFixture
+def test_a_job_waits_for_a_paused_controller_and_goes_on_with_killed_ones_that_start_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The controller hears of the time between, and has the same registration unless its state was lost."""
     controller = ControllerProcess(tmp_path)
     with ExitStack() as stack:
         client = stack.enter_context(controller.running())
         job = stack.enter_context(signalbox.join("job", endpoints=ENDPOINTS, lease_s=30, address=controller.address))
-        job.iteration(1.0)
-        wait_until(lambda: bool(client.list_jobs()) and client.get_job("job").iterations == 1)
-        uid = client.get_job("job").uid
-        controller.kill()
-        job.iteration(1.0)
-        wait_until(lambda: len(lines(caplog)) == 1)
-        if not keeps_state:
-            (tmp_path / "state").rename(tmp_path / "lost")
-        stack.enter_context(controller.running())
-        wait_until(lambda: bool(client.list_jobs()) and client.get_job("job").iterations > 0)
-        assert (client.get_job("job").uid == uid) is keeps_state
-        assert client.get_job("job").last_iteration_index == 1
+        wait_until(lambda: job.registered)
+        report_while_paused(controller, job, 10, monkeypatch)
+        wait_until(lambda: client.get_job("job").iterations == 10)
+        assert job.ended is None
+        for number, keeps_state in ((10, True), (11, False)):
+            uid, outages = client.get_job("job").uid, len(lines(caplog))
+            controller.kill()
+            job.iteration(1.0)
+            wait_until(partial(has_told, caplog, outages + 1))
+            if not keeps_state:
+                (tmp_path / "state").rename(tmp_path / "lost")
+            client = stack.enter_context(controller.running())
+            wait_until(partial(has_iterations, client))
+            assert (client.get_job("job").uid == uid) is keeps_state
+            assert client.get_job("job").last_iteration_index == number
+            assert len(lines(caplog)) == outages + 1, "one outage"
         job.leave()
         assert client.list_jobs() == ()
-    assert len(lines(caplog)) == 1, "one outage"
 
 
-def test_a_paused_controller_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def has_told(caplog: pytest.LogCaptureFixture, times: int) -> bool:
+    return len(lines(caplog)) == times
+
+
+def has_iterations(client: Client) -> bool:
+    return bool(client.list_jobs()) and client.get_job("job").iterations > 0
+
+
+def report_while_paused(
+    controller: ControllerProcess, job: signalbox.Job, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop the process of the controller until a report is on its way."""
     reporting, report = threading.Event(), RemoteClient.report_iterations
 
     def reports(*given: Any) -> None:
@@ -222,16 +237,9 @@ def test_a_paused_controller_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
         report(*given)
 
     monkeypatch.setattr(RemoteClient, "report_iterations", reports)
-    controller = ControllerProcess(tmp_path)
-    with controller.running() as client:
-        with signalbox.join("job", endpoints=ENDPOINTS, address=controller.address) as job:
-            wait_until(lambda: job.registered)
-            assert controller.process
-            controller.process.send_signal(signal.SIGSTOP)
-            for _ in range(10):
-                job.iteration(1.0)
-            assert reporting.wait(DEADLINE_S)
-            controller.process.send_signal(signal.SIGCONT)
-            wait_until(lambda: client.get_job("job").iterations == 10)
-            assert job.ended is None
-        assert client.list_jobs() == ()
+    assert controller.process
+    controller.process.send_signal(signal.SIGSTOP)
+    for _ in range(times):
+        job.iteration(1.0)
+    assert reporting.wait(DEADLINE_S)
+    controller.process.send_signal(signal.SIGCONT)
