@@ -13,7 +13,7 @@ from itertools import chain, takewhile
 from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths, Hops, next_hops
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
-from controller.memo import Memo
+from controller.memo import Memo, per_key
 from controller.planning.problem import FlowId, Route, Routes, Subflow, flow_ids, whole
 from controller.shared_map import SharedMap, differing, updated
 from controller.tables.pinned_table import Part, Pin, counted, read_pin_key
@@ -35,13 +35,14 @@ class RunningRoutes:
         self.orphans: tuple[Pin, ...] = ()
         self._saved: Shares = dict(saved or {})
         self._jobs: Mapping[JobId, PinnedJob] | None = None
-        self._shares = Memo(_Shares())
+        self._split = per_key(_shares)
+        self._shares = Memo(_by_pair)
 
     @property
     def shares(self) -> Shares:
         """Of every split flow, and of those whose jobs may still register again: what a restart has to know. Those of
         jobs that report their connections are taken as equal until the next plan."""
-        return self._shares(self.routes, self._saved)
+        return self._shares(self._saved, self._split(self.routes))
 
     def replace(self, routes: Routes) -> None:
         """A plan or a repair is adopted, or all routes are given up."""
@@ -114,23 +115,13 @@ def _most_subflows(job: PinnedJob) -> Iterator[tuple[FlowId, int]]:
         yield from ((flow, most) for flow in flow_ids(job.dividing, pair))
 
 
-class _Shares:
-    """Derives the shares of split flows: the saved ones, and above them those of the running routes."""
+def _shares(flow: FlowId, route: Route) -> tuple[float, ...] | None:
+    """Return the shares of a split flow; None of others, and of flows of jobs that report their connections."""
+    return None if flow.owner or len(route) == 1 else tuple(share for _, share in route)
 
-    def __init__(self) -> None:
-        self._routes: Routes = {}
-        self._split: Shares = {}
-        self._with_saved = Memo[Shares, Shares, Shares](lambda saved, split: {**saved, **split} if saved else split)
 
-    def __call__(self, routes: Routes, saved: Shares) -> Shares:
-        before, self._routes = self._routes, routes
-        other: list[tuple[Pair, tuple[float, ...] | None]] = [
-            (flow.pair, None if route is None or len(route) == 1 else tuple(share for _, share in route))
-            for flow, was, route in differing(before, routes)
-            if not flow.owner and (len(was or ()) > 1 or len(route or ()) > 1)
-        ]
-        self._split = updated(self._split, dict(other))
-        return self._with_saved(saved, self._split)
+def _by_pair(saved: Shares, split: Mapping[FlowId, tuple[float, ...]]) -> Shares:
+    return {**saved, **{flow.pair: shares for flow, shares in split.items()}}
 
 
 def _claimed(
