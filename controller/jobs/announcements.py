@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import permutations
-from operator import itemgetter
 from typing import Protocol
 
 from controller.jobs.job import Job
@@ -36,7 +35,6 @@ class Announcements:
         self.version = 0
         self._alone: dict[Pair, JobId] = {}
         self._sharing: dict[Pair, dict[JobId, tuple[float, JobId]]] = {}
-        """In ascending order of the values."""
         self._found: dict[Pair, JobId] = {}
         self._found_of: dict[JobId, set[Pair]] = {}
 
@@ -80,13 +78,8 @@ class Announcements:
         if not job.dividing.owner:
             self._alone.update(dict.fromkeys(pairs, job.id))
             return
-        place = job.registered_at, job.id
         for pair in pairs:
-            sharing = self._sharing.setdefault(pair, {})
-            last = next(reversed(sharing.values()), place)
-            sharing[job.id] = place
-            if place < last:
-                self._sharing[pair] = dict(sorted(sharing.items(), key=itemgetter(1)))
+            self._sharing.setdefault(pair, {})[job.id] = job.registered_at, job.id
 
     def _remove(self, job: Announcing, pairs: Set[Pair]) -> None:
         self.version += 1
@@ -111,7 +104,8 @@ class Announcements:
 
     def first(self, pair: Pair) -> JobId | None:
         """The job that has announced the pair and does not report its connections, else the one registered first."""
-        return self._alone.get(pair) or next(iter(self._sharing.get(pair, ())), None)
+        sharing = self._sharing.get(pair, {})
+        return self._alone.get(pair) or min(sharing, key=sharing.__getitem__, default=None)
 
     def holder(self, pair: Pair) -> JobId | None:
         """Which job has the rule for all packets of a pair (``tables.pins``): the ``first``, else the one

@@ -6,16 +6,15 @@ In: the wanted pins and rules, what switches hold. Out: ``Confirmed``. Pure.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, starmap
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Host, Path, moved_hosts
 from controller.planning.problem import FlowId, Route
-from controller.shared_map import differing, unequal, updated
+from controller.shared_map import differing, updated
 from controller.tables.pinned_table import Pin
 from controller.tables.pins import PinSet
-from controller.tables.rules import FlowKey, FlowRule, RuleSet
+from controller.tables.rules import FlowKey, FlowRule, RuleSet, other_rules
 from signalbox.jobs.spec import JobId
 
 _Flows = Mapping[FlowKey, FlowRule]
@@ -94,7 +93,7 @@ class ConfirmedRoutes:
         other: set[FlowKey] = set()
         for dpid in before.keys() | self._rules.keys():
             for old, new in zip(before.get(dpid, _NEITHER), self._rules.get(dpid, _NEITHER), strict=True):
-                other.update(chain.from_iterable(starmap(_differing, unequal(old, new))))
+                other.update(rule.key for rules in other_rules(old, new) for rule in rules if rule)
         return other
 
     def _confirmed(
@@ -138,10 +137,3 @@ def _is_confirmed(key: FlowKey, wanted: RuleSet | None, installed: RuleSet | Non
 
 
 _NEITHER: tuple[_Flows, _Flows] = {}, {}
-
-
-def _differing(flows: _Flows, others: _Flows) -> Iterator[FlowKey]:
-    """Keys of the rules that are not the same objects on both sides."""
-    here, there = set(map(id, flows.values())), set(map(id, others.values()))
-    yield from [rule.key for rule in flows.values() if id(rule) not in there]
-    yield from [rule.key for rule in others.values() if id(rule) not in here]

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import lru_cache
-from itertools import chain, starmap
-from typing import Literal, NamedTuple
+from itertools import chain
+from typing import Literal, NamedTuple, TypeVar
 
 from controller.fabric.topology import Dpid, PortNo
 from controller.shared_map import like, unequal, updated
@@ -288,6 +288,9 @@ class RuleSet:
 
 Rule = FlowRule | GroupRule | MeterRule
 
+Key = TypeVar("Key")
+AnyRule = TypeVar("AnyRule")
+
 
 @dataclass(frozen=True, slots=True)
 class RuleMod:
@@ -313,23 +316,29 @@ class Stage:
 
 def mods_between(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
     """What turns the installed rules of one switch into the desired ones."""
-    pairs: tuple[tuple[Mapping[object, Rule], Mapping[object, Rule]], ...] = (
-        (desired.meters, installed.meters),  # type: ignore[assignment]
-        (desired.groups, installed.groups),
-        (desired.flows, installed.flows),
-    )
-    for wanted, held in chain.from_iterable(starmap(unequal, pairs)):
+    for before, rule in chain[tuple[Rule | None, Rule | None]](
+        other_rules(installed.meters, desired.meters),
+        other_rules(installed.groups, desired.groups),
+        other_rules(installed.flows, desired.flows),
+    ):
+        if rule is None:
+            assert before
+            yield RuleMod("delete", before)
+        elif before is None:
+            yield RuleMod("add", rule)
+        elif before != rule:
+            yield RuleMod("add" if _other_owner(rule, before) else "modify", rule)
+
+
+def other_rules(
+    before: Mapping[Key, AnyRule], now: Mapping[Key, AnyRule]
+) -> Iterator[tuple[AnyRule | None, AnyRule | None]]:
+    """Yield the rules that are not the same objects, in pairs of before and now; None where there is none."""
+    for old, new in unequal(before, now):
         # Most rules are the same objects on both sides: no key of those has to be looked up.
-        here, there = set(map(id, wanted.values())), set(map(id, held.values()))
-        for key, rule in [item for item in wanted.items() if id(item[1]) not in there]:
-            before = held.get(key)
-            if before is None:
-                yield RuleMod("add", rule)
-            elif before != rule:
-                yield RuleMod("add" if _other_owner(rule, before) else "modify", rule)
-        for key, rule in [item for item in held.items() if id(item[1]) not in here]:
-            if key not in wanted:
-                yield RuleMod("delete", rule)
+        here, there = set(map(id, old.values())), set(map(id, new.values()))
+        yield from [(old.get(key), rule) for key, rule in new.items() if id(rule) not in here]
+        yield from [(rule, None) for key, rule in old.items() if id(rule) not in there and key not in new]
 
 
 def _other_owner(rule: Rule, held: Rule) -> bool:
