@@ -174,7 +174,7 @@ class CircuitExtension(Extension):
     def waiting(self) -> Mapping[JobId, str]:
         return self.unwired().why
 
-    def waiting_as_told(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
+    def waiting_as_published(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
         return told_unwired(self.unwired().why, jobs, self.job_wirings())
 
     def alarms(self, fabric: Fabric) -> Iterator[Alarm]:

@@ -227,39 +227,41 @@ class Derived:
 
         self.unsaved = Row(unsaved, lambda: (s.commits.on_disk.jobs, self.registrations(), s.jobs.ends))
         """The jobs whose latest change is not on disk."""
-        self.told_jobs = Row(published, lambda: (self.jobs(), s.commits.known.jobs, self.unsaved()))
+        self.published_jobs = Row(published, lambda: (self.jobs(), s.commits.known.jobs, self.unsaved()))
         """The jobs as before changes that are not on disk."""
-        self.told_demands = Row(published, lambda: (s.demand.demands, s.commits.known.demands, self.unsaved()))
+        self.published_demands = Row(published, lambda: (s.demand.demands, s.commits.known.demands, self.unsaved()))
         """Their measured demands."""
-        self.told_missing = Row(joined(addresses, _missing), lambda: (self.told_jobs(), s.fabric.hosts))
+        self.published_missing = Row(joined(addresses, _missing), lambda: (self.published_jobs(), s.fabric.hosts))
         """Addresses of unknown hosts, of those of them that name any."""
-        self.told_waiting: Callable[[], Mapping[JobId, str]] = lambda: extension.waiting_as_told(self.told_jobs())
+        self.published_waiting: Callable[[], Mapping[JobId, str]] = lambda: extension.waiting_as_published(
+            self.published_jobs()
+        )
         """Why the extension lets some of them wait."""
         self.islands = Row(islands_beside_the_largest, lambda: (s.fabric.switches, self.plannable(), s.fabric.hosts))
         """The hosts that cannot reach most others."""
         self.parted = Row(
-            joined(addresses, count_without_path), lambda: (self.told_jobs(), s.fabric.hosts, self.islands())
+            joined(addresses, count_without_path), lambda: (self.published_jobs(), s.fabric.hosts, self.islands())
         )
         """How many flows have no path, of the jobs that have any such."""
-        self.without_path = Row(_without, lambda: (self.parted(), frozenset(self.told_waiting())))
+        self.without_path = Row(_without, lambda: (self.parted(), frozenset(self.published_waiting())))
         """The same without jobs that wait for the extension."""
         self.job_statuses = Row(
             JobStatuses(),
             lambda: (
-                self.told_jobs(),
-                self.told_missing(),
+                self.published_jobs(),
+                self.published_missing(),
                 self.without_path(),
                 s.fabric.hosts,
                 s.sending.routes,
                 s.sending.generation,
                 self.levels(),
-                self.told_waiting(),
+                self.published_waiting(),
             ),
         )
         """The published status of each job."""
-        self.demand_alarms = Row(per_key(demand_alarm), lambda: (self.told_demands(),))
+        self.demand_alarms = Row(per_key(demand_alarm), lambda: (self.published_demands(),))
         """The alarms of jobs that contradict their announcement."""
-        self.missed = Row(not_awaited, lambda: (self.told_missing(), s.parts.awaited))
+        self.missed = Row(not_awaited, lambda: (self.published_missing(), s.parts.awaited))
         """Addresses of hosts that jobs miss and that had the time to come since the start."""
         self.host_alarms = Row(per_key(host_alarm), lambda: (self.missed(),))
         """The alarms of jobs that miss these."""
@@ -269,7 +271,7 @@ class Derived:
         # ---- published of the fabric
 
         self.named_hosts = Row(
-            Index[JobId, Job, PartKey](named_parts, s.parts.declared_hosts), lambda: (self.told_jobs(),)
+            Index[JobId, Job, PartKey](named_parts, s.parts.declared_hosts), lambda: (self.published_jobs(),)
         )
         """The hosts that jobs or the inventory file name, with these jobs."""
         self.saved_parts = Row(per_key(saved_part), lambda: (s.parts.parts, self.named_hosts()))
@@ -293,10 +295,10 @@ class Derived:
         """The alarms of switches that are down."""
         self.shared_names = Row(shared_names, lambda: (self.known_switches(), s.fabric.switches))
         """The names that several switches have."""
-        self.told_fabric = Row(switches_told_apart, lambda: (s.fabric, self.shared_names()))
+        self.fabric_told_apart = Row(switches_told_apart, lambda: (s.fabric, self.shared_names()))
         """The fabric with another name for each switch."""
-        self.told_part_alarms = Row(subjects_told_apart, lambda: (self.part_alarms(), self.shared_names()))
-        self.told_switch_alarms = Row(subjects_told_apart, lambda: (self.switch_alarms(), self.shared_names()))
+        self.part_alarms_told_apart = Row(subjects_told_apart, lambda: (self.part_alarms(), self.shared_names()))
+        self.switch_alarms_told_apart = Row(subjects_told_apart, lambda: (self.switch_alarms(), self.shared_names()))
         """The alarms with another subject for each part."""
 
         self.what_is_drained: Callable[[], Drained] = lambda: Drained(

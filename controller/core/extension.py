@@ -73,7 +73,7 @@ class Extension:
         """Why jobs wait: for hosts that another job has taken, or for links."""
         return _NO_JOBS
 
-    def waiting_as_told(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
+    def waiting_as_published(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
         """``waiting``, of jobs as they are on disk."""
         return _NO_JOBS
 

@@ -1,6 +1,6 @@
 """Takes messages in: each goes to the owners of the state that it changes, and its consequences are returned.
 
-Nothing is derived here, and nothing is sent: ``control_loop`` does what becomes due. Requests of the API go on to
+Derived values are read here, and nothing is sent: ``control_loop`` does what becomes due. Requests of the API go on to
 ``core/requests.py``.
 """
 

@@ -18,14 +18,14 @@ from controller.tables.table_use import TableUse
 
 def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequence[Mapping[Any, Alarm]]:
     """Return what is wrong now, in groups, without times. ``now``: in monotonic seconds."""
-    fabric = d.told_fabric()
+    fabric = d.fabric_told_apart()
     others = (*raised_alarms(s, fabric, d.cut_off(), now), *extension.alarms(fabric))
     return (
         {alarm.key: alarm for alarm in others},
         d.demand_alarms(),
         d.host_alarms(),
-        d.told_part_alarms(),
-        d.told_switch_alarms(),
+        d.part_alarms_told_apart(),
+        d.switch_alarms_told_apart(),
     )
 
 
@@ -44,7 +44,7 @@ def status(s: State, d: Derived, extension: Extension, alarms: AlarmTimes, rules
         jobs=d.job_statuses(),
         job_ends=s.jobs.ends.certain,
         jobs_ended=s.jobs.ends.totals,
-        demands=d.told_demands(),
+        demands=d.published_demands(),
         plan=s.cycle.plan,
         plan_installed=s.plan_installed,
         plan_reason=s.cycle.reason,

@@ -31,7 +31,6 @@ from controller.jobs.messages import (
     ReportIterations,
     UpdateJobs,
 )
-from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import Known
 from controller.planning.analysis.requests import (
     Analyse,
@@ -39,6 +38,7 @@ from controller.planning.analysis.requests import (
     FabricNames,
     GetPlanProof,
     Network,
+    Question,
     WhatIf,
     analysis_request,
 )
@@ -97,48 +97,39 @@ class Requests:
             case DrainParts() | UndrainParts():
                 return self._drain(message)
             case SilenceAlarms() | EndSilence():
-                before = s.silences.of
-                if isinstance(message, SilenceAlarms):
-                    s.silences.add(message.silence)
-                else:
-                    s.silences.end(message.key)
-                s.commits.hold(message.reply, None, lambda _: s.silences.restore(before))
-                return at_once(Work.SAVE)
+                return self._silence(message)
             case Explain() | WhatIf() | GetPlanProof():
-                intact = s.topology.intact
-                plannable, excluded = with_links(s.fabric, self._derived.plannable()), self._derived.excluded()
-                network = Network(
-                    self._derived.snapshot(), plannable, intact, s.cycle.limits, FabricNames(intact), excluded
-                )
-                names = message.names if isinstance(message, WhatIf) else ()
-                links = links_named(
-                    names, s.fabric, self._derived.down_parts().values(), self._extension.no_parts(names[:MAX_NAMES])
-                )
-                without_path = self._derived.without_path()
-                withheld = self._withheld(message.job_id) if isinstance(message, Explain) else ""
-                request = analysis_request(
-                    message,
-                    network,
-                    self._derived.jobs(),
-                    without_path,
-                    links,
-                    withheld,
-                    s.demand.demands,
-                    s.cycle.min_gain,
-                )
-                self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
-                return commands(Analyse(request, message.reply))
+                return self._analyse(message)
             case ForgetParts(names):
                 gone = s.parts.forget(names, now)
                 s.commits.hold(message.reply, gone, partial(s.parts.restore, gone))
                 return at_once(Work.SAVE)
 
-    def _withheld(self, job_id: JobId) -> str:
-        """Why the job's level is no prediction, as its status says."""
-        job = self._derived.jobs().get(job_id)
-        confirmed = self._derived.confirmed().routes.get(job_id, {})
-        split = any(len(route) > 1 for route in confirmed.values())
-        return prediction_withheld(job, split, job_id in self._state.cycle.levels.outweighed) if job else ""
+    def _silence(self, message: SilenceAlarms | EndSilence) -> Effects:
+        s = self._state
+        before = s.silences.of
+        if isinstance(message, SilenceAlarms):
+            s.silences.add(message.silence)
+        else:
+            s.silences.end(message.key)
+        s.commits.hold(message.reply, None, lambda _: s.silences.restore(before))
+        return at_once(Work.SAVE)
+
+    def _analyse(self, message: Question) -> Effects:
+        """Have a question answered about the network as it is now."""
+        s, d = self._state, self._derived
+        intact, fabric = s.topology.intact, with_links(s.fabric, d.plannable())
+        network = Network(d.snapshot(), fabric, intact, s.cycle.limits, FabricNames(intact), d.excluded())
+        names = message.names if isinstance(message, WhatIf) else ()
+        others = self._extension.no_parts(names[:MAX_NAMES])
+        links = links_named(names, s.fabric, d.down_parts().values(), others)
+        known = d.job_statuses().get(message.job_id) if isinstance(message, Explain) else None
+        withheld = known.prediction_withheld if known else ""
+        request = analysis_request(
+            message, network, d.jobs(), d.without_path(), links, withheld, s.demand.demands, s.cycle.min_gain
+        )
+        self._refuse_unknown_routes(every=isinstance(message, GetPlanProof))
+        return commands(Analyse(request, message.reply))
 
     def _refuse_unknown_routes(self, every: bool) -> None:
         """Raises ``NotKnownYet`` while it is not known what runs: nowhere, or, where ``every`` route counts, of one."""

@@ -290,7 +290,7 @@ def test_hosts_are_named_as_long_as_a_job_or_the_file_names_them(fabric: Clocked
     named = Index[JobId, Job, PartKey](named_parts, [host_key("10.0.9.9")])
     register(fabric, 1)
     fabric.run(1)
-    jobs = fabric.loop.derived.told_jobs()
+    jobs = fabric.loop.derived.published_jobs()
     assert set(named(jobs)) == {host_key(ip) for ip in (*RINGS[0], *RINGS[1], "10.0.9.9")}
     assert named(jobs) is named(jobs)
     assert set(named({JobId("job1"): jobs[JobId("job1")]})) == {host_key(ip) for ip in (*RINGS[1], "10.0.9.9")}
