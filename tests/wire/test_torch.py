@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from controller.jobs.registry import JobRegistry
-from mininet_topos.controller_process import reserve_port
 from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.torch.running import ranks
 from tests.support.wire.control_stand_in import Running, running_api
@@ -47,9 +46,19 @@ ANNOUNCED = {
 }
 
 
+NOT_ANNOUNCED = {
+    "nameless": "job '' is not announced, the training goes on: job: its id is missing",
+    "broken": "job 'broken' is not announced, the training goes on: rank 1: model_or_groups: must be",
+    "misplaced": "job 'misplaced' is not announced, the training goes on: rank 0: endpoint: must be an IPv4",
+    "alone": "job 'alone' is not announced, the training goes on: 1 of 2 ranks have called",
+}
+"""What rank 0 says."""
+
+
 def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradients of DistributedDataParallel with the first announcement, all else after some iterations. One
-    process after the other joins several jobs, so that what one leaves behind would be seen by the next."""
+    """The gradients of DistributedDataParallel with the first announcement, strategies that a program gives in place
+    of them, all else after some iterations. Two processes join one job after the other, so that what one leaves behind
+    would be seen by the next; they train on where one joins wrongly and where there is no controller."""
     begun: list[JobSpec] = []
     left: list[Any] = []
     register, deregister = JobRegistry.register, JobRegistry.deregister
@@ -65,14 +74,27 @@ def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, mon
 
     monkeypatch.setattr(JobRegistry, "register", registered)
     monkeypatch.setattr(JobRegistry, "deregister", deregistered)
-    with running_api() as api, ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), *ANNOUNCED], api.addresses[0]) as run:
+    kinds = [*ANNOUNCED, "offering", "nowhere", *NOT_ANNOUNCED]
+    with running_api() as api, ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), *kinds], api.addresses[0]) as run:
         for kind, announced in ANNOUNCED.items():
             run.wait_until(lambda k=kind, a=announced: is_final(known(api, k)) and sends(known(api, k)) == a)  # type: ignore[misc]
             (tmp_path / kind).touch()
+        run.wait_until(lambda: reported(api, "offering") == 5)
+        (tmp_path / "offering").touch()
+        run.wait_until(lambda: "job 'nowhere': not in touch with the controller" in run.said(0))
+        for kind in ("nowhere", *NOT_ANNOUNCED):
+            (tmp_path / kind).touch()
         run.wait()
-    assert [job.id for job in left] == [*ANNOUNCED]
+    assert [job.id for job in left] == [*ANNOUNCED, "offering"]
     at_once = dict.fromkeys(("ddp", "closures"), ANNOUNCED["ddp"])
-    assert [sends(spec) for spec in begun] == [at_once.get(kind, []) for kind in ANNOUNCED]
+    *recorded, offering = begun
+    assert [sends(spec) for spec in recorded] == [at_once.get(kind, []) for kind in ANNOUNCED]
+    assert [way.name for way in offering.strategies] == ["by hand"]
+    assert (offering.groups, offering.collectives) == ((), ())
+    for rank in range(2):
+        assert all(f"{kind} ended" in run.said(rank) for kind in kinds)
+    assert [said for said in NOT_ANNOUNCED.values() if said not in run.said(0)] == []
+    assert "is not announced" not in run.said(1)
     for job in left:
         assert job.spec.endpoints == ("10.0.1.1", "10.0.2.1")
         assert job.spec.library == "gloo"
@@ -82,14 +104,21 @@ def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, mon
         assert job.id != "plain" or min(job.vitals.reported.recent_communication_s, default=0.0) < COMPUTED_S
 
 
+def reported(api: Running, job_id: str) -> int:
+    """How many iterations."""
+    job = api.control.registry.jobs.get(JobId(job_id))
+    return job.vitals.reported.iterations if job else 0
+
+
 def known(api: Running, job_id: str) -> JobSpec:
     job = api.control.registry.jobs.get(JobId(job_id))
     return job.spec if job else JobSpec.parse({"job_id": job_id, "endpoints": ["10.0.1.1"] * 2})
 
 
 def test_roots_and_overlaps_are_announced_as_they_are(tmp_path: Path) -> None:
-    """A tree from the last rank. Gloo's reduction is a ring backwards of 2/3, and a gather of 1/3 to the root."""
-    words = [str(PROGRAM), str(tmp_path), "roots", "overlapping"]
+    """A tree from the last rank. Gloo's reduction is a ring backwards of 2/3, and a gather of 1/3 to the root. There is
+    no optimizer, so nothing loads PyTorch's compiler, which takes seconds of processor time on every rank."""
+    words = ["-X", "importtime", str(PROGRAM), str(tmp_path), "roots", "overlapping"]
     with running_api() as api, ranks(tmp_path, 3, words, api.addresses[0]) as run:
         run.wait_until(lambda: bool(known(api, "roots").collectives))
         roots = known(api, "roots")
@@ -107,6 +136,8 @@ def test_roots_and_overlaps_are_announced_as_they_are(tmp_path: Path) -> None:
         (("default",), 1),
         (("two",), 0),
     ]
+    assert all("signalbox.torch.joining" in run.said(rank) for rank in range(3))
+    assert "torch._dynamo" not in run.said()
 
 
 def test_groups_have_the_names_of_the_mesh_and_sends_are_transfers(tmp_path: Path) -> None:
@@ -120,52 +151,3 @@ def test_groups_have_the_names_of_the_mesh_and_sends_are_transfers(tmp_path: Pat
     assert sends(spec) == [("all_reduce", ("data-0", "data-1"), 8000, 1)]
     pairs = [(t.src, t.dst, t.bytes_per_iteration, t.phase) for t in spec.transfers]
     assert pairs == [(0, 1, 4000, 0), (1, 0, 4000, 0), (2, 3, 4000, 0), (3, 2, 4000, 0)]
-
-
-def test_strategies_that_a_program_gives_are_announced_in_place_of_its_gradients(tmp_path: Path) -> None:
-    with running_api() as api, ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), "offering"], api.addresses[0]) as run:
-        run.wait_until(lambda: bool(known(api, "offering").strategies))
-        run.wait_until(lambda: api.control.registry.jobs[JobId("offering")].vitals.reported.iterations == 5)
-        spec = known(api, "offering")
-        (tmp_path / "offering").touch()
-        run.wait()
-    assert [way.name for way in spec.strategies] == ["by hand"]
-    assert (spec.groups, spec.collectives, spec.library) == ((), (), "gloo")
-
-
-def test_ranks_train_on_where_one_joins_wrongly_and_where_there_is_no_controller(tmp_path: Path) -> None:
-    for kind in ("broken", "misplaced", "alone"):
-        (tmp_path / kind).touch()
-    nowhere = f"127.0.0.1:{reserve_port()}"
-    with ranks(tmp_path, 2, [str(PROGRAM), str(tmp_path), "broken", "ddp", "misplaced", "alone"], nowhere) as run:
-        run.wait_until(lambda: "job 'ddp': not in touch with the controller" in run.said(0))
-        (tmp_path / "ddp").touch()
-        run.wait()
-    for rank in range(2):
-        assert all(f"{kind} ended" in run.said(rank) for kind in ("broken", "ddp", "misplaced", "alone"))
-    assert "job 'broken' is not announced, the training goes on: rank 1: model_or_groups: must be" in run.said(0)
-    assert "job 'misplaced' is not announced, the training goes on: rank 0: endpoint: must be an IPv4" in run.said(0)
-    assert "job 'alone' is not announced, the training goes on: 1 of 2 ranks have called" in run.said(0)
-    assert "is not announced" not in run.said(1)
-
-
-LOOP = """
-import torch.distributed as dist
-import signalbox.torch
-
-dist.init_process_group("gloo")
-endpoint = f"10.0.{dist.get_rank() + 1}.1"
-signalbox.torch.join(endpoint=endpoint).leave()  # there is no id: the log has to say so, and no name
-signalbox.torch.join(job="loop", endpoint=endpoint, strict=True).leave()
-print("left")
-dist.destroy_process_group()
-"""
-
-
-def test_a_program_without_an_optimizer_does_not_load_the_compiler(tmp_path: Path) -> None:
-    """It takes seconds of processor time on every rank, and the first optimizer loads it anyway."""
-    with running_api() as api, ranks(tmp_path, 2, ["-X", "importtime", "-c", LOOP], api.addresses[0]) as run:
-        run.wait()
-    assert all("left" in run.said(rank) and "signalbox.torch.joining" in run.said(rank) for rank in range(2))
-    assert "torch._dynamo" not in run.said()
-    assert "job '' is not announced, the training goes on: job: its id is missing" in run.said(0)

@@ -1,6 +1,7 @@
 """One rank of a PyTorch program that trains in several ways, each a job of its own: python ranks.py FOLDER KIND...
 
-A job's id is its kind. It goes on in steps while FOLDER has no file of that name, and at least ``ITERATIONS``.
+A job's id is its kind. It goes on in steps while FOLDER has no file of that name, and at least ``ITERATIONS``. What
+takes two seconds to import is imported where it is needed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import signalbox.torch
 from signalbox.torch import joining
@@ -81,16 +80,22 @@ def closures() -> tuple[Any, Iteration]:
 
 def tensor() -> tuple[Any, Iteration]:
     """Layers are divided by columns and by rows, in turn: the outputs of each pair of layers are added up."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tensor",))
     plan = {str(layer): RowwiseParallel() if layer % 2 else ColwiseParallel() for layer in range(LAYERS)}
     return mesh, training(parallelize_module(model(), mesh, plan))[1]
 
 
 def fsdp1() -> tuple[Any, Iteration]:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
     return training(FullyShardedDataParallel(model(), device_id=torch.device("cpu")))
 
 
 def fsdp2() -> tuple[Any, Iteration]:
+    from torch.distributed.fsdp import fully_shard
+
     sharded = model()
     for layer in sharded:
         fully_shard(layer)
@@ -179,9 +184,25 @@ def offering() -> tuple[Any, Iteration]:
     return ddp()
 
 
-def fields_of(kind: str) -> dict[str, Any]:
-    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 7}]
-    return {"strategies": [{"name": "by hand", "transfers": transfers}]} if kind == "offering" else {}
+def nowhere() -> tuple[Any, Iteration]:
+    """There is no controller."""
+    return ddp()
+
+
+def nameless() -> tuple[Any, Iteration]:
+    """The job has no id."""
+    return ddp()
+
+
+def given_to_join(kind: str, rank: int) -> dict[str, Any]:
+    given = {"job": kind, "endpoint": endpoint_of(kind, rank), "lease_s": 30.0}
+    if kind == "offering":
+        given["strategies"] = [{"name": "by hand", "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 7}]}]
+    if kind == "nowhere":
+        given["address"] = "127.0.0.1:1"
+    if kind == "nameless":
+        given["job"] = None
+    return given
 
 
 def endpoint_of(kind: str, rank: int) -> Any:
@@ -199,8 +220,7 @@ def main(folder: Path, kinds: list[str]) -> None:
         given, iteration = {made.__name__: made for made in KINDS}[kind]()
         job: Any = nullcontext()
         if kind != "alone" or rank == 0:
-            fields = fields_of(kind)
-            job = signalbox.torch.join(given, job=kind, endpoint=endpoint_of(kind, rank), lease_s=30.0, **fields)
+            job = signalbox.torch.join(given, **given_to_join(kind, rank))
         with job:
             for _ in range(ITERATIONS):
                 iteration(job)
@@ -217,7 +237,7 @@ def main(folder: Path, kinds: list[str]) -> None:
 
 
 KINDS: tuple[Callable[[], tuple[Any, Iteration]], ...] = (ddp, closures, tensor, hooked, fsdp1, fsdp2, plain, roots)
-KINDS += (overlapping, pipeline, broken, misplaced, alone, offering)
+KINDS += (overlapping, pipeline, offering, nowhere, nameless, broken, misplaced, alone)
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
