@@ -62,8 +62,6 @@ from controller.planning.planned import Levels
 from controller.planning.problem import (
     FlowId,
     Flows,
-    FlowsOf,
-    Routes,
     Snapshot,
     capacities,
     flow_ids,
@@ -174,9 +172,9 @@ class Derived:
         self.capacity_bps = Row(capacities, lambda: (self.plannable(), s.fabric.hosts, self.planned_background()))
         """The capacity of each link for announced traffic."""
         self.snapshot = Row(
-            _snapshot,
+            Snapshot,
             lambda: (
-                s.cycle.generation,
+                s.cycle.generation + 1,
                 self.capacity_bps(),
                 self.paths(),
                 self.flows(),
@@ -290,7 +288,7 @@ class Derived:
         self.part_alarms = Row(per_key(part_alarm), lambda: (self.down_parts(), self.excepted(), self.named_hosts()))
         """The alarms of cables and hosts that are down."""
         self.switch_alarms = Row(
-            switch_alarms, lambda: (self.down_parts(), self.excepted(), s.known_switches, s.parts.roles)
+            switch_alarms, lambda: (self.down_parts(), self.excepted(), s.parts.known_switches, s.parts.roles)
         )
         """The alarms of switches that are down."""
         self.shared_names = Row(shared_names, lambda: (self.known_switches(), s.fabric.switches))
@@ -355,17 +353,6 @@ def _in_force(levels: Levels, others: frozenset[JobId]) -> Levels:
 
 def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:
     return frozenset(PortRef(dpid, port) for dpid, switch in switches.items() for port in switch.ports)
-
-
-def _snapshot(
-    cycles: int,
-    capacity_bps: Mapping[LinkId, float],
-    paths: CandidatePaths,
-    flows: FlowsOf,
-    routes: Routes,
-    drained: frozenset[LinkId],
-) -> Snapshot:
-    return Snapshot(cycles + 1, capacity_bps, paths, flows, routes, drained)
 
 
 def _paths(links: Mapping[LinkId, Link], max_paths: int) -> CandidatePaths:

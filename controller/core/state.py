@@ -134,11 +134,6 @@ class State:
         return self.topology.fabric
 
     @property
-    def known_switches(self) -> int:
-        """Those that are connected, and those that should be."""
-        return self.parts.known_switches
-
-    @property
     def saved_strategy(self) -> Strategy:
         """The one that is on disk, or was configured: one that is being saved may be set back."""
         return self.commits.on_disk.strategy or self.first_strategy
