@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from signalbox.errors import SignalboxError
+
+Switch = TypeVar("Switch", int, str)
 
 
 class NoTree(SignalboxError):
@@ -47,7 +49,7 @@ def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) 
     leaves = sorted((leaf for leaf in nodes if nodes[leaf]), key=_naturally)
     found = [TreeSwitch(leaf, tuple(sorted(nodes[leaf], key=_naturally)), ()) for leaf in leaves]
     tops = {leaf: leaf for leaf in leaves}  # of each leaf the switch of the tree that is above it so far
-    tier_of = _tiers(neighbours, leaves)
+    tier_of = distances(neighbours, leaves)
     for tier in range(max(tier_of.values(), default=0) + 1):
         number = 0
         for part in _parts(neighbours, leaves, {switch for switch, its in tier_of.items() if its <= tier}):
@@ -62,16 +64,15 @@ def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) 
     return found
 
 
-def _tiers(neighbours: Mapping[str, set[str]], leaves: Iterable[str]) -> dict[str, int]:
-    """Of each switch that is connected to a leaf."""
-    tiers = dict.fromkeys(leaves, 0)
-    last = list(tiers)
-    while last:
-        beyond = [n for switch in last for n in sorted(neighbours.get(switch, ())) if n not in tiers]
-        tier = tiers[last[0]] + 1
-        last = list(dict.fromkeys(beyond))
-        tiers |= dict.fromkeys(last, tier)
-    return tiers
+def distances(neighbours: Mapping[Switch, set[Switch]], first: Iterable[Switch]) -> dict[Switch, int]:
+    """Return how far each switch is from the nearest of the first ones, in cables; without those that no cables
+    reach."""
+    found = dict.fromkeys(first, 0)
+    for switch in (queue := list(found)):
+        beyond = [each for each in neighbours.get(switch, ()) if each not in found]
+        found |= dict.fromkeys(beyond, found[switch] + 1)
+        queue += beyond
+    return found
 
 
 def _parts(neighbours: Mapping[str, set[str]], leaves: Iterable[str], among: set[str]) -> Iterator[list[str]]:

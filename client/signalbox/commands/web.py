@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from signalbox.addresses import is_loopback
 from signalbox.commands.connecting import ControllerCommand, connect
 from signalbox.distributions import needs_extra
 
@@ -34,6 +35,6 @@ def web(
         from signalbox.web.serving import Listen, serve
     at = Listen.parse(listen)
     connect().close()  # says what is wrong with the address and the credentials
-    if not at.local:
+    if not is_loopback(at.host):
         typer.echo(f"warning: the page has no login, and {at.host} is not only for this machine", err=True)
     serve(connect, at, name or (), operate)

@@ -58,8 +58,11 @@ class _Words(Formatter):
 _WORDS = _Words()
 _MAY_BE_MISSING = {"ecmp": "", "strategy": ""}
 _PLURALS = {"switch": "switches", "link": "links", "host": "hosts"}
-_OF_PARTS = {"hosts found", *(f"{kind} {become}" for kind in _PLURALS for become in ("found", "down", "up again"))}
-_OF_PARTS.remove("host found")
+_OF_PARTS = {
+    *("switch found", "link found", "hosts found"),
+    *(f"{kind} {become}" for kind in _PLURALS for become in ("down", "up again")),
+}
+"""Events of one part of the fabric or several. A single host that is found has a sentence of its own."""
 
 _SENTENCES = {
     "alarm": "alarm: {text}",

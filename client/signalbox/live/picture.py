@@ -17,6 +17,7 @@ from math import cos, pi, sin
 from signalbox.live.crossing import LinkAt
 from signalbox.live.shown import counted, natural, percent
 from signalbox.live.state import State, load
+from signalbox.slurm_topology import distances
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_CABLES = 256
@@ -249,11 +250,7 @@ def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[
     alike = {dpid for dpid, name in names.items() if _stem(name) in stems}
     if not any(neighbours[dpid] & alike for dpid in alike):
         first = alike
-    tiers, reached = dict.fromkeys(first, LEAVES), first
-    while reached:
-        further = {other for dpid in reached for other in neighbours[dpid]} - tiers.keys()
-        tiers |= dict.fromkeys(further, max(tiers.values(), default=LEAVES) + 1)
-        reached = further
+    tiers = distances(neighbours, first)
     of_stem = {_stem(names[dpid]): tier for dpid, tier in tiers.items() if dpid in names}
     return {dpid: tiers.get(dpid, of_stem.get(_stem(name), LEAVES)) for dpid, name in names.items()}
 

@@ -74,13 +74,12 @@ def _dimensions(picture: Picture) -> Options:
 
 def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
     """What is drawn upon the cells."""
-    overlay = {"type": "scatter", "symbol": "rect", "z": 3}
+    overlay = {"type": "scatter", "symbol": "rect", "z": 3, "silent": True}
     return [
         {
             "id": "unknown",
             **overlay,
             "symbolSize": 7,
-            "silent": True,
             "itemStyle": {"color": paper.unknown},
             "data": _unknown(shown),
         },
@@ -88,7 +87,6 @@ def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: st
             "id": "marks",
             **overlay,
             "symbolSize": 0.1,
-            "silent": True,
             "label": {"show": True, "formatter": "{@[2]}", "color": paper.down, "fontWeight": "bold"},
             "data": _marks(shown),
         },
@@ -96,7 +94,6 @@ def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: st
             "id": "route",
             **overlay,
             "symbolSize": 9,
-            "silent": True,
             "itemStyle": {"color": "transparent", "borderColor": paper.down, "borderWidth": 2},
             "data": _places(shown, lambda cable: on_route(cable, route)),
         },
@@ -104,7 +101,6 @@ def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: st
             "id": "chosen",
             **overlay,
             "symbolSize": 15,
-            "silent": True,
             "itemStyle": {"color": "transparent", "borderColor": paper.text, "borderWidth": 3},
             "data": _places(shown, lambda cable: cable.part == chosen),
         },

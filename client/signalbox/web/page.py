@@ -199,15 +199,10 @@ class Page:
     def _offer_cables(self) -> None:
         """Those of the chosen switch; without one all that a graph has."""
         picture = self._board.picture
-        cables = (
-            () if self._dpid is None and picture.as_matrix else picture.cables if self._dpid is None else self._at()
-        )
+        all_cables = () if picture.as_matrix else picture.cables
+        cables = all_cables if self._dpid is None else picture.at(self._dpid)
         names = {cable.part: cable.title for cable in cables}
         self._cable.set_options(names, value=self._part if self._part in names else None)
-
-    def _at(self) -> Any:
-        known = self._dpid is not None and self._dpid in self._board.picture.nodes
-        return self._board.picture.at(self._dpid) if self._dpid is not None and known else ()
 
     def _let_ended_go(self) -> None:
         """Jobs that are chosen or looked at, but have ended."""
@@ -257,10 +252,10 @@ class Page:
             self._graph.run_chart_method("setOption", rates)
 
     def _draw_cables(self) -> None:
-        shown = self._dpid is not None and self._dpid in self._board.picture.nodes
-        self._cables.set_visibility(shown)
-        if shown and self._dpid is not None:
-            self._push(self._cables, "cables", beside.cables_of(self._board.picture, self._dpid, self._paper))
+        picture, dpid = self._board.picture, self._dpid
+        self._cables.set_visibility(dpid in picture.nodes)
+        if dpid is not None and dpid in picture.nodes:
+            self._push(self._cables, "cables", beside.cables_of(picture, dpid, self._paper))
 
     def _push(self, chart: ui.echart, name: str, options: Options) -> None:
         """The whole chart, if it differs from what the browser has."""
@@ -308,7 +303,7 @@ class Page:
                 self._switch.set_value(dpid)
             self._offer_cables()
             condition = "" if node.condition is Condition.UP else f" ({node.condition.value})"
-            self._asking.say(f"{node.title}{condition}, {counted_cables(self._at())}")
+            self._asking.say(f"{node.title}{condition}, {counted_cables(self._board.picture.at(dpid))}")
             self._draw_cables()
             self._draw_rates()
 

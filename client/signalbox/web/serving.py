@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -15,6 +15,7 @@ from nicegui.server import Server
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
+from signalbox.addresses import host_and_port
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.live.following import TAKE_S, Following
@@ -43,19 +44,11 @@ class Listen:
     @classmethod
     def parse(cls, text: str) -> Listen:
         """``HOST:PORT``. Raises ``InvalidInput``."""
-        host, _, port = text.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise InvalidInput.of("--listen", f"must be HOST:PORT, such as 127.0.0.1:8080 (given: {text})")
-        return cls(host, int(port))
-
-    @property
-    def local(self) -> bool:
-        """Only this machine reaches it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        with suppress(ValueError):
+            host, port = host_and_port(text)
+            if port:
+                return cls(host, port)
+        raise InvalidInput.of("--listen", f"must be HOST:PORT, such as 127.0.0.1:8080 (given: {text})")
 
     @property
     def url(self) -> str:
