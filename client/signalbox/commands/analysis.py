@@ -95,27 +95,27 @@ def explain(
 
 
 def asked_what_if(names: list[str] | None, fail: str | None, top: int, within: float) -> pb.WhatIfResponse:
-    """The controller's answer."""
+    """Return the controller's answer."""
     kinds = kinds_named(fail) if fail else ()
     with waiting("the controller is planning"), connect() as client:
         return client.what_if(kinds, top, within, names or ())
 
 
 def asked_to_explain(job: str) -> pb.ExplainResponse:
-    """The controller's answer."""
+    """Return the controller's answer."""
     with waiting("the controller is planning"), connect() as client:
         return client.explain(job)
 
 
 def show_failures(found: pb.WhatIfResponse) -> None:
-    """Ends with ``PARTLY`` when some flows have no path already."""
+    """Print the answer; exit with ``PARTLY`` when some flows have no path already."""
     show(found, lambda: _failures(found))
     if found.now.unrouted:
         raise typer.Exit(ExitStatus.PARTLY)
 
 
 def show_job(found: pb.ExplainResponse) -> None:
-    """Ends with ``PARTLY`` when some of its flows have no path."""
+    """Print the answer; exit with ``PARTLY`` when some flows of the job have no path."""
     show(found, lambda: _job(found))
     if found.flows_without_a_path:
         raise typer.Exit(ExitStatus.PARTLY)

@@ -33,7 +33,7 @@ from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 Found = Mapping[str, Any]
-"""What a command prints as JSON: messages, and what follows from several."""
+"""Data for programs: messages, and what follows from several of them."""
 
 commands = typer.Typer(help="Show all that is known of one job, link, switch or host.", no_args_is_help=True)
 
@@ -140,7 +140,7 @@ def _show_optical(client: Client, switch: pb.OpticalSwitch, fabric: pb.GetFabric
 
 
 def _alarms(client: Client, *subjects: str, ports: bool = False) -> list[pb.Alarm]:
-    """About these; ``ports``: or about ports of these switches."""
+    """Return the alarms about these subjects; with ``ports`` also those about ports of these switches."""
     begin = tuple(f"{subject}:" for subject in subjects) if ports else ()
     alarms = client.get_status().alarms
     return [alarm for alarm in alarms if alarm.subject in subjects or alarm.subject.startswith(begin)]
@@ -168,7 +168,7 @@ def _part(job: pb.Job, ip: str, routes: Sequence[pb.ListedRoute]) -> dict[str, A
 
 
 def routes_table(routes: Sequence[pb.ListedRoute], job: pb.Job) -> RenderableType:
-    """Where the newest plan has another route, that too. ``job``: whose they are."""
+    """Return the routes of a job, beside them those of the newest plan where it has others."""
     planned = any(route.planned for route in routes)
     columns = (
         *(Column("from"), Column("to"), Column("route", wraps=True)),
@@ -234,7 +234,7 @@ def _switch(found: Found, switch: pb.Switch, links: Sequence[pb.Link], hosts: Se
 
 
 def _filled(name: str, table: pb.FlowTable | pb.OtherTable) -> str:
-    """Its number or name, entries, and how many it has room for, where these are known."""
+    """Return the name of a table, its entries, and how many it has room for, where these are known."""
     entries = table.entries if table.HasField("entries") else "-"
     return f"{name} has {entries}" + (f" of {table.max_entries}" if table.HasField("max_entries") else "")
 

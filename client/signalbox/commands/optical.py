@@ -14,12 +14,12 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 def all_switches(fabric: pb.GetFabricResponse) -> Sequence[pb.Switch | pb.OpticalSwitch]:
-    """Switches, then optical switches."""
+    """Return the switches, then the optical switches."""
     return [*fabric.switches, *fabric.optical_switches]
 
 
 def tables(found: Sequence[pb.OpticalSwitch]) -> list[RenderableType]:
-    """One, or none where there are no optical switches."""
+    """Return a table; no table where there are no optical switches."""
     columns = (
         Column("optical switch"),
         Column("dpid", 2),
@@ -36,13 +36,13 @@ def tables(found: Sequence[pb.OpticalSwitch]) -> list[RenderableType]:
 
 
 def _ports_up(optical: pb.OpticalSwitch) -> str:
-    """``3 of 4``. Of ports of one that is not connected nothing is known."""
+    """Return ``3 of 4``; ``- of 4`` for a switch that is not connected, of whose ports nothing is known."""
     up = sum(fibre.up for fibre in optical.fibres) if optical.connected else "-"
     return f"{up} of {len(optical.fibres)}"
 
 
 def _far_ends(optical: pb.OpticalSwitch) -> Mapping[int, pb.Fibre]:
-    """The circuits that it makes: by the port that light comes in at the fibre that it leaves by."""
+    """Return the circuits that it makes: the fibre that light leaves by, by the port where it comes in."""
     at = {fibre.port: fibre for fibre in optical.fibres}
     out = ((port, fibre.out_port) for port, fibre in at.items() if fibre.HasField("out_port"))
     return {port: at[out_port] for port, out_port in out if out_port in at}
@@ -60,7 +60,7 @@ class Through(NamedTuple):
 
 
 def through(link: pb.Link, fabric: pb.GetFabricResponse) -> Through | None:
-    """None of links that are no circuits, and while the controller does not know."""
+    """Return which optical switch makes a circuit; None for other links, and while the controller does not know."""
     for optical in fabric.optical_switches if link.one_way else ():
         for fibre in optical.fibres:
             if fibre.interface == link.src and fibre.HasField("out_port"):
@@ -69,7 +69,7 @@ def through(link: pb.Link, fabric: pb.GetFabricResponse) -> Through | None:
 
 
 class Names:
-    """Of servers, also of those that are down."""
+    """Names of servers, also of those that are down."""
 
     def __init__(self, fabric: pb.GetFabricResponse) -> None:
         self._by_id = {part.id: part.name for part in fabric.parts_down if part.kind == pb.PART_KIND_SWITCH}
@@ -84,12 +84,12 @@ class Names:
 
 
 def interfaces(optical: pb.OpticalSwitch, names: Names) -> list[str]:
-    """At its ports."""
+    """Return the interfaces at its ports."""
     return [names.interface(fibre.interface) for fibre in optical.fibres]
 
 
 def described(optical: pb.OpticalSwitch, jobs: Iterable[pb.Job], names: Names) -> dict[str, Any]:
-    """With its circuits, and the job that each is of."""
+    """Return the switch with its circuits, and the job that owns each."""
     owner = {_ends(circuit.src, circuit.dst): job.spec.job_id for job in jobs for circuit in job.wiring.circuits}
     at = {fibre.port: fibre.interface for fibre in optical.fibres}
     circuits = [
@@ -110,7 +110,7 @@ def _ends(src: pb.PortRef, dst: pb.PortRef) -> tuple[int, ...]:
 
 
 def panel(found: Mapping[str, Any], names: Names) -> RenderableType:
-    """``found``: as ``described`` has it, with its alarms."""
+    """Return all that is known of an optical switch. ``found``: as ``described`` has it, with its alarms."""
     optical: pb.OpticalSwitch = found["optical_switch"]
     by_port = {circuit["port"]: circuit for circuit in found["circuits"]}
     of_jobs = sum(circuit["job_id"] is not None for circuit in found["circuits"])

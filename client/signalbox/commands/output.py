@@ -1,5 +1,4 @@
-"""What all commands share: tables for people, JSON and YAML for programs, a spinner on a terminal, the controller's
-address."""
+"""Output that all commands share: tables for people, JSON and YAML for programs, a spinner on a terminal."""
 
 from __future__ import annotations
 

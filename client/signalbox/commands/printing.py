@@ -18,7 +18,7 @@ from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_ALARMS = 3
-"""Of one kind that have a line each; and subjects that are named where there are more."""
+"""Alarms of one kind that have a line each; of more, so many subjects are named."""
 NO_PLAN = "There is no plan yet."
 
 # ---- the fabric
@@ -96,7 +96,7 @@ RATE_UNKNOWN = "not measured yet, or the switch's counters are not up to date"
 
 
 def unmeasured(links: Iterable[pb.Link]) -> list[str]:
-    """Why a table has no rate of some link; empty when it has all."""
+    """Return why a table has no rate of some link; empty when it has all."""
     return [f"-: {RATE_UNKNOWN}."] if not all(link.HasField("rate_bps") for link in links) else []
 
 
@@ -114,7 +114,7 @@ def hosts(found: Sequence[pb.Host], title: str = "") -> RenderableType:
 
 
 def drained(part: pb.DrainedPart) -> str:
-    """A part that is taken out of use, and how far it is."""
+    """Return the name of a part that is taken out of use, and how far it is."""
     return f"{part.name} ({drain_state(part)})"
 
 
@@ -153,7 +153,7 @@ def route_columns(split: bool) -> Sequence[Column]:
 
 
 def route_rows(route: pb.Route, split: bool) -> Iterator[Sequence[str]]:
-    """One per subflow; ``split``: some route in the table is. Ports are value/mask."""
+    """Yield a row per subflow. ``split``: some route in the table is split. Ports are value/mask."""
     ends = route.src, route.dst
     if not route.pinned:
         yield (*ends, "", "any", "ecmp") if split else (*ends, "ecmp")
@@ -196,7 +196,7 @@ def _efficiency(found: pb.GetStatusResponse) -> str:
 
 
 def _unserved(found: pb.GetStatusResponse) -> str:
-    """Why the efficiency is 0."""
+    """Return why the efficiency is 0; empty where it is not."""
     whys = {
         "pending": found.jobs_pending,
         "with flows without a path": found.jobs_without_path,
@@ -208,12 +208,13 @@ def _unserved(found: pb.GetStatusResponse) -> str:
 
 
 def pins(count: int) -> str:
-    """More than the pinned flows: the reverse direction of a flow is pinned too, unless it is announced itself."""
+    """Return the number of pins. It is larger than that of pinned flows: the reverse direction of a flow is pinned
+    too, unless it is announced itself."""
     return f"{count} pins (acknowledgements have their own)" if count else "no pins"
 
 
 def status_line(found: pb.GetStatusResponse) -> str:
-    """The status for a pipe."""
+    """Return the status in one line, for a pipe."""
     count = found.optical_switches
     connected = f"{count - found.optical_switches_down} of {count} optical switches connected, " if count else ""
     critical = sum(alarm.severity == pb.SEVERITY_CRITICAL for alarm in found.alarms)

@@ -64,7 +64,7 @@ def watched(watch: Callable[[str], Generator[Any, None, None]]) -> Iterator[Any]
 
 
 def tell_lost(error: SignalboxError) -> None:
-    """That a watch waits for the controller."""
+    """Say on stderr that a watch waits for the controller."""
     typer.echo(f"{error}; trying again", err=True)
 
 
@@ -154,7 +154,7 @@ class FabricLines:
 
 
 def alarm_lines(found: pb.WatchAlarmsResponse) -> Iterator[str]:
-    """Those that are over first."""
+    """Yield the alarms that are over, then those that are raised."""
     if found.snapshot:
         yield "all alarms now:" if found.raised else "no alarms now"
     for alarm in found.ended:
@@ -163,7 +163,7 @@ def alarm_lines(found: pb.WatchAlarmsResponse) -> Iterator[str]:
 
 
 def plan_lines(found: pb.WatchPlanResponse) -> Iterator[str]:
-    """One line."""
+    """Yield one line about the plan."""
     plan = found.plan
     if not found.HasField("plan"):
         yield "no plan yet"

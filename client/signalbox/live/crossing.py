@@ -12,7 +12,7 @@ from typing import NamedTuple
 from signalbox.v1 import signalbox_pb2 as pb
 
 ListedRoute = pb.ListedRoute
-"""For those who import no generated code."""
+"""Type of a route, for modules that import no generated code."""
 LinkAt = tuple[int, int]
 """Dpid and port of the switch where a directed link begins."""
 
@@ -32,7 +32,7 @@ def links_of(routes: Iterable[ListedRoute]) -> frozenset[LinkAt]:
 
 
 def circuits_of(job: pb.Job | None) -> frozenset[LinkAt]:
-    """Where the circuits begin that a job has."""
+    """Return where the circuits of a job begin."""
     return frozenset((each.src.dpid, each.src.port) for each in job.wiring.circuits) if job else frozenset()
 
 

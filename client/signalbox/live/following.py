@@ -20,14 +20,14 @@ from signalbox.live.state import Kind, State
 from signalbox.v1 import signalbox_pb2 as pb
 
 STATUS_S = 1.0
-"""Between two questions for the status."""
+"""Seconds between two questions for the status."""
 TAKE_S = 0.25
-"""Between two looks of a reader for changes."""
+"""Seconds between two looks of a reader for changes."""
 OFTEN_S = 1.0
-"""Between two showings of what changes all the time."""
+"""Seconds between two showings of what changes all the time."""
 OFTEN = frozenset({Kind.RATES, Kind.JOBS, Kind.STATUS})
 EVENTS_OF_S = 24 * 3600.0
-"""How old events may be when a state begins."""
+"""Largest age of an event when a state begins, in seconds."""
 MOST_WAITING = 1000
 """Messages that the reader has not taken. More wait in the controller, which merges them."""
 RETRY_S = 2.0

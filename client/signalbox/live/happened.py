@@ -12,14 +12,15 @@ Details = Mapping[str, str]
 
 
 def event_line(event: pb.Event) -> str:
-    """Without its time. Words and details as they are, of an event of another version of the controller."""
+    """Return the sentence of an event, without its time. An event of another version of the controller, for which there
+    is none, has its words and details instead."""
     details = {detail.name: detail.value for detail in event.details}
     told = sentence(event.what, details)
     return told or "  ".join((event.what, *(f"{name}={value}" for name, value in details.items())))
 
 
 def sentence(what: str, details: Details) -> str:
-    """Empty for what is not known."""
+    """Return the sentence for these words and details; empty where none is known."""
     kind = "plan" if what.startswith("plan ") else what
     if what == "drained" and details.get("flows") == "0":
         kind = "drained, empty"
@@ -32,7 +33,7 @@ def sentence(what: str, details: Details) -> str:
 
 
 def _parts(what: str, details: Details) -> str:
-    """``link down``, of one or of several; not all are named."""
+    """Return the sentence for one part of the fabric or several, of which the details name the first."""
     count, names = int(details["count"]), details["names"]
     kind, _, become = what.partition(" ")
     more = count - names.count(", ") - 1

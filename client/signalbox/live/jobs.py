@@ -12,21 +12,21 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 Job = pb.Job
 PairDemand = pb.PairDemand
-"""For those who import no generated code."""
+"""Types of messages, for modules that import no generated code."""
 
 
 # ---- its state
 
 
 def job_state(job: Job) -> str:
-    """What its flows do, and what it waits for."""
+    """Return what the flows of a job do, and what it waits for."""
     waits = f", waits for {', '.join(job.missing_hosts)}" if job.missing_hosts else ""
     unwired = f", {job.wiring.unwired}" if job.wiring.unwired else ""
     return f"{word(word_in(job, 'state'))}{waits}{unwired}"
 
 
 def state_in_row(job: Job) -> str:
-    """The state, with the mark of its traffic and how many flows have no path."""
+    """Return the state, with the mark of its traffic and how many flows have no path."""
     lost = f", {job.flows_without_path} without a path" if job.flows_without_path else ""
     return job_state(job) + traffic_mark(job) + lost
 
@@ -43,7 +43,7 @@ def without_route(job: Job, src: str, dst: str) -> str:
 
 
 def wiring_line(job: Job, none: str = "no circuits") -> str:
-    """How a job is wired, or why it is not; empty where there are no optical switches."""
+    """Return how a job is wired, or why it is not; empty where there are no optical switches."""
     if not job.HasField("wiring"):
         return ""
     wiring = job.wiring
@@ -66,7 +66,8 @@ def too_efficient(measured: float | None) -> bool:
 
 
 def efficiencies(job: Job) -> tuple[float | None, float | None]:
-    """Predicted and measured; None while unknown. A job that waits for hosts has no prediction, the API says 0."""
+    """Return the predicted and the measured efficiency; None while unknown. A job that waits for hosts has no
+    prediction: the API says 0."""
     predicted = None if job.state == pb.JOB_STATE_PENDING else optional(job, "efficiency_predicted")
     return predicted, optional(job, "efficiency_measured")
 
@@ -218,7 +219,7 @@ def announced(spec: Any, library: str) -> str:
 
 
 def of_which_strategy(job: Job) -> str:
-    """Whose flows those of the job are: of the strategy that was chosen with its circuits, or of the first."""
+    """Return whose flows the job has: of the strategy that was chosen with its circuits, or of the first."""
     ways = job.spec.strategies
     if chosen := job.wiring.strategy:
         return f"those of strategy {chosen}, chosen from {len(ways)}"
@@ -276,4 +277,4 @@ def job_cells(job: Job, state: str) -> Sequence[str]:
 JOB_COLUMNS = (
     *("job", "state", "ranks", "flows", "pinned", "planned for", "level", "predicted", "measured", "iterations"),
 )
-"""Of a table of jobs; those from the third on are numbers, but for what they are planned for."""
+"""Columns of a table of jobs."""

@@ -128,7 +128,7 @@ class Picture:
 
     @cached_property
     def matrices(self) -> Mapping[int, Matrix]:
-        """The cables of each tier to the next one, or within it, by the tier."""
+        """Cables of each tier to the next one, or within it, by the tier."""
         of_tiers: dict[int, list[Cable]] = defaultdict(list)
         for cable in self.cables:
             of_tiers[self.nodes[cable.ends[0]].tier].append(cable)
@@ -162,7 +162,7 @@ def counted_cables(cables: Collection[Cable]) -> str:
 
 
 def described(cable: Cable, picture: Picture) -> str:
-    """Its name and loads in words, for people who point at it."""
+    """Return the name and loads of a cable in words, for people who point at it."""
     low, high = (picture.nodes[end].title for end in cable.ends)
     back = "one way" if cable.one_way else f"back {percent(cable.down_load)}"
     loads = f"{low} to {high} {percent(cable.up_load)}, {back}"

@@ -14,7 +14,7 @@ Rows = list[tuple[str, ...]]
 
 
 def facts(state: State) -> str:
-    """One line: how the controller is."""
+    """Return one line that says how the controller is."""
     if state.lost is None:
         return "waiting for the controller's first answer"
     if state.lost:
@@ -32,7 +32,7 @@ def facts(state: State) -> str:
 
 
 def plan(state: State) -> str:
-    """One line: the newest plan."""
+    """Return one line about the newest plan."""
     if state.plan is None:
         return "no plan yet"
     newest = state.levels[-1]
@@ -40,7 +40,7 @@ def plan(state: State) -> str:
 
 
 def jobs(found: Iterable[Job]) -> Rows:
-    """State, flows with a path of their own of all, level, predicted and measured efficiency, iterations."""
+    """Return per job its state, pinned flows of all, level, predicted and measured efficiency, and iterations."""
     return [
         (
             job.spec.job_id,
@@ -55,23 +55,23 @@ def jobs(found: Iterable[Job]) -> Rows:
 
 
 def links(state: State, most: int) -> Rows:
-    """The fullest first: use, rate, unannounced traffic."""
+    """Return use, rate and unannounced traffic of the fullest links."""
     cells = map(link_cells, state.busiest_links(most))
     return [(name, use, bps, unannounced) for name, use, bps, _, unannounced in cells]
 
 
 def link_cells(link: Link) -> tuple[str, str, str, str, str]:
-    """Name, use of the capacity, rate, capacity and unannounced traffic. What jobs sent over a link has to be counted
-    for a whole window, so the last is known later than the rate."""
+    """Return name, use of the capacity, rate, capacity and unannounced traffic. The last is known later than the rate:
+    what jobs sent over the link has to be counted for a whole window."""
     unannounced = rate(optional(link, "background_bps"))
     return link.name, percent(load(link)), rate(optional(link, "rate_bps")), rate(link.capacity_bps), unannounced
 
 
 def alarms(state: State, most: int) -> Rows:
-    """The most urgent first."""
+    """Return when each alarm was raised, and its line; the most urgent first."""
     return [(clock(each.raise_time), alarm_line(each)) for each in state.alarms_by_urgency()[:most]]
 
 
 def events(state: State, most: int) -> Rows:
-    """The newest first."""
+    """Return the time and the sentence of each event; the newest first."""
     return [(clock(each.event_time), event_line(each)) for each in state.newest_events(most)]

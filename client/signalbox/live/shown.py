@@ -20,7 +20,7 @@ TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
 
 
 def word(value: str | None) -> str:
-    """A value of an enum, ``partly_pinned``, as people say it."""
+    """Return a value of an enum, such as ``partly_pinned``, as people say it."""
     return (value or "-").replace("_", " ")
 
 
@@ -30,7 +30,7 @@ def optional(message: Message, field: str) -> Any:
 
 
 def rate(bps: float | None) -> str:
-    """In three digits. What these round to 1000 of a unit is 1 of the next; ``-`` for what is no number."""
+    """Return a rate in three digits; 999.6 of a unit is 1 of the next. ``-`` stands for what is no number."""
     if bps is None or not isfinite(bps):
         return "-"
     for unit, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
@@ -44,7 +44,7 @@ def counted(count: int, what: str, several: str = "") -> str:
 
 
 def percent(share: float | None, digits: int = 0) -> str:
-    """``-`` while it is unknown."""
+    """Return a share in per cent; ``-`` while it is unknown."""
     return "-" if share is None or not isfinite(share) else f"{share:.{digits}%}"
 
 
@@ -63,7 +63,7 @@ def when(time: Timestamp) -> str:
 
 
 def moment(unix_s: float, form: str) -> str:
-    """In UTC; ``-`` for what is no time between the years 1 and 9999."""
+    """Return the time in UTC; ``-`` for what is no time between the years 1 and 9999."""
     try:
         return datetime.fromtimestamp(unix_s, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
@@ -85,7 +85,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 def printable(text: str) -> str:
-    """Without what a terminal obeys: names come from those who register jobs."""
+    """Return the text without what a terminal obeys: names come from those who register jobs."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -133,7 +133,7 @@ def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
 
 
 def proven_over(levels_listed: int, candidates: int, stretch: int = 0) -> str:
-    """What levels are proven over, to follow their number. ``levels_listed``: how many are proven over so many
+    """Return what levels are proven over, to follow their number. ``levels_listed``: how many are proven over so many
     ``candidates`` per pair of switches; 0 where these show no more than is known of all. ``stretch``: links that paths
     may have more than the shortest."""
     every = f"over all loop-free paths of up to {stretch} more links than the shortest" if stretch else ""

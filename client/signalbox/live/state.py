@@ -23,7 +23,7 @@ MOST_LOAD = 1e6
 """Beyond it a load is no measurement."""
 
 Link = pb.Link
-"""For those who import no generated code."""
+"""Type of a directed link, for modules that import no generated code."""
 PartId = tuple[int, str]
 """Kind and id of a part that is down."""
 AlarmId = tuple[int, str]
@@ -175,7 +175,7 @@ class State:
         return sorted((job for name, job in self.jobs.items() if find in name.lower()), key=urgency)
 
     def busiest_links(self, most: int) -> list[pb.Link]:
-        """Of those that are measured, the fullest first."""
+        """Return the fullest of the measured links, the fullest first."""
         measured = [link for link in self.links.values() if load(link) is not None]
         return nlargest(most, measured, key=lambda link: load(link) or 0.0)
 

@@ -105,5 +105,5 @@ def _is_slow(job: pb.Job) -> bool:
 
 
 def _waits(job: pb.Job) -> bool:
-    """For hosts or for circuits, or it is refused these: the controller has nothing to explain."""
+    """Whether a job waits for hosts or circuits, or is refused these: the controller has nothing to explain."""
     return bool(job.missing_hosts or job.wiring.unwired)

@@ -18,7 +18,7 @@ NOTHING = Matrix((), (), {})
 
 
 def tier_names(picture: Picture) -> dict[int, str]:
-    """Of the lower one, by what can be shown as a matrix."""
+    """Return the tiers that can be shown as matrices, with names."""
     return {tier: f"tier {tier} and {tier + 1}" for tier in picture.matrices}
 
 
@@ -73,7 +73,7 @@ def _dimensions(picture: Picture) -> Options:
 
 
 def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
-    """What is drawn upon the cells."""
+    """Return what is drawn upon the cells."""
     overlay = {"type": "scatter", "symbol": "rect", "z": 3, "silent": True}
     return [
         {
@@ -108,20 +108,20 @@ def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: st
 
 
 def _names(nodes: Iterable[Node], chosen: str) -> list[Options]:
-    """Of columns or rows; that of the chosen switch is bold and large."""
+    """Return the names of columns or rows; that of the chosen switch is bold and large."""
     styles = {chosen: {"textStyle": {"fontWeight": "bold", "fontSize": 14}}}
     return [{"value": node.title, **styles.get(f"{node.dpid:#x}", {})} for node in nodes]
 
 
 def cells(shown: Matrix) -> list[list[Any]]:
-    """Per pair of switches: places on the axes, the load in per cent of the fullest of their cables, and of its two
-    directions; ``-`` where it is unknown."""
+    """Return per pair of switches the places on the axes, and of the fullest of their cables its load and those of its
+    two directions, in per cent; ``-`` where one is unknown."""
     of_pairs = ((x, y, fullest(cables)) for (x, y), cables in shown.cells.items())
     return [[x, y, _whole(each.load), _whole(each.up_load), _whole(each.down_load)] for x, y, each in of_pairs]
 
 
 def fullest(cables: Iterable[Cable]) -> Cable:
-    """Whose loads a cell has, and which a click on it chooses; of equally full ones the first."""
+    """Return the cable whose loads a cell has, and which a click on it chooses; of equally full ones the first."""
     return max(cables, key=lambda cable: -1.0 if cable.load is None else cable.load)
 
 
@@ -130,7 +130,7 @@ def _whole(load: float | None) -> int | str:
 
 
 def _places(shown: Matrix, wanted: Callable[[Cable], bool]) -> list[tuple[int, int]]:
-    """Column and row of each such cable."""
+    """Return column and row of each such cable."""
     return [place for place, cables in shown.cells.items() for cable in cables if wanted(cable)]
 
 
@@ -144,7 +144,7 @@ def _marks(shown: Matrix) -> list[list[Any]]:
 
 
 def _unknown(shown: Matrix) -> list[tuple[int, int]]:
-    """Places of cables that are not measured. A heat map draws nothing there, as where there is no cable."""
+    """Return the places of cables that are not measured, where a heat map draws nothing, as where no cable is."""
     return [
         place
         for place, cables in shown.cells.items()
@@ -153,7 +153,7 @@ def _unknown(shown: Matrix) -> list[tuple[int, int]]:
 
 
 def rates(picture: Picture, lower_tier: int, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """What of ``matrix`` changes with loads and with what is highlighted or marked."""
+    """Return the part of ``matrix`` that changes with loads and with what is highlighted or marked."""
     shown = picture.matrices.get(lower_tier, NOTHING)
     return {
         "xAxis": {"data": _names(shown.columns, chosen)},
