@@ -147,7 +147,7 @@ def test_a_few_threads_keep_thousands_of_jobs(controller: FakeController, keeper
     for n in range(3000):
         keeper.keep(spec(f"job{n}"))
     wait_until(lambda: len(controller.jobs) == 3000)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # one of another test may end meanwhile
     assert len(controller.threads) <= WORKERS
     assert controller.opened <= WORKERS
 
