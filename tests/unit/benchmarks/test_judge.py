@@ -231,14 +231,6 @@ def test_plans_of_each_kind_of_fabric_are_confirmed(seed: int) -> None:
         assert pieces > 1 or verdict.gap == 0
 
 
-@pytest.mark.parametrize("seed", [170, 176, 422])
-def test_every_level_of_a_graph_is_the_least_there_is(seed: int) -> None:
-    """Where cuts do not show which levels are possible below the worst."""
-    verdict = Judge(Exact(generate(seed)), SOLVE_S).of(answer(generate(seed), 8, LIMITS))
-    assert len(verdict.best_vector) == len(verdict.vector) > 1
-    assert verdict.vector_gap == pytest.approx(0, abs=1e-3)
-
-
 def test_how_far_a_lower_level_is_from_the_least() -> None:
     """Job 0 has two links of its own; job 1 might keep to the third."""
     exact = Exact(two_leaves(3, across([0, 0, 0, 1])))
