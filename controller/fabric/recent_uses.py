@@ -206,15 +206,8 @@ def _part(
     rows_of: dict[frozenset[LinkId], Rows],
 ) -> _Part:
     """``until``: when each of the ``uses`` ended. ``rows_of``: the links' rows of sets that were looked at already."""
-    used: list[tuple[Counted, tuple[frozenset[LinkId], ...], float]] = []
-    known: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
-    for some, ended in zip(uses, until, strict=True):
-        for what, sets in some.items():
-            before = known.get(what)
-            new = sets if before is None else tuple(links_of for links_of in sets if links_of not in before)
-            if new or before is None:
-                known[what] = (*(before or ()), *new)
-                used.append((what, new, ended))
+    used = [(what, sets, ended) for some, ended in zip(uses, until, strict=True) for what, sets in some.items()]
+    known = dict.fromkeys(what for what, *_ in used)
     rows = dict(zip(known, flows.rows_of(known).tolist(), strict=True))
     link_rows, sizes, flow_rows, ends = [_NONE], [0], [0], [0.0]
     for what, sets, ended in used:

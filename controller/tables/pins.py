@@ -16,7 +16,7 @@ from typing import Protocol
 
 from controller.fabric.shortest_paths import ShortestPaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, moved_hosts
-from controller.jobs.announcements import Announcements
+from controller.jobs.announcements import Announcements, Announcing
 from controller.memo import Index, Memo
 from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, flow_ids
 from controller.shared_map import SharedMap, differing, updated
@@ -26,15 +26,13 @@ from signalbox.jobs.spec import JobId, Transport
 from signalbox.jobs.subflows import Pair
 
 
-class PinnedJob(Announced, Protocol):
+class PinnedJob(Announced, Announcing, Protocol):
     """What rules need to know of a job. ``counted``: pairs that are counted besides its own, to learn of them."""
 
     @property
     def transport(self) -> Transport: ...
     @property
     def counted(self) -> Pairs: ...
-    @property
-    def registered_at(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
