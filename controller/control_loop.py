@@ -80,8 +80,8 @@ class ControlLoop:
         return self.state.phases.urgent
 
     @property
-    def told(self) -> object:
-        """Stands for the routes that jobs are told: another object when they change."""
+    def published_routes(self) -> object:
+        """Stands for the routes that are published to jobs: another object when they change."""
         return self.state.sending.generation
 
     def handle(self, messages: Iterable[Message], now: float) -> list[Command]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from controller.fabric.drains import DrainedPart, Sender
@@ -177,17 +177,17 @@ class Draining:
         state: DrainState = "moving" if left else "confirming"
         found = DrainStatus(name, drain.since, state, left, len(links))
         if left or of is None or of.empty_at is None:
-            return _waiting(found, state, of.waits_for if of and not left else ())
+            return replace(found, waits_for=of.waits_for if of and not left else ())
         if not (links or drain.key in down):
             why = "not seen yet" if drain.key in known else "no such part is remembered: undrain it"
-            return _waiting(found, "confirming", (f"{name} ({why})",))
+            return replace(found, state="confirming", waits_for=(f"{name} ({why})",))
         measured = {*links, *(LinkId(*s.src) for s in senders if is_up(fabric.switches, s.src))}
         if not measured:
-            return _waiting(found, "safe", ())
+            return replace(found, state="safe")
         late = [link.dpid for link in sorted(measured) if self._is_late(link, of.empty_at)]
         if late:
             names = dict.fromkeys(f"{fabric.name(dpid)} (counters)" for dpid in late)
-            return _waiting(found, "measuring", _some(names))
+            return replace(found, state="measuring", waits_for=_some(names))
         counted = self._load.counted_since(measured, of.empty_at)
         assert counted, "each of them has two samples"
         seconds, most_bytes = counted
@@ -201,10 +201,6 @@ class Draining:
         if read is None or read.ports < self._now - self._counters.stale_after_s:
             return True
         return self._load.counted_since([link], empty_at) is None
-
-
-def _waiting(found: DrainStatus, state: DrainState, waits_for: tuple[str, ...]) -> DrainStatus:
-    return DrainStatus(found.name, found.since, state, found.flows, found.links, None, waits_for)
 
 
 def _is_dark(fabric: Fabric, at: PortRef) -> bool:

@@ -258,7 +258,7 @@ class _Driver:
                 self._give(done, now)
                 commands = [*taken, *done]
                 self._publishing.note(messages, commands)
-                if self._publishing.is_due(self.loop.told, now) and not self.loop.urgent:
+                if self._publishing.is_due(self.loop.published_routes, now) and not self.loop.urgent:
                     self._publish(now)
                 if not commands and all(isinstance(message, Tick) for message in messages):
                     garbage.quiet(now)
@@ -279,7 +279,7 @@ class _Driver:
                 resolve(reply.future, reply.value)
 
     def _publish(self, now: float) -> None:
-        self._publishing.done(self.loop.told, now)
+        self._publishing.done(self.loop.published_routes, now)
         self.publish(self.loop.status(now))
 
     def publish(self, status: Status) -> None:
