@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks import fat_trees
 from benchmarks.fat_trees import LINK_BPS, Case, measured, rings
 from offline.scenarios.fabrics import fat_tree
 
 PER_POD = 4
 """Hosts of a pod of arity 4."""
+
+
+@pytest.fixture(autouse=True)
+def one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fat_trees, "RUNS", 1)
 
 
 def test_whole_flows_on_an_intact_tree_are_at_level_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from matplotlib import image
 
 from controller.circuits.wiring.circuits import Wiring, circulant
@@ -11,8 +12,8 @@ from mininet_topos.rewiring.picture import COLOURS, Panel, draw, places
 
 
 def colours(path: Path) -> set[str]:
-    pixels = (image.imread(path)[..., :3] * 255).round().astype(int).reshape(-1, 3)
-    return {"#{:02x}{:02x}{:02x}".format(*pixel) for pixel in pixels.tolist()}
+    pixels = (image.imread(path)[..., :3] * 255).round().astype(int)
+    return {f"#{number:06x}" for number in np.unique(pixels @ [1 << 16, 1 << 8, 1]).tolist()}
 
 
 def test_servers_are_on_a_circle_clockwise_from_the_top() -> None:

@@ -112,7 +112,7 @@ def test_no_gap_is_smaller_than_what_fractions_say(related: bool) -> None:
 def test_time_x_cost_is_within_the_limits_or_refused() -> None:
     """A budget that all of the total does not fit into is no budget to answer for."""
     chance, answered = random.Random(6), 0
-    for _ in range(40):
+    for _ in range(20):
         question = unequal(chance, related=False)
         try:
             design = best_product(question).design
@@ -121,7 +121,7 @@ def test_time_x_cost_is_within_the_limits_or_refused() -> None:
         answered += 1
         assert question.limits.allow(design.gbps)
         assert math.fsum(design.gbps) == pytest.approx(question.limits.total, rel=1e-8)
-    assert answered > 10
+    assert answered > 5
 
 
 def test_a_budget_below_the_cheapest_use_of_the_total_is_refused() -> None:
