@@ -21,7 +21,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import count
@@ -36,7 +36,7 @@ from controller.config import Config, load
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen, SwitchConnected
-from controller.fabric.topology import Fabric
+from controller.fabric.topology import Dpid, Fabric
 from controller.planning import answers, target
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan, PlanTimes
@@ -181,6 +181,7 @@ class Switches:
         outbox: Outbox,
         _tls: TlsContext,
         on_ready: Callable[[], None] = lambda: None,
+        known: Collection[Dpid] = (),  # noqa: ARG002
     ) -> None:
         from controller.southbound.run_hub import SWITCH_INTERVAL_S  # with the framework, whose import takes a moment
 

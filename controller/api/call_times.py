@@ -31,7 +31,7 @@ _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 class CallTimes:
-    """Histograms of the calls so far. ``publish`` may keep what it is given."""
+    """Histograms of the calls so far. ``publish`` may keep the mapping, which does not change."""
 
     def __init__(self, publish: Callable[[ByMethod], None]) -> None:
         self._publish = publish
@@ -60,6 +60,6 @@ class CallTimes:
 
 
 def _name(code: Any) -> str:
-    """Of a call that has failed; gRPC has no code for one that it is about to end with ``UNKNOWN`` itself."""
+    """Return the name of a failed call's code; gRPC has none for a call that it is about to end with ``UNKNOWN``."""
     number = code.value[0] if isinstance(code, grpc.StatusCode) else code
     return _CODES[number] if number and number in _CODES else grpc.StatusCode.UNKNOWN.name

@@ -84,8 +84,8 @@ class GuardedServer:
         self._server.add_generic_rpc_handlers((_OtherMethods(self._answering("", _no_method, bytes, None)),))
 
     def _guarded(self, path: str, handler: Any) -> Any:
-        """Of one request, with one response or a stream of them; or of a stream of requests that are answered one
-        after the other, as reflection does it, which no gate is before."""
+        """Return gRPC's handler of a method. Only reflection has a stream of requests, each of which is answered before
+        the next is read; no gate is before it."""
         decode, encode = handler.request_deserializer, _unless_bytes(handler.response_serializer)
         if handler.request_streaming:
             guarded = freed(self._dialogue(path, handler.stream_stream, decode))
@@ -103,6 +103,7 @@ class GuardedServer:
         return grpc.stream_unary_rpc_method_handler(freed(guarded), response_serializer=encode)
 
     def _one_request(self, path: str, method: Handler, decode: Decode, streams: bool) -> Answer:
+        """Return what reads one request and answers it."""
         name = _name(path)
 
         async def guarded(_requests: object, context: Context) -> Any:
@@ -116,7 +117,7 @@ class GuardedServer:
         return guarded
 
     def _dialogue(self, path: str, method: Any, decode: Decode) -> Answer:
-        """The call ends when the next request does not come in time."""
+        """Return what answers requests until one does not come in time."""
 
         async def requests(context: Context) -> AsyncIterator[Any]:
             with suppress(TooSlow):

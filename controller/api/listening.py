@@ -18,8 +18,8 @@ from signalbox.addresses import host_and_port
 
 
 def add_tcp(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
-    """Have the server listen on every address that the host name has. Returns the address with the port that was chosen
-    for port 0. Raises ``OSError`` when one of them cannot be used."""
+    """Have the server listen on every address of the host name. Return the address with the port that was chosen for
+    port 0. Raises ``OSError`` when one of them cannot be used."""
     _refuse_unusable(address)
     add = server.add_insecure_port if credentials is None else _secured(server, credentials)
     return f"{address.rpartition(':')[0]}:{_added(add, address)}"
@@ -37,13 +37,13 @@ def add_socket(server: grpc.aio.Server, path: Path, mode: int) -> None:
 
 
 def socket_path(address: str) -> Path | None:
-    """Of a Unix socket."""
+    """Return the path of a Unix socket's address, None of any other."""
     return Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
 
 
 def proxy_mode(path: Path) -> int:
-    """The mode of HAProxy's socket. In a directory with the set-group-ID bit, whose group the socket gets (inode(7)),
-    that group may open it: it should have HAProxy's user alone. Else only the controller's user may."""
+    """Return the mode of HAProxy's socket. In a directory with the set-group-ID bit the socket gets the directory's
+    group (inode(7)), and that may open it: it should have HAProxy's user alone. Else only the controller's user may."""
     return 0o660 if path.parent.stat().st_mode & stat.S_ISGID else 0o600
 
 

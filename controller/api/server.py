@@ -146,6 +146,7 @@ class ApiServer:
         return tuple(addresses)
 
     async def _added_server(self, servers: list[grpc.aio.Server], gate: Gate) -> grpc.aio.Server:
+        """Add a server with all services behind the gate, and return it."""
         server = grpc.aio.server(options=_options(self._config), maximum_concurrent_rpcs=MOST_CALLS)
         servers.append(server)
         guarded: Any = GuardedServer(server, gate.behind, self._times, self._config.silent_s)
@@ -182,8 +183,8 @@ async def _summaries() -> None:
 
 
 def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
-    """What gRPC limits by itself. Its own limit for pings is kept: a client that sends more than two without need is
-    disconnected."""
+    """Return what gRPC limits by itself. Its limit of pings is the default: more than two without need end the
+    connection."""
     return (
         # A port that another process has is an error.
         ("grpc.so_reuseport", 0),

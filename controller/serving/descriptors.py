@@ -28,7 +28,7 @@ def raise_limit() -> int:
 
 
 def within(config: Config, limit: int) -> Config:
-    """The configuration with a limit of switches that ``limit`` descriptors are enough for; half of them at most are
+    """Return the configuration with as many switches as ``limit`` descriptors are enough for, at most half of which are
     for the API. Raises ``InvalidInput`` for fewer than ``LEAST``, and where half are not enough for what HAProxy may
     hand over: it has its limit from the file."""
     if limit < LEAST:
