@@ -272,9 +272,21 @@ class Job:
             if not announces:
                 log.info("job '%s' is announced by rank 0, not by this one, %d", self.id, rank)
             spec = _spec(job, fields) if announces or fields or not isinstance(job, str) else None
-            connect, where = connecting(RemoteClient, address, credentials)
-            take_over = takes_over(os.environ) if take_over is None else take_over
-            self._begin(connect, where, spec, announces, on_routes, connections, take_over)
+            self._connect, where = connecting(RemoteClient, address, credentials)
+            if spec:
+                self._counts = _between(spec.addresses, where)
+            if spec and announces:
+                own = OwnSockets(self._counts)  # of the thread that asks it
+                asked = partial(self._connections, connections or partial(_polled, own))
+                takes = takes_over(os.environ) if take_over is None else take_over
+                self._spec = spec
+                self._membership = Membership(self._connect, spec, self._end, asked, takes, self._on_contact)
+                self._rounds = Rounds("signalbox-lease", self._round, self._membership.leave)
+                self._rounds.start()
+            process_exit.hold(self)
+            if on_routes:
+                self._on_routes = on_routes
+                self._follow()
         except Exception as error:
             if strict:
                 raise
@@ -282,31 +294,6 @@ class Job:
             log.warning("job '%s' is not announced, the training goes on: %s", self.id, error)
         if strict:
             self._raise_first_error()
-
-    def _begin(
-        self,
-        connect: Callable[[], RemoteClient],
-        address: str,
-        spec: JobSpec | None,
-        announces: bool,
-        on_routes: OnRoutes | None,
-        connections: Connections | None,
-        take_over: bool,
-    ) -> None:
-        self._connect = connect
-        if spec:
-            self._counts = _between(spec.addresses, address)
-        if spec and announces:
-            own = OwnSockets(self._counts)  # of the thread that asks it
-            self._spec = spec
-            asked = partial(self._connections, connections or partial(_polled, own))
-            self._membership = Membership(connect, spec, self._end, asked, take_over, self._on_contact)
-            self._rounds = Rounds("signalbox-lease", self._round, self._membership.leave)
-            self._rounds.start()
-        process_exit.hold(self)
-        if on_routes:
-            self._on_routes = on_routes
-            self._follow()
 
     def _round(self) -> float | None:
         assert self._membership

@@ -271,11 +271,7 @@ ANNOTATIONS = (
 def chosen_label(name: str, query: str) -> dashboard.QueryVariable:
     """All of them at first, also series without the label."""
     return (
-        dashboard.QueryVariable(name)
-        .datasource(DATASOURCE)
-        .query(query)
-        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .sort(VariableSort.ALPHABETICAL_ASC)
+        _label(name, query)
         .include_all(True)
         .all_value(".*")
         .multi(True)
@@ -285,10 +281,15 @@ def chosen_label(name: str, query: str) -> dashboard.QueryVariable:
 
 
 def one_job() -> dashboard.QueryVariable:
+    return _label("job", f"label_values(signalbox_job_flows{{{CHOSEN}}}, job_id)")
+
+
+def _label(name: str, query: str) -> dashboard.QueryVariable:
+    """Return a variable whose values are those of a label."""
     return (
-        dashboard.QueryVariable("job")
+        dashboard.QueryVariable(name)
         .datasource(DATASOURCE)
-        .query(f"label_values(signalbox_job_flows{{{CHOSEN}}}, job_id)")
+        .query(query)
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.ALPHABETICAL_ASC)
     )
