@@ -23,9 +23,9 @@ from signalbox.commands.naming import (
     the,
 )
 from signalbox.commands.output import show
-from signalbox.commands.printing import not_known, with_use, yes_or_no
+from signalbox.commands.printing import job_counts, not_known, with_use, yes_or_no
 from signalbox.commands.tables import Column, Fitted, facts
-from signalbox.live.crossing import flows_at_switch, hashed, jobs_of, pieces_by_link
+from signalbox.live.crossing import flows_at_switch, hashed, pieces_by_link
 from signalbox.live.jobs import without_route
 from signalbox.live.shown import optional, percent, rate, route_words, word
 from signalbox.live.state import load
@@ -48,8 +48,10 @@ def job(
         routes = client.list_routes([name])
         alarms = _alarms(client, name)
     found = {"job": of_job, "routes": routes, "alarms": alarms}
-    table = Group(printing_jobs.job(of_job), *printing.alarms(alarms), routes_table(routes, of_job))
-    show(found, lambda: table)
+    show(
+        found,
+        lambda: Group(printing_jobs.job(of_job), *printing.alarms(alarms), routes_table(routes, of_job)),
+    )
 
 
 @commands.command(cls=AskingCommand)
@@ -73,7 +75,7 @@ def link(
     through = optical.through(of_link, fabric)
     found = {
         "link": with_use(of_link),
-        "jobs": _counts(jobs_of(pieces)),
+        "jobs": job_counts(pieces),
         "flows": [piece._asdict() for piece in pieces],
         "flows_hashed": hashed(fabric, routes),
         "alarms": alarms,
@@ -106,7 +108,7 @@ def switch(
         "switch": of_switch,
         "links": [with_use(link) for link in links],
         "hosts": hosts,
-        "jobs": _counts(jobs_of(flows_at_switch(dpid, fabric, routes))),
+        "jobs": job_counts(flows_at_switch(dpid, fabric, routes)),
         "flows_hashed": hashed(fabric, routes),
         "alarms": alarms,
     }
@@ -144,10 +146,6 @@ def _alarms(client: Client, *subjects: str, ports: bool = False) -> list[pb.Alar
     begin = tuple(f"{subject}:" for subject in subjects) if ports else ()
     alarms = client.get_status().alarms
     return [alarm for alarm in alarms if alarm.subject in subjects or alarm.subject.startswith(begin)]
-
-
-def _counts(jobs: Mapping[str, int]) -> list[dict[str, Any]]:
-    return [{"job_id": job_id, "flows": flows} for job_id, flows in jobs.items()]
 
 
 def _takes_part(spec: pb.JobSpec, ip: str) -> bool:

@@ -28,9 +28,9 @@ from signalbox.commands.naming import (
     tell_missing,
 )
 from signalbox.commands.output import escape, fields, show
-from signalbox.commands.printing import not_known, with_use
+from signalbox.commands.printing import job_counts, not_known, with_use
 from signalbox.commands.tables import Column, Fitted
-from signalbox.live.crossing import hashed, jobs_in_words, jobs_of, pieces_by_link
+from signalbox.live.crossing import hashed, jobs_in_words, pieces_by_link
 from signalbox.live.rows import link_cells
 from signalbox.live.state import load
 from signalbox.mapping import word_in
@@ -86,10 +86,7 @@ def links(
     busiest = sorted(kept.found, key=lambda link: (-(load(link) or 0), link.name))[:top]
     pieces = pieces_by_link(routes)
     carried = [(link, pieces.get((link.src.dpid, link.src.port), ())) for link in busiest]
-    of_links = [
-        {**with_use(link), "jobs": [{"job_id": job, "flows": flows} for job, flows in jobs_of(on_it).items()]}
-        for link, on_it in carried
-    ]
+    of_links = [{**with_use(link), "jobs": job_counts(on_it)} for link, on_it in carried]
     flows_hashed = hashed(fabric, routes)
     columns = (
         Column("link"),

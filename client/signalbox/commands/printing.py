@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 
 from signalbox.commands.output import escape, fields
 from signalbox.commands.tables import Column, Fitted, facts
+from signalbox.live.crossing import ListedRoute, Piece, jobs_of
 from signalbox.live.jobs import planned_for
 from signalbox.live.rows import link_cells
 from signalbox.live.shown import alarm_line, counted, drain_state, level, optional, percent, plan_facts, when, word
@@ -90,6 +91,11 @@ def links(found: Sequence[pb.Link], title: str = "") -> RenderableType:
 def with_use(link: pb.Link) -> dict[str, Any]:
     """Return the fields of a link, and its rate over its capacity."""
     return {**fields(link), "use": load(link)}
+
+
+def job_counts(flows: Iterable[Piece | ListedRoute]) -> list[dict[str, Any]]:
+    """Return for programs how many of these flows each job has, most first."""
+    return [{"job_id": job_id, "flows": count} for job_id, count in jobs_of(flows).items()]
 
 
 RATE_UNKNOWN = "not measured yet, or the switch's counters are not up to date"
