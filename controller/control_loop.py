@@ -225,7 +225,8 @@ class ControlLoop:
                 s.want_rules(d.adopting_rules())
             else:
                 rules = d.rules_and_unknown() if now < s.adoption.unknown_kept_until else d.rules()
-                s.want(d.jobs(), d.pins(), rules, d.counted_links.later(), now)
+                other_uses = d.pins() is not s.wanted.pins or not d.follows_uses()
+                s.want(d.jobs(), d.pins(), rules, d.counted_links.later() if other_uses else None, now)
                 d.flows()  # the next plan's, of the jobs that have changed: all at once would take long
         return self._stage(now)
 

@@ -58,6 +58,14 @@ class Row(Generic[*Inputs, Value]):
         return partial(self._value, *self._inputs())
 
 
+def when(
+    condition: Callable[[], object], row: Callable[[], Value], otherwise: Callable[[], Value]
+) -> Callable[[], Value]:
+    """Return what gives the value of the row while the condition holds, and else the other value. The function of the
+    row is not called then."""
+    return lambda: row() if condition() else otherwise()
+
+
 class Touched(NamedTuple, Generic[Key]):
     """``changed``: keys that have another value. ``gone``: keys that are not there any more."""
 

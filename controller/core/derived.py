@@ -42,6 +42,7 @@ from controller.core.missed_parts import (
 from controller.core.state import State
 from controller.fabric.background import background, planned_background
 from controller.fabric.drains import (
+    NOT_DRAINED,
     DrainedPart,
     drained_parts,
     excluded_links,
@@ -57,7 +58,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef
 from controller.jobs.demand import JobDemand, MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
-from controller.memo import Index, Row, joined, per_key
+from controller.memo import Index, Row, joined, per_key, when
 from controller.planning.planned import Levels
 from controller.planning.problem import (
     FlowId,
@@ -117,11 +118,18 @@ class Derived:
 
         # ---- links: those that plans may use, and those that packets are sent over
 
-        self.drained_parts = Row(drained_parts, lambda: (s.drains.parts, s.fabric, s.parts.parts))
+        def is_drained() -> bool:
+            return bool(s.drains.parts)
+
+        self.drained_parts = when(
+            is_drained, Row(drained_parts, lambda: (s.drains.parts, s.fabric, s.parts.parts)), lambda: NOT_DRAINED
+        )
         """The drained parts by name, with their links and what is beside them."""
         self.excluded = Row(excluded_links, lambda: (self.drained_parts(), s.drains.waiting))
         """The drained links on which no flow is planned any more."""
-        self.plannable = Row(without, lambda: (s.fabric.links, self.excluded()))
+        self.plannable = when(
+            is_drained, Row(without, lambda: (s.fabric.links, self.excluded())), lambda: s.fabric.links
+        )
         """All links but the excluded ones."""
         self.flows_by_link = Row(by_link, lambda: (s.routes.routes,))
         """The flows on each link that routes use."""
@@ -129,7 +137,9 @@ class Derived:
         """The flows on each drained link, without those of jobs that miss hosts."""
         self.forwarding_links = Row(forwarding_links, lambda: (s.fabric.links, self.excluded(), self.drained_flows()))
         """All links but the excluded ones that no route uses."""
-        self.forwarding = Row(with_links, lambda: (s.fabric, self.forwarding_links()))
+        self.forwarding = when(
+            is_drained, Row(with_links, lambda: (s.fabric, self.forwarding_links())), lambda: s.fabric
+        )
         """The fabric of the forwarding links, from which rules follow."""
         self.closed = Row(_closed, lambda: (one_way, extension.links))
         """One-way ports that lead nowhere now."""
@@ -158,15 +168,19 @@ class Derived:
             lambda: (s.load.measured, self.uncounted_links() if s.load.beyond else NO_USES, s.fabric.hosts),
         )
         """The background of each link that has any, in bit/s."""
-        self.planned_background = Row(
-            planned_background,
-            lambda: (
-                self.background(),
-                s.recent.held,
-                s.recent.left,
-                self.flows_by_link(),
-                self.uncounted_links() if s.recent.held else NO_USES,
+        self.planned_background = when(
+            lambda: s.recent.held,
+            Row(
+                planned_background,
+                lambda: (
+                    self.background(),
+                    s.recent.held,
+                    s.recent.left,
+                    self.flows_by_link(),
+                    self.uncounted_links(),
+                ),
             ),
+            self.background,
         )
         """The background with what links carried until lately."""
         self.capacity_bps = Row(capacities, lambda: (self.plannable(), s.fabric.hosts, self.planned_background()))

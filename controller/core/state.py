@@ -148,13 +148,14 @@ class State:
         jobs: Mapping[JobId, Job],
         pins: PinSet,
         rules: Mapping[Dpid, RuleSet],
-        counted_links: Callable[[], UsesOf],
+        counted_links: Callable[[], UsesOf] | None,
         now: float,
     ) -> None:
         """What switches should hold from ``now`` on. ``counted_links``: per rule that counts the links that its packets
-        may use; called when counters are evaluated next."""
+        may use; called when counters are evaluated next. None where that has not changed."""
         self.wanted, self.wanted_at = Wanted(jobs, pins, rules), now
-        self.load.routes_changed(now, counted_links)
+        if counted_links:
+            self.load.routes_changed(now, counted_links)
 
     def want_rules(self, rules: Mapping[Dpid, RuleSet]) -> None:
         """Replace the rules that switches should hold; the jobs and pins behind them stay."""
