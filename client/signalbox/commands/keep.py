@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -58,7 +58,9 @@ def keep_jobs(
         return Client(address, CALL_S, credentials)
 
     connect().close()  # credentials that cannot be used end it now
-    with _logging(), _until_told_to_end() as over, _keeper(connect, leases) as keeper:
+    with _logging(), _until_told_to_end() as over, ExitStack() as at_end:
+        keeper = Keeper(connect, leases)
+        at_end.callback(keeper.close, release=False)
         kept = KeptFolder(folder, keeper, addresses)
         kept.look()
         log.info("%s: jobs are kept registered at %s", folder, address)
@@ -66,15 +68,6 @@ def keep_jobs(
             _release(leases.job_ids() - kept.jobs, leases, connect)
         while not over.wait(LOOK_S):
             kept.look()
-
-
-@contextmanager
-def _keeper(connect: Callable[[], Client], leases: LeaseFiles) -> Iterator[Keeper]:
-    keeper = Keeper(connect, leases)
-    try:
-        yield keeper
-    finally:
-        keeper.close(release=False)
 
 
 def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client]) -> None:

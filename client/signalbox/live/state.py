@@ -81,14 +81,8 @@ class State:
     def take_fabric(self, message: pb.WatchFabricResponse | pb.GetFabricResponse) -> frozenset[Kind]:
         """One message of the watch, or the answer of ``GetFabric``, which has everything."""
         if isinstance(message, pb.GetFabricResponse):
-            message = pb.WatchFabricResponse(
-                snapshot=True,
-                switches=message.switches,
-                links=message.links,
-                hosts=message.hosts,
-                drains=message.drains,
-                parts_down=message.parts_down,
-            )
+            names = ("switches", "links", "hosts", "drains", "parts_down")
+            message = pb.WatchFabricResponse(snapshot=True, **{name: getattr(message, name) for name in names})
         shape = message.snapshot
         if message.snapshot:
             for known in (self.switches, self.links, self.hosts, self.drains, self.parts_down):
@@ -198,12 +192,8 @@ def _take(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Iterable[obje
 
 
 def _differs_in_rates_only(before: pb.Link | None, now: pb.Link) -> bool:
-    return before is not None and (before.dst, before.name, before.capacity_bps, before.one_way) == (
-        now.dst,
-        now.name,
-        now.capacity_bps,
-        now.one_way,
-    )
+    fields = ("dst", "name", "capacity_bps", "one_way")
+    return before is not None and all(getattr(before, field) == getattr(now, field) for field in fields)
 
 
 def load(link: pb.Link) -> float | None:

@@ -11,7 +11,7 @@ import pytest
 
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobSpec
-from signalbox.kept_folder import AGAIN_S, ALL_S, KeptFolder
+from signalbox.kept_folder import AGAIN_S, KeptFolder
 
 
 class Jobs:
@@ -81,24 +81,6 @@ def test_a_file_that_is_written_in_place_is_read_again(jobs: Jobs, folder: Path)
     os.utime(path, ns=(1, 2))
     kept.look()
     assert jobs.wanted == {"a": ("10.0.1.1", "10.0.2.2")}
-
-
-def test_a_folder_that_is_quiet_is_looked_through_now_and_then(jobs: Jobs, folder: Path) -> None:
-    path = write(folder, "a.yaml", spec("a", 1))
-    os.utime(folder, ns=(1, 1))
-    now = 0.0
-    kept = KeptFolder(folder, jobs, clock=lambda: now)
-    kept.look()
-    path.write_text(spec("a", 2))
-    os.utime(path, ns=(1, 2))
-    kept.look()
-    assert jobs.wanted == {"a": ("10.0.1.1", "10.0.2.1")}
-    now += ALL_S
-    kept.look()
-    assert jobs.wanted == {"a": ("10.0.1.1", "10.0.2.2")}
-    write(folder, "b.yaml", spec("b"))
-    kept.look()
-    assert set(jobs.wanted) == {"a", "b"}
 
 
 def test_other_files_are_left_alone(jobs: Jobs, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
