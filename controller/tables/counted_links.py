@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain, starmap, zip_longest
+from itertools import chain, zip_longest
 
-from controller.fabric.recent_uses import Counted, Uses, UsesOf
+from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Fabric, Host, Link, LinkId
 from controller.jobs.job import Job
 from controller.memo import ChangedKeys
 from controller.planning.problem import FlowId, Pairs
 from controller.shared_map import differing, updated
-from controller.tables.pinned_table import Pin
+from controller.tables.pinned_table import Pin, counted
 from controller.tables.pins import PinSet
 from controller.tables.running_routes import possible_links
 from signalbox.jobs.spec import JobId
@@ -66,30 +66,45 @@ class CountedLinks:
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
     ) -> UsesOf:
         before, self._pins = self._pins, pins.of
-        names = {name for name, *_ in differing(before, pins.of)} | self._otherwise(hosts, links, paths.links)
+        again = self._otherwise(hosts, links, paths.links)
+        other = {name: was or () for name, was, _ in differing(before, pins.of)}
         fabric = Fabric(links=links, hosts=hosts)
-        uses = {name: possible_links(fabric, pins.of.get(name, ()), paths) or None for name in names}
-        self._uses = updated(self._uses, uses)
+        changes: dict[str, Uses | None] = {}
+        for name in {**dict.fromkeys(again), **other}:
+            of_name, pairs, uses = pins.of.get(name, ()), again.get(name, set()), dict(self._uses.get(name, NO_USES))
+            if name in other:
+                known = {id(pin) for pin in other[name]}
+                same = [counted(pin.key) for pin in of_name if id(pin) in known]
+                uses = {what: uses[what] for what in same if what}
+                of_name = tuple(pin for pin in of_name if id(pin) not in known or pin.flow.pair in pairs)
+            else:
+                of_name = tuple(pin for pin in of_name if pin.flow.pair in pairs)
+            uses |= possible_links(fabric, of_name, paths)
+            changes[name] = uses or None
+        self._uses = updated(self._uses, changes)
         return self._uses
 
     def _otherwise(
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]
-    ) -> set[str]:
-        """Return what has rules whose packets may use other links, although the rules are the same: links that come or
-        go, are drained or used again, or of hosts that move; without a path (more than one set of links), any that
-        comes."""
+    ) -> dict[str, set[tuple[str, str]]]:
+        """The pairs whose packets may use other links, although their rules are the same: links that come or go, are
+        drained or used again, or of hosts that move; without a path (more than one set of links), any that comes. By
+        what has these rules."""
         places, self._hosts = differing(self._hosts, hosts), hosts
         moved = {ip for ip, was, now in places if was and now and was.at != now.at}
         changed = {link for link, *_ in chain(differing(self._links, links), differing(self._usable, usable))}
         self._links, self._usable = links, usable
-
-        def concerns(what: Counted, sets: tuple[frozenset[LinkId], ...]) -> bool:
-            if changed and (len(sets) > 1 or not changed.isdisjoint(sets[0])):
-                return True
-            return not moved.isdisjoint(what[:2])
-
-        uses_of = self._uses.items() if moved or changed else ()
-        return {name for name, uses in uses_of if any(starmap(concerns, uses.items()))}
+        if not moved and not changed:
+            return {}
+        found = (
+            (name, {what[:2] for what, sets in uses.items() if len(sets) > 1 or not changed.isdisjoint(sets[0])})
+            for name, uses in self._uses.items()
+        )
+        again = {name: pairs for name, pairs in found if pairs}
+        for name, uses in self._uses.items() if moved else ():
+            if pairs := {what[:2] for what in uses if not moved.isdisjoint(what[:2])}:
+                again[name] = again.get(name, set()) | pairs
+        return again
 
     def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]) -> bool:
         """Only other pins are looked at with the next call."""
