@@ -52,8 +52,8 @@ class _Held(NamedTuple):
 
 class Commits:
     """``on_disk``: as the store has it; ``known``: of its jobs, when it was given to the store. ``revision``: of that.
-    ``failures``: of commits so far; ``why``: the last one failed, empty when it did not. ``may_return``: jobs with
-    arrangements, as they were before requests that are not on disk yet. ``now`` is monotonic seconds."""
+    ``failures``: of commits so far; ``why``: the last one failed, empty when it did not. ``now`` is
+    monotonic seconds."""
 
     def __init__(self, saved: SavedState) -> None:
         self.on_disk = saved
@@ -61,7 +61,6 @@ class Commits:
         self.revision = saved.revision
         self.failures = 0
         self.why = ""
-        self.may_return: tuple[Job, ...] = ()
         self._given: SavedState | None = None
         self._given_known = self.known
         self._given_at = 0.0
@@ -94,11 +93,12 @@ class Commits:
         """A request was carried out: ``then`` and reply when it is on disk, else ``undo`` it, given now. Without
         ``reply`` others reply. ``jobs``: as ``undo`` brings them back."""
         self._next.append(_Held(reply, value, undo, then, jobs))
-        self._follow_arranged()
 
-    def _follow_arranged(self) -> None:
+    @property
+    def may_return(self) -> tuple[Job, ...]:
+        """Jobs with arrangements, as they were before requests that are not on disk yet."""
         held = (*self._under_way, *self._next)
-        self.may_return = tuple(job for request in held for job in request.jobs if job.registration.arrangement)
+        return tuple(job for request in held for job in request.jobs if job.registration.arrangement)
 
     def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
         """Write what differs from what is on disk; after a failure also nothing, which shows whether the disk is back.
@@ -128,7 +128,6 @@ class Commits:
         self.failures += 1
         self._retry_at = now + RETRY_S
         held, self._under_way, self._next = [*self._under_way, *self._next], [], []
-        self._follow_arranged()
         for request in reversed(held):
             request.undo(now)
         return [Reply(request.reply, self.error) for request in held if request.reply]
@@ -151,7 +150,6 @@ class Commits:
 
     def _answered(self, now: float) -> list[Reply]:
         held, self._under_way = self._under_way, []
-        self._follow_arranged()
         for request in held:
             request.then(now)
         return [Reply(request.reply, request.value) for request in held if request.reply]
