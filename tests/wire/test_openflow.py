@@ -194,8 +194,10 @@ def test_a_switch_that_does_not_read_delays_no_other(bench: Bench) -> None:
         assert bench.controller.first(StageDone, change_id=4).results == {0x81: SwitchResult(timed_out=True)}
 
 
-@pytest.mark.parametrize("misses", [1, 2])
-def test_a_switch_that_stops_answering_echoes_is_disconnected(misses: int) -> None:
+@pytest.mark.parametrize(("misses", "number"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
+def test_a_switch_that_stops_answering_echoes_is_disconnected_and_a_signal_ends_all_cleanly(
+    misses: int, number: signal.Signals
+) -> None:
     settings = config(echo_interval_s=0.3, echo_misses=misses)
     with southbound(settings) as controller:
         mute = FakeSwitch(settings.openflow.port, 0x91).connect()
@@ -208,19 +210,10 @@ def test_a_switch_that_stops_answering_echoes_is_disconnected(misses: int) -> No
             alive.send(ECHO_REPLY, asked.body, asked.xid)
         controller.first(SwitchLeft, dpid=0x91)
         assert not any(isinstance(m, SwitchLeft) and m.dpid == 0x92 for m in controller.received)
+        assert controller.stop(number) == 0
+        alive.wait_closed()
         mute.close()
         alive.close()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly_and_closes_the_connections(number: signal.Signals) -> None:
-    settings = config()
-    with southbound(settings) as controller:
-        switch = FakeSwitch(settings.openflow.port, 0xA1).connect()
-        controller.first(SwitchConnected)
-        assert controller.stop(number) == 0
-        switch.wait_closed()
-        switch.close()
 
 
 def test_a_command_that_it_cannot_carry_out_ends_it_with_an_error() -> None:
