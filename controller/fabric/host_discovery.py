@@ -124,29 +124,51 @@ class _Asker:
 
 
 class _Turns:
-    """Whose missing address is asked for next: those who wait take turns, whatever the number of their addresses. Who
-    waits for new addresses is next, and those come first among its own."""
+    """Whose missing address is asked for next: those who wait take turns, whatever the number of their addresses, and
+    half of the turns are for those with addresses that were never asked for. Those come first among their own."""
 
     def __init__(self) -> None:
         self._missing: Mapping[Hashable, Sequence[str]] = {}
-        self._queues: OrderedDict[Hashable, deque[str]] = OrderedDict()
+        self._queues: dict[Hashable, deque[str]] = {}
+        self._never: OrderedDict[Hashable, int] = OrderedDict()
+        self._again: OrderedDict[Hashable, None] = OrderedDict()
+        self._turn = 0
         self.addresses = 0
 
     def follow(self, missing: Mapping[Hashable, Sequence[str]]) -> None:
         """Take the addresses of each who waits. Only what has changed is looked at."""
         before, self._missing = self._missing, missing
         for who, known, ips in differing(before, missing):
-            wanted, queue = set(ips or ()), self._queues.pop(who, deque[str]())
-            self.addresses += len(wanted) - len(queue)
-            if wanted:
-                new = [ip for ip in ips or () if ip in wanted - set(known or ())]
-                self._queues[who] = deque((*new, *(ip for ip in queue if ip in wanted)))
-                self._queues.move_to_end(who, last=not new)
+            wanted, queue = set(ips or ()), self._queues.get(who, deque[str]())
+            never = set(islice(queue, self._never.get(who, 0))) & wanted | (wanted - set(known or ()))
+            asked = [ip for ip in queue if ip in wanted and ip not in never]
+            self._set(who, (*(ip for ip in ips or () if ip in never), *asked), len(never))
+
+    def _set(self, who: Hashable, ips: Sequence[str], never: int) -> None:
+        self.addresses += len(ips) - len(self._queues.pop(who, ()))
+        self._never.pop(who, None)
+        self._again.pop(who, None)
+        if ips:
+            self._queues[who] = deque(ips)
+            if never:
+                self._never[who] = never
+            else:
+                self._again[who] = None
 
     def next(self) -> str:
         """Return some address; only while there are any."""
-        who, queue = next(iter(self._queues.items()))
-        self._queues.move_to_end(who)
+        self._turn += 1
+        if self._never and (self._turn % 2 or not self._again):
+            who, left = next(iter(self._never.items()))
+            self._never[who] = left - 1
+            self._never.move_to_end(who)
+            if left == 1:
+                del self._never[who]
+                self._again[who] = None
+        else:
+            who = next(iter(self._again))
+            self._again.move_to_end(who)
+        queue = self._queues[who]
         queue.rotate(-1)
         return queue[-1]
 

@@ -227,7 +227,7 @@ def test_servers_are_not_free_before_the_end_of_their_job_is_saved() -> None:
     fabric.run(3)
     for spec in (all_reduce("one", [1, 2, 3, 4]), all_reduce("two", [4, 5, 6])):
         fabric.send(RegisterJob(spec))
-        fabric.run(1)
+    fabric.run(2)
     fabric.disk_waits = True
     fabric.send(DeregisterJob(JobId("one")))
     fabric.run(1)

@@ -269,6 +269,32 @@ def test_no_more_than_so_many_addresses_are_asked_for_in_one_second() -> None:
     assert len({question.ip for question in first + second}) == 2 * MAX_QUESTIONS
 
 
+def test_all_hosts_of_a_new_job_are_asked_for_soon_though_many_jobs_wait() -> None:
+    edge = Edge()
+    missing = {f"old-{job}": [f"10.3.{job}.{host}" for host in range(1, 9)] for job in range(200)}
+    for _ in range(400):
+        edge.now += 0.1
+        edge.hosts.advance(missing, edge.now)
+    new = [f"10.4.0.{host}" for host in range(1, 9)]
+    edge.now += 1
+    asked = {question.ip for question in edge.hosts.advance(missing | {"new": new}, edge.now)}
+    assert asked >= set(new)
+
+
+def test_jobs_that_are_registered_all_the_time_leave_half_of_the_turns_to_others() -> None:
+    edge = Edge()
+    waiting = {f"old-{job}": [f"10.3.0.{job}"] for job in range(1, 201)}
+    for _ in range(100):
+        edge.now += 0.1
+        edge.hosts.advance(waiting, edge.now)
+    asked = set()
+    for second in range(10):
+        edge.now += 1
+        flood = {f"new-{second}-{n}": [f"10.4.{second}.{n}"] for n in range(1, 2 * MAX_QUESTIONS)}
+        asked |= {question.ip for question in edge.hosts.advance(waiting | flood, edge.now)}
+    assert {ip for [ip] in waiting.values()} <= asked
+
+
 @pytest.mark.parametrize(("after_s", "answers"), [(WAIT_S - 0.2, 1), (WAIT_S + 0.2, 0)])
 def test_an_asker_is_told_of_a_host_while_the_answer_helps(after_s: float, answers: int) -> None:
     edge = Edge()
