@@ -41,8 +41,10 @@ def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[Job
     ):
         before = [measure(change.held) if change.held else 0 for change in changes]
         after = [measure(change.job) for change in changes]
+        if limit is None or sum(after) <= sum(before):
+            continue
         needed = sum(map(measure, others)) + sum(after)
-        if limit is None or sum(after) <= sum(before) or needed <= limit:
+        if needed <= limit:
             continue
         first = next(n for n, wanted in enumerate(after) if wanted > before[n])
         job, used = changes[first].job, needed - after[first]
