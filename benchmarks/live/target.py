@@ -75,7 +75,12 @@ class Change:
 
     @property
     def reached(self) -> bool:
-        return self.levels[-1][0] <= self.bound * (1 + LEVEL_TOLERANCE) and self.cycles <= self.allowed
+        """Not where no cycle has moved anything."""
+        return (
+            bool(self.levels)
+            and self.levels[-1][0] <= self.bound * (1 + LEVEL_TOLERANCE)
+            and self.cycles <= self.allowed
+        )
 
 
 class Network(Switches):
