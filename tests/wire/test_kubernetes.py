@@ -143,7 +143,9 @@ def in_place(pod: dict[str, Any], number: int) -> dict[str, Any]:
     return new
 
 
-def test_every_kind_is_followed_and_an_end_releases(cluster: Cluster, api: Running, tmp_path: Path) -> None:
+def test_every_kind_is_followed_and_an_end_or_a_deletion_that_was_not_watched_releases(
+    cluster: Cluster, api: Running, tmp_path: Path
+) -> None:
     jobs = {}
     with following(api, tmp_path):
         for kind in ("PyTorchJob", "MPIJob", "Job"):
@@ -156,27 +158,22 @@ def test_every_kind_is_followed_and_an_end_releases(cluster: Cluster, api: Runni
         cluster.put(jobs["MPIJob"])
         until(lambda: endpoints(api, "hpc_mpijob_allreduce") == ())
         assert len(endpoints(api, "default_job_ring")) == 2
+        cluster.delete_unseen(jobs["Job"])
+        until(lambda: endpoints(api, "default_job_ring") == ())
+        assert endpoints(api, "research_pytorchjob_bert")
 
 
-def test_a_wrong_annotation_is_told_by_an_event_and_changes_nothing_else(
+def test_a_wrong_annotation_and_an_end_by_an_operator_are_told_by_events(
     cluster: Cluster, api: Running, tmp_path: Path
 ) -> None:
     job, pods = recorded("Job")
     annotate(job, spec="library: mpi")
     cluster.put(job, *pods)
-    with following(api, tmp_path):
+    with following(api, tmp_path), Client(api.addresses[0]) as operator:
         until(lambda: of_object(cluster, "ring") == [("Warning", "NotAnnounced")])
         assert cluster.events[0]["message"].startswith("signalbox/spec:1:1: library: ")
-        annotate(job, spec="library: gloo")
+        annotate(job, spec="{library: gloo, lease_s: 8}")  # renewed every two seconds
         cluster.put(job)
-        until(lambda: len(endpoints(api, "default_job_ring")) == 2)
-
-
-def test_that_an_operator_has_ended_a_job_is_told_by_an_event(cluster: Cluster, api: Running, tmp_path: Path) -> None:
-    job, pods = recorded("Job")
-    annotate(job, spec="lease_s: 8")  # renewed every two seconds
-    cluster.put(job, *pods)
-    with following(api, tmp_path), Client(api.addresses[0]) as operator:
         until(lambda: len(endpoints(api, "default_job_ring")) == 2)
         operator.deregister_job("default_job_ring", force=True)
         until(lambda: ("Warning", "Ended") in of_object(cluster, "ring"))
@@ -196,19 +193,6 @@ def test_a_restart_goes_on_with_the_same_registration(cluster: Cluster, api: Run
         until(lambda: endpoints(api, "default_job_ring") == ("10.244.40.1", "10.244.32.9"))
         assert api.control.registry.jobs[JobId("default_job_ring")].uid == uid
     assert len(endpoints(api, "default_job_ring")) == 2
-
-
-def test_a_job_that_is_deleted_while_nothing_is_watched_is_released(
-    cluster: Cluster, api: Running, tmp_path: Path
-) -> None:
-    job, pods = recorded("Job")
-    other, of_other = recorded("PyTorchJob")
-    cluster.put(job, *pods, other, *of_other)
-    with following(api, tmp_path):
-        until(lambda: bool(endpoints(api, "default_job_ring") and endpoints(api, "research_pytorchjob_bert")))
-        cluster.delete_unseen(job)
-        until(lambda: endpoints(api, "default_job_ring") == ())
-        assert endpoints(api, "research_pytorchjob_bert")
 
 
 def test_while_the_cluster_refuses_all_requests_jobs_stay_registered(
