@@ -5,7 +5,6 @@ In: the wanted pins and rules, what switches hold. Out: ``Confirmed``. Pure.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -42,7 +41,8 @@ class ConfirmedRoutes:
         self._rules: dict[Dpid, tuple[_Flows, _Flows]] = {}
         self._names_of: dict[FlowKey, tuple[str, ...]] = {}
         """More than one while a job that others take a pair over from waits for its turn (``tables.pins``)."""
-        self._held_of: Counter[str] = Counter()
+        self._known: dict[str, _Pinned] = {}
+        self._held = 0
         self._found = Confirmed(0, {})
 
     def __call__(
@@ -55,34 +55,49 @@ class ConfirmedRoutes:
     ) -> Confirmed:
         before, self._pins = self._pins, pins.of
         astray, self._astray = self._astray, pins.astray
-        changed = [(name, was or (), now or ()) for name, was, now in differing(before, self._pins)]
-        for name, was, now in changed:
-            self._note_keys(name, was, now)
+        names = {name for name, *_ in differing(before, self._pins)} | self._moved(hosts)
+        for name in names:
+            self._note_pins(name)
+        look_at = {name: self._known[name].pins.keys() for name in names if name in self._known}
+        others: dict[str, set[FlowKey]] = {}
+        for key in self._other_rules(wanted, installed):
+            for name in self._names_of.get(key, ()):
+                if name not in look_at:
+                    others.setdefault(name, set()).add(key)
         both = {**astray, **self._astray}
-        look_at = {name for name, *_ in changed} | self._moved(hosts)
-        look_at |= {name for key in self._other_rules(wanted, installed) for name in self._names_of.get(key, ())}
-        look_at |= {both[flow] for flow in astray.keys() ^ self._astray.keys()}
-        found: dict[str, Mapping[FlowId, Route] | None] = {}
-        for name in look_at:
-            confirmed = self._confirmed(name, routes, wanted, installed)
+        for name in {both[flow] for flow in astray.keys() ^ self._astray.keys()}:
+            if name in self._known and name not in look_at:
+                others.setdefault(name, set())
+        found: dict[str, Mapping[FlowId, Route] | None] = dict.fromkeys(names - self._known.keys())
+        for name, keys in (look_at | others).items():
+            self._held -= self._known[name].held
+            confirmed = self._confirmed(self._known[name], keys, routes, wanted, installed)
+            self._held += self._known[name].held
             if confirmed != self._found.routes.get(name, NO_ROUTES):
                 found[name] = confirmed or None
-        self._found = Confirmed(self._held_of.total(), updated(self._found.routes, found))
+        self._found = Confirmed(self._held, updated(self._found.routes, found))
         return self._found
 
     def _moved(self, hosts: Mapping[str, Host]) -> set[str]:
         """What has pins of hosts that have come, gone or moved to another switch."""
         before, self._hosts = self._hosts, hosts
         ips = moved_hosts(before, hosts)
-        pins = self._pins.items() if ips else ()
-        return {name for name, of_name in pins if any(pin.flow.src_ip in ips for pin in of_name)}
+        return (
+            {name for name, pins in self._pins.items() if any(pin.flow.src_ip in ips for pin in pins)} if ips else set()
+        )
 
-    def _note_keys(self, name: str, before: Iterable[Pin], now: Iterable[Pin]) -> None:
-        for pin in before:
-            if len(names := self._names_of.pop(pin.key, ())) > 1:
-                self._names_of[pin.key] = tuple(other for other in names if other != name)
-        for pin in now:
-            self._names_of[pin.key] = (*self._names_of.get(pin.key, ()), name)
+    def _note_pins(self, name: str) -> None:
+        if before := self._known.pop(name, None):
+            self._held -= before.held
+        for key in before.pins if before else ():
+            if len(names := self._names_of.pop(key)) > 1:
+                self._names_of[key] = tuple(other for other in names if other != name)
+        if name in self._pins:
+            pins = {pin.key: pin for pin in self._pins[name] if pin.path and pin.flow.src_ip in self._hosts}
+            known = self._known[name] = _Pinned(pins)
+            self._held += known.held
+            shared = {key: (*self._names_of[key], name) for key in pins.keys() & self._names_of.keys()}
+            self._names_of.update(dict.fromkeys(pins, (name,)) | shared)
 
     def _other_rules(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:
         """Keys of rules that are wanted otherwise, or held otherwise, than at the last call."""
@@ -98,29 +113,48 @@ class ConfirmedRoutes:
 
     def _confirmed(
         self,
-        name: str,
+        known: _Pinned,
+        look_at: Iterable[FlowKey],
         routes: Mapping[FlowId, Route],
         wanted: Mapping[Dpid, RuleSet],
         installed: Mapping[Dpid, RuleSet],
     ) -> Mapping[FlowId, Route]:
-        """Return the routes all of whose pins are confirmed, and note how many pins are."""
-        paths: defaultdict[FlowId, list[Path]] = defaultdict(list)
-        missing, held = set(self._astray), 0
-        for pin in self._pins.get(name, ()):
-            if pin.path and pin.flow.src_ip in self._hosts:
-                at = self._hosts[pin.flow.src_ip].at.dpid
-                confirmed = _is_confirmed(pin.key, wanted.get(at), installed.get(at))
-                held += confirmed
-                for flow in pin.flows:
-                    paths[flow].append(pin.path)
-                    if not confirmed:
-                        missing.add(flow)
-        self._held_of[name] = held
-        whole = ((flow, of_flow, routes.get(flow)) for flow, of_flow in paths.items() if flow not in missing)
-        return {flow: route for flow, of_flow, route in whole if route and _are_of(of_flow, route)}
+        """The routes all of whose pins are confirmed. ``look_at``: keys of the pins that may have changed."""
+        for key in look_at:
+            at = self._hosts[known.pins[key].flow.src_ip].at.dpid
+            known.note(key, _is_confirmed(key, wanted.get(at), installed.get(at)))
+        missing = {flow for key in known.missing for flow in known.pins[key].flows}
+        missing |= self._astray.keys() & known.paths.keys()
+        whole = ((flow, paths, routes.get(flow)) for flow, paths in known.paths.items() if flow not in missing)
+        return {flow: route for flow, paths, route in whole if route and _are_of(paths, route)}
 
 
-def _are_of(paths: list[Path], route: Route) -> bool:
+class _Pinned:
+    """The pins of one job to paths, by their keys; ``paths``: of each flow, one for each pin; ``missing``: those that
+    are not confirmed."""
+
+    def __init__(self, pins: Mapping[FlowKey, Pin]) -> None:
+        self.pins = pins
+        self.paths: dict[FlowId, list[Path | None]] = {}
+        for pin in pins.values():
+            for flow in pin.flows:
+                self.paths.setdefault(flow, []).append(pin.path)
+        self.missing: set[FlowKey] = set()
+
+    def note(self, key: FlowKey, confirmed: bool) -> None:
+        """Note whether the pin with this key is confirmed."""
+        if confirmed:
+            self.missing.discard(key)
+        else:
+            self.missing.add(key)
+
+    @property
+    def held(self) -> int:
+        """How many are confirmed."""
+        return len(self.pins) - len(self.missing)
+
+
+def _are_of(paths: list[Path | None], route: Route) -> bool:
     """Whether pins to these paths are all of the route's, not those of one before: pins follow routes in turns."""
     return len(paths) >= len(route) and all(path in paths for path, _ in route)
 
