@@ -47,7 +47,6 @@ MODULES = {
     "interrupts": "benchmarks.interrupts",
     "web": "benchmarks.web.command",
     "design": "benchmarks.design.command",
-    "design-lab": "benchmarks.design.lab",
     "wiring": "benchmarks.wiring.command",
     "rewiring": "benchmarks.rewiring.command",
 }
