@@ -1,35 +1,30 @@
 """Clients that renew, report, read and change thousands of jobs: what the API answers, and what the control loop pays.
 
     .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned] [--json]
-    .venv/bin/python -m benchmarks api-load --kill N | --restarts N [--jobs 2000] [--seed 1] [--within SECONDS]
 
 200 clients send 400 calls a second in an open loop, to 2,000 jobs of 8 to 64 endpoints whose hosts are unknown, and to
 1,000 jobs that are pinned on a fabric in memory (``controller``). Beside each stands the same load on a server with
-hardly any job. ``--kill``: SIGKILL at random instants of that load: every acknowledged change must be there, none
-twice. ``--restarts``: with 2,000 jobs, how long until the first right answer, and whether any was wrong (``restarts``).
+hardly any job.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import Group
 
 from benchmarks.api_load.controller import Measured, fabric_of
 from benchmarks.api_load.load import Clients, Outcome, Spec, pending_jobs, placed_jobs
-from benchmarks.api_load.restarts import PROGRAM, SETTINGS, Kills, Restarts, killed, restarted
 from benchmarks.measures import Spread, report, table_of, usage
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for
@@ -48,20 +43,16 @@ QUIET_S = 3.0
 IDLE_S = 10.0
 MEBI = 1 << 20
 RESULTS = Path("out/bench/api_load.json")
-
-Beside = Callable[[str], AbstractContextManager[object]]
-"""What goes on while it is measured, given the controller's address."""
+SETTINGS: Settings = {"jobs": {"max_jobs": 4_000}, "log": {"level": "warning"}}
+PROGRAM = ("benchmarks.api_load",)
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """``fabric``: in memory; without one the hosts of jobs are unknown. ``largest``: the most endpoints of a job there.
-    ``counted``: switches report counters."""
+    """``fabric``: in memory; without one the hosts of jobs are unknown."""
 
     name: str
     fabric: str = ""
-    largest: int = 64
-    counted: bool = False
 
 
 PENDING = Scene("pending")
@@ -94,7 +85,6 @@ def running(scene: Scene, folder: Path) -> Iterator[tuple[ControllerProcess, Pat
     controller = ControllerProcess(folder, settings=settings, program=PROGRAM)
     options = ["--measured", str(measured)]
     options += ["--fabric", scene.fabric] if scene.fabric else []
-    options += ["--counted"] if scene.counted else []
     controller.start(*options)
     try:
         with Client(controller.address) as client:
@@ -127,18 +117,11 @@ def _hosts(size: str, folder: Path) -> Settings:
     return {"fabric": {"inventory": str(file)}, "discovery": {"adoption_patience_s": 2.0}}
 
 
-def load(
-    scene: Scene,
-    jobs: int,
-    seconds: float,
-    seed: int,
-    calls_per_s: float = CALLS_PER_S,
-    beside: Beside = lambda _: nullcontext(),
-) -> Result:
+def load(scene: Scene, jobs: int, seconds: float, seed: int) -> Result:
     """One controller, its jobs, and the load on them."""
     with tempfile.TemporaryDirectory(prefix="signalbox-load-") as name:
         with running(scene, Path(name)) as (controller, measured):
-            result = asyncio.run(_load(scene, controller, jobs, seconds, seed, calls_per_s, beside))
+            result = asyncio.run(_load(scene, controller, jobs, seconds, seed))
         handle: Measured = json.loads(measured.read_text())
         outcome, flows, rss_mb, idle_percent = result
     everything = [1000 * took for of_kind in outcome.took_s.values() for took in of_kind]
@@ -160,22 +143,15 @@ def load(
 
 
 async def _load(
-    scene: Scene,
-    controller: ControllerProcess,
-    jobs: int,
-    seconds: float,
-    seed: int,
-    calls_per_s: float,
-    beside: Beside,
+    scene: Scene, controller: ControllerProcess, jobs: int, seconds: float, seed: int
 ) -> tuple[Outcome, int, tuple[float, float], float]:
     clients = Clients(controller.address, CLIENTS, _specs(scene, seed), seed)
     await clients.register(jobs)
     flows = await _settled(controller, clients) if scene.fabric else 0
-    with await asyncio.to_thread(_entered, beside(controller.address)):
-        await asyncio.sleep(QUIET_S)
-        before = usage(controller.process)
-        _begin(controller)
-        outcome = await clients.load(calls_per_s, seconds)
+    await asyncio.sleep(QUIET_S)
+    before = usage(controller.process)
+    _begin(controller)
+    outcome = await clients.load(CALLS_PER_S, seconds)
     after = usage(controller.process)
     await asyncio.sleep(QUIET_S)
     began = usage(controller.process).cpu_s
@@ -186,17 +162,10 @@ async def _load(
     return outcome, flows, (before.rss_bytes / MEBI, after.rss_bytes / MEBI), idle_percent
 
 
-def _entered(context: AbstractContextManager[object]) -> ExitStack:
-    """For a thread: entering may take seconds."""
-    stack = ExitStack()
-    stack.enter_context(context)
-    return stack
-
-
 def _specs(scene: Scene, seed: int) -> Spec:
     if not scene.fabric:
         return pending_jobs(seed)
-    return placed_jobs(seed, list(fabric_of(scene.fabric).hosts), min(8, scene.largest), scene.largest)
+    return placed_jobs(seed, list(fabric_of(scene.fabric).hosts))
 
 
 def _begin(controller: ControllerProcess) -> None:
@@ -252,20 +221,9 @@ def main(
     seed: Annotated[int, typer.Option(help="Of jobs and calls.")] = 1,
     only: Annotated[str, typer.Option(help="pending or pinned; both when empty.")] = "",
     jobs: Annotated[int, typer.Option(help="Instead of 2,000 pending or 1,000 pinned ones.")] = 0,
-    kill: Annotated[int, typer.Option(help="SIGKILL at so many random instants instead.")] = 0,
-    restarts: Annotated[int, typer.Option(help="So many restarts with 2,000 jobs instead.")] = 0,
-    within: Annotated[float, typer.Option(help="Seconds after which no other kill or restart begins.")] = math.inf,
     as_json: AsJson = False,
 ) -> None:
     """Load the API with clients of thousands of jobs."""
-    if kill:
-        kills = killed(kill, jobs or PENDING_JOBS, seed, within)
-        report(asdict(kills), RESULTS.with_name("api_load_killed.json"), lambda: _killed_table(kills), as_json)
-        return
-    if restarts:
-        starts = restarted(restarts, jobs or PENDING_JOBS, seed, within)
-        report(asdict(starts), RESULTS.with_name("api_load_restarts.json"), lambda: _restarts_table(starts), as_json)
-        return
     results = []
     for scene, many in ((PENDING, jobs or PENDING_JOBS), (PINNED, jobs or PINNED_JOBS)):
         if only in ("", scene.name):
@@ -273,37 +231,6 @@ def main(
     data = {"clients": CLIENTS, "calls_per_s": CALLS_PER_S, "results": [asdict(result) for result in results]}
     errors = [f"{number} x {error}" for result in results for error, number in result.errors.items()]
     report(data, RESULTS, lambda: Group(table_of("api-load", rows_of(results)), *errors), as_json)
-
-
-def _killed_table(kills: Kills) -> RenderableType:
-    row = {
-        "kills": kills.kills,
-        "jobs": kills.jobs,
-        "changes acknowledged": kills.acknowledged,
-        "on their way": kills.unsure,
-        "lost": kills.lost,
-        "there again": kills.risen,
-        "twice": kills.twice,
-        "altered": kills.altered,
-        "locked out": kills.locked_out,
-        "other errors": sum(kills.errors.values()),
-        "start s": median(kills.start_s),
-    }
-    return Group(table_of("api-load --kill", [row]), *(f"{n} x {error}" for error, n in kills.errors.items()))
-
-
-def _restarts_table(starts: Restarts) -> RenderableType:
-    spreads = {"answer s": starts.answer_s, "answer CPU s": starts.answer_cpu_s, "bare CPU s": starts.bare_cpu_s}
-    row = {
-        "restarts": starts.restarts,
-        "jobs": starts.jobs,
-        "asked": starts.asked,
-        "wrong": starts.wrong,
-        **{f"{name} {part}": _part(spread, part) for name, spread in spreads.items() for part in ("p50", "max")},
-        "ratio": starts.ratio,
-    }
-    stages = table_of("CPU s by stage", [dict(starts.stages_cpu_s)])
-    return Group(table_of("api-load --restarts", [row]), stages)
 
 
 def _part(spread: Spread | None, part: str) -> float:

@@ -1,23 +1,19 @@
 """The controller as ``signalbox serve`` runs it, with a clock around ``ControlLoop.handle``, on switches in memory.
 
-    .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32 [--counted]]
+    .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32]
 
 With ``--fabric`` switches that carry out every command at once take the place of the southbound, and a planner that
 keeps every route and deals new flows out over their paths that of the real one: what is measured is the control loop,
-not a solver. With ``--counted`` they also report counters, in which every port and every pinned flow has another rate
-each time. Without a fabric the southbound is the real one, and no switch connects. In: SIGUSR1, from which on is
-measured. Out: when it is stopped, a JSON file: how long calls of ``handle`` took, what the longest were about, and how
-much CPU time the process had used when each stage of its start was over.
+not a solver. Without a fabric the southbound is the real one, and no switch connects. In: SIGUSR1, from which on is
+measured. Out: when it is stopped, a JSON file: how long calls of ``handle`` took, and what the longest were about.
 """
 
 from __future__ import annotations
 
 import json
 import queue
-import random
 import signal
 import sys
-import threading
 import time
 from array import array
 from collections import Counter
@@ -31,7 +27,6 @@ from typing import Annotated, Any, TypedDict
 import typer
 
 from benchmarks.measures import Spread
-from controller.api.server import ApiServer
 from controller.config import Config, load
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message
@@ -44,25 +39,12 @@ from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whol
 from controller.planning.process import OnCrash, PlanningProcess, Put
 from controller.planning.worker import PlanningWorker
 from controller.serving import serve
-from controller.status import StatusBoard
-from controller.store.sqlite_store import SqliteStore
-from controller.tables.messages import (
-    Counters,
-    InstallStage,
-    PortCount,
-    ReadRules,
-    RuleCount,
-    StageDone,
-    SwitchResult,
-    SwitchRules,
-)
-from controller.tables.rules import RuleSet, Table, applied
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
+from controller.tables.rules import RuleSet, applied
 from controller.tls import TlsContext
 from offline.scenarios.fabrics import leaf_spine
 
 LINK_BPS = 100e9
-FLOW_BYTES = 100_000_000
-"""That a pinned flow sends between two readings of its counter."""
 LONGEST = 12
 
 
@@ -76,14 +58,12 @@ class Call(TypedDict):
 
 
 class Measured(TypedDict):
-    """``handle_cpu_ms``: of the control loop's thread, without waiting for the interpreter or a processor.
-    ``start_cpu_s``: of the process since it exists, when each stage of its start was over."""
+    """``handle_cpu_ms``: of the control loop's thread, without waiting for the interpreter or a processor."""
 
     calls: int
     handle_ms: dict[str, float] | None
     handle_cpu_ms: dict[str, float] | None
     longest: list[Call]
-    start_cpu_s: dict[str, float]
 
 
 class Clock:
@@ -92,7 +72,6 @@ class Clock:
     def __init__(self) -> None:
         self._ms, self._cpu_ms = array("d"), array("d")
         self._longest: list[tuple[float, int, Call]] = []
-        self._start_cpu_s: dict[str, float] = {}
         self._order = count()
         take, work = ControlLoop.take, ControlLoop.work
         taken: list[Message] = []
@@ -129,23 +108,7 @@ class Clock:
             handle_ms=_spread(self._ms),
             handle_cpu_ms=_spread(self._cpu_ms),
             longest=longest,
-            start_cpu_s=self._start_cpu_s,
         )
-
-    def mark(self, stage: str) -> None:
-        """The stage of the start is over, if it was not before."""
-        self._start_cpu_s.setdefault(stage, time.process_time())
-
-    def mark_after(self, owner: object, name: str, stage: str) -> None:
-        """Mark the stage whenever this function has returned."""
-        function = getattr(owner, name)
-
-        def marked(*arguments: Any, **options: Any) -> Any:
-            result = function(*arguments, **options)
-            self.mark(stage)
-            return result
-
-        setattr(owner, name, marked)
 
 
 def _clocked(call: Callable[[], list[Command]]) -> tuple[list[Command], tuple[float, float]]:
@@ -167,16 +130,15 @@ def _kinds(things: Iterable[object]) -> dict[str, int]:
 
 class Switches:
     """Takes the place of ``run_hub``: every switch of the fabric connects, its links are seen, and it does at once what
-    it is told. ``counted``: and its counters are reported, one switch after the other."""
+    it is told."""
 
-    def __init__(self, fabric: Fabric, counted: bool = False) -> None:
+    def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
-        self._counted = counted
         self._rules = dict.fromkeys(fabric.switches, RuleSet())
 
     def __call__(
         self,
-        config: Config,
+        _config: Config,
         put: Callable[[Any], None],
         outbox: Outbox,
         _tls: TlsContext,
@@ -193,8 +155,6 @@ class Switches:
         for link in self._fabric.links.values():
             put(LinkSeen(link.src, link.dst))
         on_ready()
-        if self._counted:
-            threading.Thread(target=self._count, args=(config.counters.interval_s, put), daemon=True).start()
         while (command := outbox.next()) is not None:
             match command:
                 case ReadRules(dpid):
@@ -202,22 +162,6 @@ class Switches:
                 case InstallStage(change_id, stage):
                     self._rules |= {dpid: applied(self._rules[dpid], mods) for dpid, mods in stage.mods.items()}
                     put(StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult())))
-
-    def _count(self, interval_s: float, put: Callable[[Any], None]) -> None:
-        """Pinned flows have sent the same since the last time; ports carry another share of their rate each time."""
-        draw, flow_bytes = random.Random(1), 0
-        carried = {dpid: dict.fromkeys(switch.ports, 0) for dpid, switch in self._fabric.switches.items()}
-        most = int(LINK_BPS / 8 * interval_s)
-        while True:
-            flow_bytes += FLOW_BYTES
-            for dpid, of_ports in carried.items():
-                time.sleep(interval_s / len(carried))
-                for port in of_ports:
-                    of_ports[port] += draw.randrange(most)
-                pinned = (key for key in self._rules[dpid].flows if key.table is Table.PINNED)
-                flows = dict.fromkeys(pinned, RuleCount(flow_bytes, flow_bytes // 1500))
-                ports = {port: PortCount(carried, carried) for port, carried in of_ports.items()}
-                put(Counters(dpid, time.monotonic(), ports, flows))
 
 
 class Outbox:
@@ -288,18 +232,12 @@ def main(
     config: Annotated[Path, typer.Option(help="as for signalbox serve")],
     measured: Annotated[Path, typer.Option(help="the file to write at the end")],
     fabric: Annotated[str, typer.Option(help="LEAVESxSPINESxHOSTS of a fabric in memory; none when empty")] = "",
-    counted: Annotated[bool, typer.Option("--counted", help="its switches report counters")] = False,
 ) -> None:
     """Run the controller until SIGTERM."""
     clock = Clock()
-    clock.mark("imports")
-    clock.mark_after(SqliteStore, "load", "state read")
-    clock.mark_after(ControlLoop, "__init__", "jobs accepted")
-    clock.mark_after(StatusBoard, "publish", "published")
-    clock.mark_after(ApiServer, "start", "API listens")
     signal.signal(signal.SIGUSR1, lambda *_: clock.begin())
     if fabric:
-        vars(serve)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric), counted), Outbox
+        vars(serve)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox
     make = partial(PlanningProcess, make=dealing_worker) if fabric else None
     try:
         status = serve.serve(load(config), make_planner=make)

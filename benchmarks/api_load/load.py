@@ -1,7 +1,7 @@
 """Clients of the API in one process: an open loop of calls at a fixed rate, whatever the answers take.
 
 In: jobs, and the address of a controller. Out: per kind of call how long each took from the instant when it was due,
-errors, and which jobs there must be: those whose registration was acknowledged and whose end was not.
+and errors.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ AT_ONCE = 32
 """Registrations that wait for their answers at one time, before the load begins."""
 
 Spec = Callable[[], JobSpec]
-Announced = pb.JobSpec
-"""As it was sent."""
 
 
 @dataclass
@@ -41,14 +39,11 @@ class Outcome:
 
 
 class Clients:
-    """``count`` channels to one controller. ``jobs``: the acknowledged ones, by id, with their lease tokens;
-    ``unsure``: those whose call got no answer, which may be there or not. ``specs``: of all that were sent.
+    """``count`` channels to one controller. ``jobs``: the acknowledged ones, by id, with their lease tokens.
     ``spec``: makes another job each time."""
 
     def __init__(self, address: str, count: int, spec: Spec, seed: int) -> None:
         self.jobs: dict[str, str] = {}
-        self.unsure: set[str] = set()
-        self.specs: dict[str, Announced] = {}
         self._spec = spec
         self._random = random.Random(seed)
         # Each client has a connection of its own: gRPC would else share one among channels with equal arguments.
@@ -75,16 +70,14 @@ class Clients:
 
         await asyncio.gather(*(one(self._stubs[n % len(self._stubs)][0]) for n in range(count)))
 
-    async def load(self, calls_per_s: float, seconds: float, stop: asyncio.Event | None = None) -> Outcome:
-        """Open loop: call n is due at n / ``calls_per_s``. Ends when all are answered, or at once with ``stop``."""
+    async def load(self, calls_per_s: float, seconds: float) -> Outcome:
+        """Open loop: call n is due at n / ``calls_per_s``. Ends when all are answered."""
         outcome, tasks = Outcome(), set[asyncio.Task[None]]()
         self._most = len(self.jobs)
         began = time.perf_counter()
         for due_s, kind in self._due(calls_per_s, seconds):
             if (wait_s := began + due_s - time.perf_counter()) > 0:
                 await asyncio.sleep(wait_s)
-            if stop is not None and stop.is_set():
-                break
             task = asyncio.ensure_future(self._call(kind, began + due_s, outcome))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -127,11 +120,9 @@ class Clients:
     async def _deregister(self, stub: Any, job_id: str, token: str) -> None:
         """No other call is about the job from here on, and none is under way."""
         del self.jobs[job_id]
-        self.unsure.add(job_id)
         while self._busy[job_id]:
             await asyncio.sleep(0.001)
         await _answered(stub.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id, lease_token=token))
-        self.unsure.discard(job_id)
 
     async def _use(self, kind: str, stub: Any, job_id: str, token: str) -> None:
         if kind == "renew":
@@ -149,11 +140,8 @@ class Clients:
 
     async def _register(self, stub: Any) -> None:
         spec = self._spec()
-        self.unsure.add(spec.job_id)
         request = pb.RegisterJobRequest(spec=spec_message(spec))
-        self.specs[spec.job_id] = request.spec
         response: pb.RegisterJobResponse = await _answered(stub.RegisterJob, request)
-        self.unsure.discard(spec.job_id)
         self.jobs[spec.job_id] = response.lease_token
 
 
@@ -173,13 +161,13 @@ def pending_jobs(seed: int) -> Spec:
     return spec
 
 
-def placed_jobs(seed: int, hosts: Sequence[str], smallest: int = 8, largest: int = 64) -> Spec:
-    """Rings over hosts of a fabric; no pair of hosts is announced twice."""
+def placed_jobs(seed: int, hosts: Sequence[str]) -> Spec:
+    """Rings over 8 to 64 hosts of a fabric; no pair of hosts is announced twice."""
     draw, numbers, taken = random.Random(seed), iter(range(1 << 20)), set[tuple[str, str]]()
 
     def spec() -> JobSpec:
         while True:
-            ips = draw.sample(hosts, draw.randint(smallest, largest))
+            ips = draw.sample(hosts, draw.randint(8, 64))
             pairs = set(zip(ips, [*ips[1:], ips[0]], strict=True))
             if taken.isdisjoint(pairs):
                 taken.update(pairs)

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -115,28 +115,16 @@ def _chart(chart: str) -> str:
 
 
 @contextmanager
-def browser(folder: Path, width: int = 1400, height: int = 1300, idle: bool = False) -> Iterator[Browser]:
-    """With a new profile in ``folder``. ``idle``: it has only the processor time that no other process wants, as if it
-    were on another machine (sched(7), SCHED_IDLE)."""
+def browser(folder: Path, width: int = 1400, height: int = 1300) -> Iterator[Browser]:
+    """Start Chromium with a new profile in ``folder``, and end it afterwards."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which(CHROMIUM) or CHROMIUM
     for option in (*OPTIONS, f"--user-data-dir={folder / 'profile'}", f"--window-size={width},{height}"):
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = Service(shutil.which(DRIVER) or DRIVER, env={**os.environ, "HOME": str(folder)})
-    with _idle() if idle else nullcontext():
-        driver = webdriver.Chrome(options=options, service=service)
+    driver = webdriver.Chrome(options=options, service=service)
     try:
         yield Browser(driver)
     finally:
         driver.quit()
-
-
-@contextmanager
-def _idle() -> Iterator[None]:
-    """Processes that start meanwhile. Raises ``OSError`` where this one may not go back."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

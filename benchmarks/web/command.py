@@ -3,8 +3,7 @@
 
 In: fabrics whose links change their rates every second, behind the real API server. Out: per fabric the time until it
 is drawn, what is drawn, CPU time and memory of the page's server; a table and
-``out/bench/web.json``; with ``--pictures`` screenshots, light and dark. With ``--loop`` what viewers cost the control
-loop (``loop``).
+``out/bench/web.json``; with ``--pictures`` screenshots, light and dark.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from rich.console import Console
 from benchmarks.measures import report, table_of
 from benchmarks.scrapes import LINK_BPS, status_of
 from benchmarks.web.browser import Browser, browser, missing
-from benchmarks.web.loop import rows
 from benchmarks.web.process import WebPage, terminal_view, web_page
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
@@ -38,7 +36,6 @@ from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 
 RESULTS = Path("out/bench/web.json")
-LOOP_RESULTS = RESULTS.with_name("web_loop.json")
 RATES_EVERY_S = 1.0
 TOP_STARTS_S = 5.0
 FABRICS: dict[str, tuple[Callable[[], Fabric], int]] = {
@@ -159,17 +156,11 @@ def main(
     viewers: Annotated[int, typer.Option(min=1, help="Windows that look at it.")] = 5,
     seconds: Annotated[float, typer.Option(min=1, help="To measure for.")] = 60.0,
     pictures: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Take screenshots.")] = None,
-    loop: Annotated[int, typer.Option(metavar="TIMES", help="Measure the controller's loop instead, so often.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Of the controller whose loop is measured.")] = 1000,
     as_json: AsJson = False,
 ) -> None:
     """Measure the server of the live page while several browsers look at it."""
     if absent := missing():
         raise SignalboxError(absent)
-    if loop:
-        of_loop = rows(viewers, jobs, seconds, loop)
-        report({"loop": of_loop}, LOOP_RESULTS, lambda: table_of("control loop at 64 x 32", of_loop), as_json)
-        return
     if not as_json:
         Console(stderr=True).print(f"{viewers} viewers for {seconds:.0f} s on {os.cpu_count()} processors")
     of_fabrics = [measured(name, viewers, seconds, pictures) for name in fabric or FABRICS]

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from torch.distributed.fsdp import fully_shard
 from mininet_topos.joining.connections import uses_ports
 from mininet_topos.joining.launch import STORE_PORT
 from mininet_topos.joining.rank import RankSpec, Report, Round, Vector, options, part, ready, run_round, spec_of
-from mininet_topos.joining.wire import measure
 
 TIMEOUT = timedelta(seconds=120)
 LAYERS = 4
@@ -167,7 +165,6 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
     """``report``: called after each iteration. Returns 1 when a result was wrong."""
     parser = options("One rank of a PyTorch job over Gloo.")
     parser.add_argument("--interface", required=True, help="the network interface that Gloo uses")
-    parser.add_argument("--wire", type=Path, help="measure the cases of this file instead of training")
     parser.add_argument("--join", metavar="ADDRESS", help="join the controller at this address")
     parser.add_argument("--recorded", action="store_true", help="with signalbox.torch.join, which records what is sent")
     given = parser.parse_args(argv)
@@ -184,9 +181,7 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
         ours = dist.PrefixStore(str(number), store)
         dist.init_process_group("gloo", store=ours, rank=spec.rank, world_size=spec.size, timeout=TIMEOUT)
         library = Gloo(spec.rank, spec.size)
-        if given.wire:
-            measure(library, spec.peers, given.wire, spec.out, lambda c: not of_store(c))
-        elif given.join:
+        if given.join:
             with joined(spec, given.join, given.recorded) as joined_report:
                 right = run_round(spec, library, number, joined_report, lambda c: not of_store(c)) and right
         else:

@@ -18,7 +18,6 @@ from mpi4py import MPI
 from mininet_topos.joining.connections import uses_ports
 from mininet_topos.joining.launch import DATA_PORTS
 from mininet_topos.joining.rank import Report, Round, Vector, options, part, run_round, spec_of
-from mininet_topos.joining.wire import measure
 
 AUTOGROUP = Path("/proc/self/autogroup")
 """Linux shares processors between sessions first: niceness counts within one (sched(7), "The autogroup feature")."""
@@ -62,7 +61,6 @@ class OpenMpi:
 def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int:
     """``report``: called after each iteration. Returns 1 when a result was wrong."""
     parser = options("One rank of an Open MPI job.")
-    parser.add_argument("--wire", type=Path, help="measure the cases of this file instead of training")
     parser.add_argument("--round", type=int, default=0, help="its number")
     given = parser.parse_args(argv)
     if AUTOGROUP.exists():
@@ -70,9 +68,6 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
     library = OpenMpi()
     spec = spec_of(given, library.rank)
     Round(spec.control, given.round, spec.rank).wait()
-    if given.wire:
-        measure(library, spec.peers, given.wire, spec.out, uses_ports(DATA_PORTS))
-        return 0
     return 0 if run_round(spec, library, given.round, report, uses_ports(DATA_PORTS)) else 1
 
 

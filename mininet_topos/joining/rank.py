@@ -258,12 +258,3 @@ def go(control: Path, number: int) -> None:
 def stop(control: Path, number: int) -> None:
     """Ask for a round's end."""
     (control / f"{number}.stop").touch()
-
-
-def meet(directory: Path, name: str, rank: int, size: int) -> None:
-    """Return when every rank is here; a barrier that sends nothing over the network."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{name}.{rank}").touch()
-    waiting: Sequence[int] = range(size)
-    while waiting := [peer for peer in waiting if not (directory / f"{name}.{peer}").exists()]:
-        time.sleep(POLL_S)
