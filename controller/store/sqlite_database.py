@@ -16,10 +16,10 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from controller.jobs.messages import SavedState
-from controller.private_directory import private_directory
 from controller.store.disk import sync_directory
 from controller.store.records import FORMAT, ChangedRecords, Key, Kind, changes, encode
 
@@ -104,11 +104,11 @@ def upgrade(database: sqlite3.Connection, saved: SavedState) -> int:
 
 def read(path: Path) -> Written:
     """A copy is read: reading a database can change it. Raises ``sqlite3.Error``, ``OSError`` and ``ValueError``."""
-    with private_directory("state") as scratch:
+    with TemporaryDirectory(prefix="signalbox-state.") as scratch:
         for file in (path, *beside(path)[:1]):
             if file.exists():
                 shutil.copy(file, scratch)
-        with closing(sqlite3.connect(scratch / path.name)) as database:
+        with closing(sqlite3.connect(Path(scratch, path.name))) as database:
             return _checked(database)
 
 
