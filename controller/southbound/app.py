@@ -37,7 +37,7 @@ from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
 from controller.southbound.admission import MASTERSHIP_LOST, Admission
 from controller.southbound.connection import Connection
-from controller.southbound.counter_poller import CounterPoller
+from controller.southbound.counter_poller import CounterPoller, LearningPoller
 from controller.southbound.discovery import Discovery
 from controller.southbound.framework import (
     DEAD_DISPATCHER,
@@ -51,7 +51,6 @@ from controller.southbound.framework import (
 )
 from controller.southbound.given_rules import GivenRules
 from controller.southbound.installer import Installer
-from controller.southbound.learning_poller import LearningPoller
 from controller.southbound.limits import Put
 from controller.southbound.multipart import multipart_reply
 from controller.southbound.openflow_framing import Frame
@@ -114,6 +113,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._poller = CounterPoller(config.counters.interval_s, self._send, self._counted.append, given)
         self._learning = LearningPoller(config.counters.interval_s, self._send, self._counted.append, given)
         self._tables = TablePoller(config.counters.interval_s, self._send, put)
+        self._requests = (self._reader, self._poller, self._learning, self._tables)
         self._port_changes = PortChanges()
         self._admission = Admission(self._admit)
         self._taken: dict[Dpid, Connection] = {}
@@ -285,10 +285,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _end_conversations(self, dpid: Dpid) -> None:
         self._port_changes.switch_left(dpid)
         self._installer.switch_left(dpid)
-        self._reader.switch_left(dpid)
-        self._poller.switch_left(dpid)
-        self._learning.switch_left(dpid)
-        self._tables.switch_left(dpid)
+        for requests in self._requests:
+            requests.switch_left(dpid)
         self._given.switch_left(dpid)
         self._counted[:] = [counters for counters in self._counted if counters.dpid != dpid]
 
@@ -357,7 +355,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         elif self._installer.error(dpid, xid, reason):
             if is_full(reason):
                 self._tables.table_full(dpid, time.monotonic())
-        elif not any(reader.error(dpid, xid) for reader in (self._reader, self._poller, self._learning, self._tables)):
+        elif not any(requests.error(dpid, xid) for requests in self._requests):
             kind = f"errors {reason}"
             self._ignored[kind if kind in self._ignored or len(self._ignored) < MAX_KINDS else "other errors"] += 1
 
@@ -386,7 +384,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             return
         reply = multipart_reply(message.data)
         now = time.monotonic()
-        asked = self._reader.part(dpid, reply) or self._poller.part(dpid, reply, now)
-        asked = asked or self._learning.part(dpid, reply, now) or self._tables.part(dpid, reply)
+        asked = any(requests.part(dpid, reply, now) for requests in self._requests)
         if self._given.take_slow(dpid) or not asked:
             connection.nobody_asked()

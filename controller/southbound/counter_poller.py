@@ -1,10 +1,10 @@
 """Polls counters: per switch and interval the port counters and the counters of flow entries that count together, and
-every few polls the packets that the meters of the control table dropped.
+every few polls the packets that the meters of the control table dropped; and more often the rules of jobs that are
+being learnt.
 
-In: the time, parts of replies. Out: requests through ``send``, ``Counters`` messages. Switches are polled at one
-moment: what a link carried is compared with what switches elsewhere counted of its flows in the same time. A switch has
-one poll at a time: the next waits until the last is answered, or is given up after a few intervals, when the replies
-that did come are reported. ``now`` is monotonic seconds.
+In: the time, parts of replies. Out: requests through ``send``, ``Counters`` and ``LearningCounters`` messages. Switches
+are polled at one moment: what a link carried is compared with what switches elsewhere counted of its flows in the same
+time. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -18,39 +18,41 @@ from controller.fabric.topology import Dpid, PortNo
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import ofp
 from controller.southbound.given_rules import GivenRules
-from controller.southbound.multipart import Gathered, Reply
-from controller.tables.messages import Counters, PortCount, RuleCount
+from controller.southbound.multipart import Gathered, Requests
+from controller.tables.messages import Counters, LearningCounters, PortCount, RuleCount
 from controller.tables.rules import FlowKey
 
 METERS_EVERY = 5
 """Polls after which the meters are read again: they change only while a host floods the controller."""
 PATIENCE = 3
 """Intervals after which a poll that is not answered is given up."""
+TIMES = 4
+"""Polls per interval of what is being learnt. Open vSwitch brings its counters up to date every half second at most."""
 
 
 @dataclass(slots=True)
 class _Polled:
-    """``due``: when the open poll was due. ``answered_at``: when its last complete reply came in, or when it was asked.
-    ``waited``: intervals that it has taken so far. ``halfway_at``: when it is polled once more. ``meters``: False once
-    the switch has refused to read them. ``polls``: their number so far."""
+    """``due``: when the open poll was due. ``waited``: intervals that it has taken so far. ``halfway_at``: when the
+    switch is polled once more. ``meters``: False once it has refused to read them. ``polls``: their number so far."""
 
     next_at: float
-    asked: Gathered | None = None
     due: float = 0.0
-    answered_at: float = 0.0
     waited: int = 0
     halfway_at: float = math.inf
     meters: bool = True
     polls: int = 0
 
 
-class CounterPoller:
+class CounterPoller(Requests):
+    """A switch has one poll at a time: the next waits until the last is answered, or is given up after a few intervals,
+    when the replies that did come are reported."""
+
     def __init__(
         self, interval_s: float, send: encode.Send, put: Callable[[Counters], None], given: GivenRules
     ) -> None:
+        super().__init__(send)
         self._given = given
         self._interval_s = interval_s
-        self._send = send
         self._put = put
         self._switches: dict[Dpid, _Polled] = {}
         self._requests = {
@@ -63,6 +65,7 @@ class CounterPoller:
         self._switches[dpid] = _Polled(self._interval_s * (1 + now // self._interval_s))
 
     def switch_left(self, dpid: Dpid) -> None:
+        super().switch_left(dpid)
         self._switches.pop(dpid, None)
 
     def poll_halfway(self) -> None:
@@ -75,54 +78,34 @@ class CounterPoller:
         for dpid, polled in self._switches.items():
             if polled.halfway_at <= now:
                 due, polled.halfway_at = polled.halfway_at, math.inf
-                if polled.asked is None and now < polled.next_at:
-                    self._ask(dpid, polled, due, now)
+                if dpid not in self._asked and now < polled.next_at:
+                    self._poll(dpid, polled, due, now)
             if polled.next_at > now:
                 continue
             polled.next_at += self._interval_s * (1 + (now - polled.next_at) // self._interval_s)
             polled.waited += 1
-            if polled.asked is not None and polled.waited >= PATIENCE:
-                self._report(dpid, polled)
-            if polled.asked is None:
-                self._ask(dpid, polled, polled.next_at - self._interval_s, now)
+            if dpid in self._asked and polled.waited >= PATIENCE:
+                self._finish(dpid, self._asked[dpid])
+            if dpid not in self._asked:
+                self._poll(dpid, polled, polled.next_at - self._interval_s, now)
 
-    def _ask(self, dpid: Dpid, polled: _Polled, due: float, now: float) -> None:
+    def _poll(self, dpid: Dpid, polled: _Polled, due: float, now: float) -> None:
         meters = polled.meters and polled.polls % METERS_EVERY == 0
-        kinds = [kind for kind in self._requests if meters or kind != ofp.OFPMP_METER]
-        xids = self._send(dpid, *(self._requests[kind] for kind in kinds))
-        polled.asked = Gathered(dict(zip(xids, kinds, strict=True)), takes=partial(self._given.takes, dpid))
-        polled.due, polled.answered_at, polled.waited = due, now, 0
+        requests = {kind: one for kind, one in self._requests.items() if meters or kind != ofp.OFPMP_METER}
+        self.ask(dpid, requests, now, math.inf, partial(self._given.takes, dpid))
+        polled.due, polled.waited = due, 0
         polled.polls += 1
 
-    def part(self, dpid: Dpid, reply: Reply, now: float) -> bool:
-        """One part of a reply; False when it belongs to no poll. Raises ``Malformed``."""
-        polled = self._switches.get(dpid)
-        if polled is None or polled.asked is None or not polled.asked.part(reply):
-            return False
-        if not reply.more:
-            polled.answered_at = now
-        if polled.asked.complete:
-            self._report(dpid, polled)
-        return True
+    def _refused(self, dpid: Dpid, kind: int) -> None:
+        """The other requests may still be answered."""
+        self._switches[dpid].meters &= kind != ofp.OFPMP_METER
 
-    def error(self, dpid: Dpid, xid: int) -> bool:
-        """The switch refused a request; False when it belongs to no poll. The others may still be answered."""
-        polled = self._switches.get(dpid)
-        refused = polled.asked.refused(xid) if polled and polled.asked else None
-        if polled is None or polled.asked is None or refused is None:
-            return False
-        polled.meters &= refused != ofp.OFPMP_METER
-        if polled.asked.complete:
-            self._report(dpid, polled)
-        return True
-
-    def _report(self, dpid: Dpid, polled: _Polled) -> None:
-        asked, polled.asked = polled.asked, None
-        assert asked is not None
+    def _finish(self, dpid: Dpid, asked: Gathered) -> None:
+        """Report the poll, complete or given up."""
+        del self._asked[dpid]
         ports: dict[PortNo, PortCount] = {}
         for part in asked.of(ofp.OFPMP_PORT_STATS):
             ports |= part
-        flows = rule_counts(asked)
         drops = {
             PortNo(meter.meter_id): meter.packets
             for part in asked.of(ofp.OFPMP_METER)
@@ -131,11 +114,56 @@ class CounterPoller:
         }
         ports_read, flows_read = asked.answered(ofp.OFPMP_PORT_STATS), asked.answered(ofp.OFPMP_FLOW)
         if ports_read or flows_read or drops:
-            known = ports if ports_read else None, flows if flows_read else None
-            self._put(Counters(dpid, polled.answered_at, *known, drops, polled.due))
+            known = ports if ports_read else None, _rule_counts(asked) if flows_read else None
+            self._put(Counters(dpid, asked.at, *known, drops, self._switches[dpid].due))
 
 
-def rule_counts(asked: Gathered) -> dict[FlowKey, RuleCount]:
+class LearningPoller(Requests):
+    """Polls the rules that count pairs of jobs which are being learnt. What such a job sends is hashed until it is
+    known which of its pairs carry traffic. All switches are asked at once: their answers show the pairs of one
+    collective together. ``interval_s``: of counters."""
+
+    def __init__(
+        self, interval_s: float, send: encode.Send, put: Callable[[LearningCounters], None], given: GivenRules
+    ) -> None:
+        super().__init__(send)
+        self._given = given
+        self._interval_s = interval_s
+        self._put = put
+        self._connected: set[Dpid] = set()
+        self._polled: frozenset[Dpid] = frozenset()
+        self._next_at = 0.0
+        self._requests = {ofp.OFPMP_FLOW: encode.learning_flows_request()}
+
+    def switch_connected(self, dpid: Dpid) -> None:
+        self._connected.add(dpid)
+
+    def switch_left(self, dpid: Dpid) -> None:
+        super().switch_left(dpid)
+        self._connected.discard(dpid)
+
+    def poll(self, dpids: frozenset[Dpid]) -> None:
+        """Poll these switches from now on, no others."""
+        self._polled = dpids
+
+    def tick(self, now: float) -> None:
+        """Send the polls that are due. A switch that does not answer is asked again after a few intervals."""
+        if now < self._next_at:
+            return
+        every_s = self._interval_s / TIMES
+        self._next_at += every_s * (1 + (now - self._next_at) // every_s)
+        for dpid in sorted(self._polled & self._connected):
+            if dpid not in self._asked or now >= self._asked[dpid].until:
+                until = now + PATIENCE * self._interval_s
+                self.ask(dpid, self._requests, now, until, partial(self._given.takes, dpid))
+
+    def _finish(self, dpid: Dpid, asked: Gathered) -> None:
+        del self._asked[dpid]
+        if asked.answered(ofp.OFPMP_FLOW):
+            self._put(LearningCounters(dpid, asked.at, _rule_counts(asked)))
+
+
+def _rule_counts(asked: Gathered) -> dict[FlowKey, RuleCount]:
     """The counters of the rules in the replies, without rules that are not the controller's."""
     return {
         count.rule.key: RuleCount(count.bytes, count.packets)

@@ -20,7 +20,7 @@ from controller.fabric.topology import Dpid
 from controller.southbound import openflow_encode as encode
 from controller.southbound.discovery import phase
 from controller.southbound.framework import ofp
-from controller.southbound.multipart import Gathered, Reply
+from controller.southbound.multipart import Gathered, Requests
 from controller.tables.messages import TablesRead
 from controller.tables.rules import AnyTable
 
@@ -45,13 +45,11 @@ LIMITS = (ofp.OFPMP_TABLE_FEATURES, ofp.OFPMP_GROUP_FEATURES, ofp.OFPMP_METER_FE
 
 @dataclass(slots=True)
 class _Polled:
-    """``next_at``, ``limits_at``: when entries and limits are to be read. ``asked``: the open poll, which is given up
-    at ``until``. ``refused``: kinds of requests. ``entries``, ``limits``: what was read last."""
+    """``next_at``, ``limits_at``: when entries and limits are to be read. ``refused``: kinds of requests. ``entries``,
+    ``limits``: what was read last."""
 
     next_at: float
     limits_at: float
-    asked: Gathered | None = None
-    until: float = 0.0
     refused: set[int] = field(default_factory=set)
     entries: Mapping[AnyTable, int] = field(default_factory=dict)
     limits: Mapping[AnyTable, int] = field(default_factory=dict)
@@ -61,12 +59,12 @@ class _Polled:
         return any(limit and self.entries.get(table, 0) >= LITTLE_ROOM * limit for table, limit in self.limits.items())
 
 
-class TablePoller:
+class TablePoller(Requests):
     """``interval_s``: of counters."""
 
     def __init__(self, interval_s: float, send: encode.Send, put: Callable[[TablesRead], None]) -> None:
+        super().__init__(send)
         self._every_s = EVERY * interval_s
-        self._send = send
         self._put = put
         self._switches: dict[Dpid, _Polled] = {}
         self._limits_at = 0.0
@@ -75,6 +73,7 @@ class TablePoller:
         self._switches[dpid] = _Polled(now + self._every_s * phase(dpid), now)
 
     def switch_left(self, dpid: Dpid) -> None:
+        super().switch_left(dpid)
         self._switches.pop(dpid, None)
 
     def table_full(self, dpid: Dpid, now: float) -> None:
@@ -89,18 +88,17 @@ class TablePoller:
             if polled.next_at > now:
                 continue
             polled.next_at += self._every_s * (1 + (now - polled.next_at) // self._every_s)
-            if polled.asked is None or now >= polled.until:
-                self._ask(dpid, polled, now)
+            if dpid not in self._asked or now >= self._asked[dpid].until:
+                self._poll(dpid, polled, now)
 
-    def _ask(self, dpid: Dpid, polled: _Polled, now: float) -> None:
+    def _poll(self, dpid: Dpid, polled: _Polled, now: float) -> None:
         kinds = [ENTRIES]
         if self._limits_due(polled, now):
             kinds.extend(LIMITS)
             polled.limits_at, self._limits_at = now + LIMITS_EVERY_S, now + LIMITS_APART_S
         kinds = [kind for kind in kinds if kind not in polled.refused]
         if kinds:
-            xids = self._send(dpid, *map(encode.all_request, kinds))
-            polled.asked, polled.until = Gathered(dict(zip(xids, kinds, strict=True))), now + PATIENCE_S
+            self.ask(dpid, {kind: encode.all_request(kind) for kind in kinds}, now, now + PATIENCE_S)
 
     def _limits_due(self, polled: _Polled, now: float) -> bool:
         if now < self._limits_at:
@@ -110,30 +108,12 @@ class TablePoller:
             now >= soon_at and all(now < other.limits_at for other in self._switches.values())
         )
 
-    def part(self, dpid: Dpid, reply: Reply) -> bool:
-        """One part of a reply; False when it belongs to no poll. Raises ``Malformed``."""
-        polled = self._switches.get(dpid)
-        if polled is None or polled.asked is None or not polled.asked.part(reply):
-            return False
-        self._report(dpid, polled)
-        return True
+    def _refused(self, dpid: Dpid, kind: int) -> None:
+        self._switches[dpid].refused.add(kind)
 
-    def error(self, dpid: Dpid, xid: int) -> bool:
-        """The switch refused a request; False when it belongs to no poll."""
-        polled = self._switches.get(dpid)
-        refused = polled.asked.refused(xid) if polled and polled.asked else None
-        if polled is None or refused is None:
-            return False
-        polled.refused.add(refused)
-        self._report(dpid, polled)
-        return True
-
-    def _report(self, dpid: Dpid, polled: _Polled) -> None:
-        """When the poll is complete."""
-        asked = polled.asked
-        if asked is None or not asked.complete:
-            return
-        polled.asked = None
+    def _finish(self, dpid: Dpid, asked: Gathered) -> None:
+        del self._asked[dpid]
+        polled = self._switches[dpid]
         entries, limits = _by_table(asked, (ENTRIES,)), _by_table(asked, LIMITS)
         polled.entries = polled.entries if entries is None else entries
         polled.limits = polled.limits if limits is None else limits

@@ -4,10 +4,9 @@ import struct
 from itertools import count
 
 from controller.fabric.topology import Dpid
-from controller.southbound.counter_poller import PATIENCE
+from controller.southbound.counter_poller import PATIENCE, TIMES, LearningPoller
 from controller.southbound.framework import ofp
 from controller.southbound.given_rules import GivenRules
-from controller.southbound.learning_poller import TIMES, LearningPoller
 from controller.southbound.multipart import Reply
 from controller.tables.messages import LearningCounters, RuleCount
 from controller.tables.rules import FlowKey, FlowRule, Match, Table, learning_cookie

@@ -49,7 +49,7 @@ class Wire:
         return [self.xids[kind] for kind in kinds]
 
     def answer(self, kind: int, body: bytes = b"", more: bool = False) -> None:
-        assert self.reader.part(A, Reply(self.xids[kind], kind, more, body))
+        assert self.reader.part(A, Reply(self.xids[kind], kind, more, body), 0.0)
 
     def answer_the_rest(self, flows: int = 0) -> None:
         self.answer(COUNT, counted(flows))
@@ -91,7 +91,7 @@ def test_a_part_that_arrives_twice_changes_nothing() -> None:
     for _ in range(2):
         wire.answer(FLOWS, flow(1), more=True)
     wire.answer(FLOWS)
-    assert not wire.reader.part(A, Reply(wire.xids[FLOWS], FLOWS, False, flow(9)))
+    assert not wire.reader.part(A, Reply(wire.xids[FLOWS], FLOWS, False, flow(9)), 0.0)
     wire.answer_the_rest(flows=1)
     assert wire.reported == [SwitchRules(A, RuleSet.of([rule(1)]), foreign=0)]
 
@@ -171,7 +171,7 @@ def test_a_reply_of_another_kind_than_the_request_is_malformed() -> None:
     wire = Wire()
     wire.reader.read(A, 0.0)
     with pytest.raises(Malformed, match="kind"):
-        wire.reader.part(A, Reply(wire.xids[FLOWS], GROUPS, False, b""))
+        wire.reader.part(A, Reply(wire.xids[FLOWS], GROUPS, False, b""), 0.0)
 
 
 def test_a_reply_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:

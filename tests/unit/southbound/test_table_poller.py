@@ -52,7 +52,7 @@ class Wire:
             self.poller.tick(self.now)
 
     def answer(self, kind: int, body: bytes = b"", more: bool = False) -> bool:
-        return self.poller.part(A, Reply(self.open[A, kind], kind, more, body))
+        return self.poller.part(A, Reply(self.open[A, kind], kind, more, body), self.now)
 
     def kinds(self) -> list[int]:
         return [kind for _, _, kind in self.asked]
@@ -161,7 +161,7 @@ def asked_for_limits(wire: Wire, seconds: float, entries: int, limit: int) -> li
     while wire.now < until:
         wire.run(0.1)
         for (dpid, kind), xid in wire.open.items():
-            wire.poller.part(dpid, Reply(xid, kind, False, bodies[kind]))
+            wire.poller.part(dpid, Reply(xid, kind, False, bodies[kind]), wire.now)
         wire.open.clear()
     return [round(at, 1) for at, dpid, kind in wire.asked[already:] if kind == LIMITS and dpid == A]
 
@@ -202,7 +202,7 @@ def test_a_rule_that_a_full_table_refuses_has_the_limits_read_with_the_next_poll
 def test_replies_to_others_and_of_switches_that_left_belong_to_no_poll() -> None:
     wire = Wire()
     wire.run(EVERY_S)
-    assert not wire.poller.part(A, Reply(999, ENTRIES, False, b""))
+    assert not wire.poller.part(A, Reply(999, ENTRIES, False, b""), wire.now)
     assert not wire.poller.error(A, 999)
     wire.poller.switch_left(A)
     assert not wire.answer(ENTRIES)
