@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
+from pathlib import Path
 from statistics import median
 from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 from rich.table import Table
 
-from benchmarks.plan.measure import peak_mib
 from benchmarks.plan.workloads import LINK_BPS, SEED, in_pieces
 from benchmarks.random_flows import STEP_BYTES, random_flows
 from controller.fabric.shortest_paths import CandidatePaths
@@ -169,6 +169,13 @@ def _measure(name: str, limits: PlanLimits) -> Measured:
         cut_short=answer.cut_short,
         peak_mib=peak,
     )
+
+
+def peak_mib() -> float:
+    """Return the peak memory of this process. ``ru_maxrss`` is inherited from the process that started it."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    kib = next(line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return int(kib) / 1024
 
 
 def _timed(of: Callable[..., _T], snapshot: Snapshot, *others: object) -> tuple[float, float, _T]:

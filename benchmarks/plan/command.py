@@ -1,7 +1,7 @@
 """``plan``: times planning and compares its levels with proven bounds and published schemes; no network, no root.
 
 In: a folder of published workloads, and how much to measure. Out: tables or, with ``--json``, everything that was
-measured; in any case ``plan.json`` and pictures in a folder. docs/benchmarks.md describes cases and fields.
+measured; in any case ``plan.json`` in a folder. docs/benchmarks.md describes cases and fields.
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks.plan.changes import Change, changed, changes_of, small_settings
-from benchmarks.plan.measure import FLOWS, Case, cases, grown, measure, undisturbed
-from benchmarks.plan.results import Line, Results, change_lines, growth_lines, plan_lines, targets
+from benchmarks.plan.measure import Case, cases, measure, undisturbed
+from benchmarks.plan.results import Line, Results, change_lines, plan_lines, targets
 from benchmarks.plan.workloads import FAILURES, GENERATED, Setting, Workloads, few, workloads
 from controller.planning.problem import PlanLimits
 from offline.schemes import SCHEMES
 from signalbox.commands.output import AsJson, show
-from signalbox.errors import SignalboxError
 
 SAVED_EVERY_S = 10.0
 QUICK_STRATEGIES = ("planned", "ecmp", "greedy")
 QUICK_FAILURES = ("none", "4-spines", "40-cables")
-QUICK_FLOWS = (10_000,)
 """What ``--quick`` measures."""
 MOST_CHANGED = 10
 """Generated workloads whose changes are measured."""
@@ -48,7 +46,6 @@ def main(
     generated: Annotated[bool, typer.Option(help="Also 50 generated workloads, half of them fragmented.")] = True,
     irregular: Annotated[bool, typer.Option(help="Also unequal sizes and rates, parallel cables, a fat-tree.")] = True,
     changes: Annotated[bool, typer.Option(help="Also a cable that fails and a job that leaves.")] = True,
-    growth: Annotated[bool, typer.Option(help="Also 1,000 to 100,000 flows on 512 leaves and 128 spines.")] = True,
     quick: Annotated[
         bool, typer.Option("--quick", metavar="", help="A workload of each kind, in less than a minute.")
     ] = False,
@@ -57,36 +54,21 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Plan every workload under every scheme and failure: levels beside what is proven, pieces, times, moves."""
-    draw = _plots()
     schemes = _chosen("--strategies", strategies, SCHEMES, QUICK_STRATEGIES if quick else SCHEMES)
     breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
     found = workloads(folder, GENERATED if generated else 0, irregular)
     found = few(found) if quick else found
     limits = PlanLimits(time_limit_s=time_limit)
-    parts = {"generated": generated, "irregular": irregular, "changes": changes, "growth": growth, "quick": quick}
+    parts = {"generated": generated, "irregular": irregular, "changes": changes, "quick": quick}
     results = Results({"strategies": schemes, "failures": breaks, **parts, "time_limit_s": time_limit})
     steps = [
         *_plans(results, (*found.published, *found.irregular), schemes, breaks, limits),
         *(_changes(results, found, limits) if changes else ()),
-        *(_growth(results, QUICK_FLOWS if quick else FLOWS, limits) if growth else ()),
         *_plans(results, found.generated, schemes, breaks, limits),
     ]
     with undisturbed():
         _run(steps, results, out / "plan.json")
-    pictures = draw(out, results.rows, results.growth)
-    written = ", ".join(map(str, (out / "plan.json", *pictures)))
-    show(results.data(), lambda: report(results, written), as_json)
-
-
-def _plots() -> Callable[..., list[Path]]:
-    """Imported before anything is measured, so that a missing matplotlib is reported at the start."""
-    try:
-        from benchmarks.plan.plots import draw
-    except ModuleNotFoundError as error:
-        raise SignalboxError(
-            f"pictures need {error.name}, which is not installed: pip install signalbox[bench]"
-        ) from None
-    return draw
+    show(results.data(), lambda: report(results, out / "plan.json"), as_json)
 
 
 def _chosen(option: str, text: str, known: Iterable[str], default: Iterable[str]) -> list[str]:
@@ -123,14 +105,6 @@ def _changes(results: Results, found: Workloads, limits: PlanLimits) -> list[Ste
     ]
 
 
-def _growth(results: Results, numbers: Iterable[int], limits: PlanLimits) -> list[Step]:
-    def step(flows: int, pieces: int) -> Step:
-        name = f"{flows:,} flows{', split' if pieces > 1 else ''}"
-        return name, lambda: results.growth.append(grown(flows, pieces, limits))
-
-    return [step(flows, pieces) for flows in numbers for pieces in (1, 2)]
-
-
 def _run(steps: list[Step], results: Results, file: Path) -> None:
     """Saves the results every ``SAVED_EVERY_S`` and at the end, also after an exception."""
     columns = (
@@ -159,18 +133,17 @@ def _run(steps: list[Step], results: Results, file: Path) -> None:
 # ---- the tables
 
 
-def report(results: Results, written: str) -> RenderableType:
-    """Tables of plans, changes, growth and targets. ``written``: the files of this run."""
-    found = targets(results.rows, results.changes, results.growth)
+def report(results: Results, written: Path) -> RenderableType:
+    """Return tables of plans, changes and targets. ``written``: the file of this run."""
+    found = targets(results.rows, results.changes)
     judged = [{name: str(value) for name, value in asdict(target).items()} for target in found]
     tables = {
         "worst levels, means over workloads": plan_lines(results.rows, results.missing),
         "changes of a running network": change_lines(results.changes),
-        "growth, 512 leaves and 128 spines": growth_lines(results.growth),
         "targets": judged,
     }
     shown = [_table(title, lines) for title, lines in tables.items() if lines]
-    return Group(*shown, f"written: {escape(written)}")
+    return Group(*shown, f"written: {escape(str(written))}")
 
 
 def _table(title: str, lines: Sequence[Line]) -> Table:

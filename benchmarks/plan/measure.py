@@ -1,7 +1,6 @@
-"""Measures single plans: the levels a strategy reaches on a setting with a failure, and the time and memory it takes.
+"""Measures single plans: the levels a strategy reaches on a setting with a failure, and the time it takes.
 
-In: a ``Case``. Out: a ``Row``, or ``Missing`` when the strategy gave no plan. In: a number of flows on 512 leaves and
-128 spines. Out: a ``GrowthRow``, measured in a process of its own, because the peak memory of a process never falls.
+In: a ``Case``. Out: a ``Row``, or ``Missing`` when the strategy gave no plan.
 
 Times are the planner's own, from a ``Problem`` to a checked plan: medians of several runs after a first one that is not
 counted, as far as the time for a case allows. Every run gets a new problem, so that nothing is reused. ECMP is drawn in
@@ -15,32 +14,19 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
-from pathlib import Path
 from statistics import fmean, median
 
-from benchmarks.plan.piece_bound import least_pieces
-from benchmarks.plan.workloads import FAILURES, LINK_BPS, SEED, Failure, Setting, failed, in_pieces
-from benchmarks.random_flows import random_flows
+from benchmarks.plan.workloads import FAILURES, Failure, Setting, failed, in_pieces
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from offline.scenarios.fabrics import leaf_spine
-from offline.scenarios.generator import jobs_of
 from offline.scenarios.scenario import problem_of
 from offline.schemes import SCHEMES
-from signalbox.errors import SignalboxError
 
 PLANNED = "planned"
 """The strategy that can split, and the one that targets are for."""
 _ROUNDING = 1e-6
-LEAVES, SPINES, HOSTS_PER_LEAF = 512, 128, 196
-FLOWS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
-"""The fabric and the numbers of flows of the growth rows. The flows are rings over random hosts: no two are alike."""
-_FLOWS_PER_JOB = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +41,6 @@ class Runs:
 OF_PLANNED = Runs(most=5, budget_s=0.7)
 OF_OTHERS = Runs(most=1, budget_s=0.3)
 """For the published schemes, whose times are not compared."""
-_OF_GROWTH = Runs(most=3, budget_s=20.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +79,8 @@ class Row(Times):
 
     ``closed_form``: the best worst level where it is known without any planner, max(1, ceil(D/S)) for whole flows and
     max(1, D/S) for split ones; None elsewhere. ``subflows``, ``most_subflows``: pieces per routed flow, mean and
-    largest; ``least_subflows``: the least mean that can be proven for this worst level. ``bound``, ``fluid_bound``,
-    ``integer_bound``, ``certificate``, ``levels_proven``: see ``Plan``. ``ecmp_*``: the worst level under hashing.
+    largest. ``bound``, ``fluid_bound``, ``integer_bound``, ``certificate``, ``levels_proven``: see ``Plan``.
+    ``ecmp_*``: the worst level under hashing.
     """
 
     group: str
@@ -119,7 +104,6 @@ class Row(Times):
     solver: str
     subflows: float
     most_subflows: int
-    least_subflows: float
     unrouted: int
     ecmp_mean: float | None
     ecmp_p95: float | None
@@ -148,21 +132,6 @@ class Missing:
     strategy: str
     pieces: int
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrowthRow(Times):
-    """``peak_mib``: the most memory that the process had, with the fabric and all libraries."""
-
-    flows: int
-    jobs: int
-    pieces: int
-    level: float
-    bound: float
-    certificate: str
-    levels_proven: int
-    subflows: float
-    peak_mib: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +168,6 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
     levels = answer.sorted_levels
     routed = max(1, len(answer.routes))
     classes, variables = sizes(timed.problem)
-    least = least_pieces(timed.problem, answer.max_level) if case.pieces > 1 else len(answer.routes)
     return Row(
         group=setting.group,
         workload=setting.name,
@@ -222,48 +190,11 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
         solver=answer.solver,
         subflows=answer.subflows / routed,
         most_subflows=max(map(len, answer.routes.values()), default=0),
-        least_subflows=least / routed,
         unrouted=len(answer.unrouted),
         ecmp_mean=answer.ecmp.mean if answer.ecmp else None,
         ecmp_p95=answer.ecmp.p95 if answer.ecmp else None,
         **asdict(timed.times),
     )
-
-
-def grown(flows: int, pieces: int, limits: PlanLimits) -> GrowthRow:
-    """Measures in a process of its own. Raises ``SignalboxError`` when there is no plan."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(_grown_here, flows, pieces, limits).result()
-
-
-def _grown_here(flows: int, pieces: int, limits: PlanLimits) -> GrowthRow:
-    fabric = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
-    count = max(1, flows // _FLOWS_PER_JOB)
-    jobs = jobs_of(random_flows(fabric, flows, count, SEED), fabric, pieces)
-    with undisturbed():
-        timed = timed_runs(lambda: problem_of(fabric, jobs), plan, limits, _OF_GROWTH)
-    answer = timed.answer
-    if isinstance(answer, NoPlan):
-        raise SignalboxError(f"no plan for {flows} flows: {answer.reason}")
-    return GrowthRow(
-        flows=flows,
-        jobs=count,
-        pieces=pieces,
-        level=answer.max_level,
-        bound=answer.bound,
-        certificate=answer.certificate,
-        levels_proven=answer.levels_proven,
-        subflows=answer.subflows / flows,
-        peak_mib=peak_mib(),
-        **asdict(timed.times),
-    )
-
-
-def peak_mib() -> float:
-    """Of this process. Not ``ru_maxrss``, which a process inherits from the one that started it."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    kib = next(line.split()[1] for line in lines if line.startswith("VmHWM:"))
-    return int(kib) / 1024
 
 
 def timed_runs(

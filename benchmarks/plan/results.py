@@ -17,7 +17,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.plan.changes import ChangeRow
-from benchmarks.plan.measure import FLOWS, PLANNED, GrowthRow, Missing, Row
+from benchmarks.plan.measure import PLANNED, Missing, Row
 from benchmarks.plan.workloads import FAILURES, IRREGULAR, ONE_JOB, WHOLE_SPINES
 
 
@@ -29,7 +29,6 @@ class Results:
     rows: list[Row] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     changes: list[ChangeRow] = field(default_factory=list)
-    growth: list[GrowthRow] = field(default_factory=list)
     finished: bool = False
 
     def add(self, found: Row | Missing) -> None:
@@ -44,11 +43,10 @@ class Results:
             "asked": self.asked,
             "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
             "finished": self.finished,
-            "targets": [asdict(target) for target in targets(self.rows, self.changes, self.growth)],
+            "targets": [asdict(target) for target in targets(self.rows, self.changes)],
             "plans": [asdict(row) for row in self.rows],
             "missing": [asdict(row) for row in self.missing],
             "changes": [asdict(row) for row in self.changes],
-            "growth": [asdict(row) for row in self.growth],
         }
 
     def save(self, file: Path) -> None:
@@ -88,7 +86,6 @@ def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
             "mean of jobs": f"{fmean(row.mean_level for row in of):.3f}",
             "bound": f"{fmean(row.bound for row in of):.3f}",
             "pieces": f"{fmean(row.subflows for row in of):.3f}",
-            "least": f"{fmean(row.least_subflows for row in of):.3f}",
             "most": f"{max(row.most_subflows for row in of)}",
             "ms": f"{median(row.total_ms for row in of):.1f}",
             "longest": f"{max(row.total_ms for row in of):.0f}",
@@ -124,26 +121,6 @@ def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
     ]
 
 
-def growth_lines(rows: Iterable[GrowthRow]) -> list[Line]:
-    return [
-        {
-            "flows": f"{row.flows:,}",
-            "up to": f"{row.pieces} piece{'s' * (row.pieces > 1)}",
-            "certificate": row.certificate,
-            "level": f"{row.level:.3f}",
-            "bound": f"{row.bound:.3f}",
-            "pieces": f"{row.subflows:.3f}",
-            "snapshot ms": f"{row.snapshot_ms:.0f}",
-            "build ms": f"{row.build_ms:.0f}",
-            "solve ms": f"{row.solve_ms:.0f}",
-            "check ms": f"{row.check_ms:.0f}",
-            "total ms": f"{row.total_ms:.0f}",
-            "peak MiB": f"{row.peak_mib:.0f}",
-        }
-        for row in rows
-    ]
-
-
 # ---- targets
 
 _ROUNDING = 1e-9
@@ -153,7 +130,6 @@ _MOST_FLOWS, _FEWEST_FLOWS = 1_728, 1_152
 _MODEL = 5_000
 """Class x path variables."""
 _CABLES = tuple(name for name, failure in FAILURES.items() if failure.cables)
-_MIB_PER_GIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +242,10 @@ _RULES = (
 )
 
 
-def targets(rows: Sequence[Row], changes: Sequence[ChangeRow], growth: Sequence[GrowthRow]) -> list[Target]:
+def targets(rows: Sequence[Row], changes: Sequence[ChangeRow]) -> list[Target]:
     planned = [row for row in rows if row.strategy == PLANNED]
     judged = [_judged(rule, [row for row in planned if rule.of(row)]) for rule in _RULES]
-    return [target for target in (*judged, *_of_changes(changes), *_of_growth(growth)) if target.cases]
+    return [target for target in (*judged, *_of_changes(changes)) if target.cases]
 
 
 def _judged(rule: _Rule, rows: Sequence[Row]) -> Target:
@@ -291,12 +267,3 @@ def _of_changes(changes: Sequence[ChangeRow]) -> Iterable[Target]:
         worst = f"{max([row.moves for row in kept], default=0)} moves"
         proven = sum(row.certificate == "optimal" and row.fewest for row in kept)
         yield Target(f"whole flows, a change on {name}: optimal in levels and moves, proven", len(kept), proven, worst)
-
-
-def _of_growth(growth: Sequence[GrowthRow]) -> Iterable[Target]:
-    largest = [row for row in growth if row.flows == FLOWS[-1]]
-    met = [row for row in largest if row.total_ms <= 1500 and row.peak_mib <= 2 * _MIB_PER_GIB]
-    slowest = max([row.total_ms for row in largest], default=0.0)
-    most = max([row.peak_mib for row in largest], default=0.0)
-    worst = f"{slowest:.0f} ms, {most / _MIB_PER_GIB:.2f} GiB"
-    yield Target(f"{FLOWS[-1]:,} flows on 512 leaves and 128 spines: 1.5 s, 2 GiB", len(largest), len(met), worst)

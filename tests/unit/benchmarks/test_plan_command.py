@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.__main__ import main
 
-LITTLE = ("--no-generated", "--no-irregular", "--no-changes", "--no-growth", "--failures", "none,1-spine")
+LITTLE = ("--no-generated", "--no-irregular", "--no-changes", "--failures", "none,1-spine")
 
 Benchmark = Callable[..., tuple[int, str, str]]
 
@@ -55,7 +55,7 @@ def test_everything_measured_is_in_the_json_and_in_the_folder(
     }
     assert {row["level"] for row in found["plans"]} == {1.0}
     assert all(target["met"] == target["cases"] for target in found["targets"] if "D/S" in target["name"])
-    assert {file.name for file in out_dir.iterdir()} == {"plan.json", "slow_down.png", "slow_down.svg"}
+    assert {file.name for file in out_dir.iterdir()} == {"plan.json"}
 
 
 def test_tables_for_people(benchmark: Benchmark, published: Path, tmp_path: Path) -> None:
@@ -79,13 +79,3 @@ def test_unknown_names_are_wrong_usage(
 def test_a_folder_that_holds_nothing(benchmark: Benchmark, tmp_path: Path) -> None:
     status, _, err = benchmark("--workloads", tmp_path, *LITTLE)
     assert (status, err.startswith("error: --workloads:")) == (1, True)
-
-
-def test_without_matplotlib_it_says_so_at_once(
-    benchmark: Benchmark, published: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "benchmarks.plan.plots", raising=False)
-    status, _, err = benchmark("--workloads", published)
-    assert status == 1
-    assert err == "error: pictures need matplotlib, which is not installed: pip install signalbox[bench]\n"
