@@ -37,7 +37,6 @@ MODULES = {
     "api-load": "benchmarks.api_load.command",
     "long-run": "benchmarks.long_run",
     "outages": "benchmarks.live.outages",
-    "dashboards": "benchmarks.dashboards",
     "interrupts": "benchmarks.interrupts",
     "web": "benchmarks.web.command",
     "design": "benchmarks.design.command",

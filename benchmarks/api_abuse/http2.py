@@ -45,7 +45,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-def frame(kind: Kind, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
+def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
     size = len(payload)
     return _HEAD.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 

@@ -16,14 +16,12 @@ from random import Random
 
 import grpc
 
+from benchmarks.api_abuse.http2 import END_HEADERS, END_STREAM, PREFACE, Kind, frame
 from benchmarks.api_requests.methods import METHODS
 from benchmarks.api_requests.values import Known, correct
 
 ANSWER_S = 0.5
 """How long a status is waited for: many calls of this kind get none."""
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
-_END_STREAM, _END_HEADERS = 1, 4
 _STATUS = re.compile(rb"grpc-status[\x01\x02]([0-9]{1,2})")
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
@@ -48,7 +46,7 @@ class Raw:
         return status if status == "UNKNOWN" and NO_UTF8 not in self.data else ""
 
     def __str__(self) -> str:
-        return f"raw, {self.what}: {self.path} {self.data[len(_PREFACE) :][:600].hex()} ({len(self.data)} bytes)"
+        return f"raw, {self.what}: {self.path} {self.data[len(PREFACE) :][:600].hex()} ({len(self.data)} bytes)"
 
 
 def raw(seed: int, number: int) -> Raw:
@@ -56,12 +54,12 @@ def raw(seed: int, number: int) -> Raw:
     path = rng.choice(tuple(METHODS))
     what, make = rng.choice(_KINDS)
     message = correct(rng, path, Known()).SerializeToString(deterministic=True)
-    return Raw(what, path, _PREFACE + _frame(_SETTINGS) + make(rng, path.encode(), message), message)
+    return Raw(what, path, PREFACE + frame(Kind.SETTINGS) + make(rng, path.encode(), message), message)
 
 
 def call(path: bytes, message: bytes, *more: Header) -> bytes:
     """A correct one, with more header fields."""
-    return _PREFACE + _frame(_SETTINGS) + _headers([*_usual(path), *more]) + _body(message)
+    return PREFACE + frame(Kind.SETTINGS) + _headers([*_usual(path), *more]) + _body(message)
 
 
 def send_raw(socket_path: str, sent: Raw, answer_s: float = ANSWER_S) -> str:
@@ -87,11 +85,6 @@ def send_raw(socket_path: str, sent: Raw, answer_s: float = ANSWER_S) -> str:
 # ---- frames
 
 
-def _frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
-    size = len(payload)
-    return struct.pack("!HBBBI", size >> 8, size & 0xFF, kind, flags, stream) + payload
-
-
 def _integer(value: int, first: int, bits: int) -> bytes:
     """RFC 7541 section 5.1."""
     most = (1 << bits) - 1
@@ -108,9 +101,9 @@ def _text(value: bytes) -> bytes:
     return _integer(len(value), 0, 7) + value
 
 
-def _headers(fields: Sequence[Header], stream: int = 1, flags: int = _END_HEADERS) -> bytes:
+def _headers(fields: Sequence[Header], stream: int = 1, flags: int = END_HEADERS) -> bytes:
     block = b"".join(b"\0" + _text(name) + _text(value) for name, value in fields)
-    return _frame(_HEADERS, flags, stream, block)
+    return frame(Kind.HEADERS, flags, stream, block)
 
 
 def _usual(path: bytes, **changes: bytes) -> list[Header]:
@@ -126,9 +119,9 @@ def _usual(path: bytes, **changes: bytes) -> list[Header]:
     return [(key.encode(), value) for key, value in {**fields, **renamed}.items()]
 
 
-def _body(message: bytes, compressed: int = 0, size: int | None = None, flags: int = _END_STREAM) -> bytes:
+def _body(message: bytes, compressed: int = 0, size: int | None = None, flags: int = END_STREAM) -> bytes:
     head = struct.pack("!BI", compressed, len(message) if size is None else size)
-    return _frame(_DATA, flags, 1, head + message)
+    return frame(Kind.DATA, flags, 1, head + message)
 
 
 # ---- calls
@@ -192,22 +185,22 @@ def _wrong_length(rng: Random, path: bytes, message: bytes) -> bytes:
 
 def _no_message(rng: Random, path: bytes, message: bytes) -> bytes:
     """No request, half of the head of one, or two."""
-    end = _headers(_usual(path), flags=_END_HEADERS | _END_STREAM)
-    half = _headers(_usual(path)) + _frame(_DATA, _END_STREAM, 1, b"\0\0")
-    empty = _headers(_usual(path)) + _frame(_DATA, _END_STREAM, 1)
+    end = _headers(_usual(path), flags=END_HEADERS | END_STREAM)
+    half = _headers(_usual(path)) + frame(Kind.DATA, END_STREAM, 1, b"\0\0")
+    empty = _headers(_usual(path)) + frame(Kind.DATA, END_STREAM, 1)
     two = _headers(_usual(path)) + _body(message, flags=0) + _body(message)
     return rng.choice((end, half, empty, two))
 
 
 def _half_closed(rng: Random, path: bytes, message: bytes) -> bytes:
     """The request stays open and is reset at once."""
-    reset = _frame(_RST_STREAM, 0, 1, struct.pack("!I", rng.choice((0, 2, 8, 11, 99))))
+    reset = frame(Kind.RST_STREAM, 0, 1, struct.pack("!I", rng.choice((0, 2, 8, 11, 99))))
     return _headers(_usual(path)) + rng.choice((b"", _body(message, flags=0), _body(message))) + reset
 
 
 def _odd_frames(rng: Random, path: bytes, message: bytes) -> bytes:
     call = _headers(_usual(path)) + _body(message)
-    odd = _frame(
+    odd = frame(
         rng.choice((*range(11), 99, 255)),
         rng.getrandbits(8),
         rng.choice((0, 1, 2, 3)),

@@ -1,36 +1,24 @@
 """The controller as ``signalbox serve`` runs it, counting what reaches the readers of switches' bytes.
 
-    .venv/bin/python -m benchmarks.openflow.controller --config FILE --reached FILE [--coverage]
+    .venv/bin/python -m benchmarks.openflow.controller --config FILE --reached FILE
 
-Out: when it is stopped, a JSON file: per reader how many messages it accepted and refused and, with ``--coverage``, the
-lines that ran.
+Out: when it is stopped, a JSON file: per reader how many messages it accepted and refused.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
-from coverage import Coverage
 
 from controller.config import load
 
 Result = TypeVar("Result")
-
-READING = (
-    "openflow_framing",
-    "handshake",
-    "multipart",
-    "openflow_decode",
-    "openflow_parts",
-)
-"""The files of the southbound that read the messages of switches."""
 
 _DECODERS = {
     "flow_stats": "flow stats",
@@ -50,19 +38,6 @@ _DECODERS = {
     "barrier_reply": "barrier reply",
     "role_reply": "role reply",
 }
-
-
-class Lines(TypedDict):
-    lines: int
-    run: int
-    missing: list[int]
-
-
-class Reached(TypedDict):
-    """``readers``: name to ``accepted`` and ``refused``. ``coverage``: per file, empty when it was not asked for."""
-
-    readers: Mapping[str, Mapping[str, int]]
-    coverage: Mapping[str, Lines]
 
 
 def _count_readers(counts: Counter[tuple[str, str]]) -> None:
@@ -90,30 +65,11 @@ def _counted(counts: Counter[tuple[str, str]], name: str, read: Callable[..., Re
     return counting
 
 
-def _coverage() -> Coverage:
-    logging.getLogger("coverage").setLevel(logging.ERROR)
-    files = [f"*/controller/southbound/{name}.py" for name in READING]
-    measured = Coverage(data_file=None, include=files, concurrency=["greenlet", "thread"])
-    measured.start()
-    return measured
-
-
-def _lines(measured: Coverage) -> dict[str, Lines]:
-    measured.stop()
-    found: dict[str, Lines] = {}
-    for path in sorted(measured.get_data().measured_files()):
-        _, lines, _, missing, _ = measured.analysis2(path)
-        found[Path(path).stem] = {"lines": len(lines), "run": len(lines) - len(missing), "missing": missing}
-    return found
-
-
 def main(
     config: Annotated[Path, typer.Option(help="as for signalbox serve")],
     reached: Annotated[Path, typer.Option(help="the file to write at the end")],
-    coverage: Annotated[bool, typer.Option("--coverage", help="also the lines of the readers that ran")] = False,
 ) -> None:
     """Run the controller until SIGTERM."""
-    measured = _coverage() if coverage else None
     counts: Counter[tuple[str, str]] = Counter()
     _count_readers(counts)
     from controller.serving.serve import serve
@@ -124,8 +80,7 @@ def main(
         readers: dict[str, dict[str, int]] = {}
         for (reader, what), count in sorted(counts.items()):
             readers.setdefault(reader, {})[what] = count
-        lines = _lines(measured) if measured else {}
-        reached.write_text(json.dumps(Reached(readers=readers, coverage=lines)))
+        reached.write_text(json.dumps(readers))
     raise typer.Exit(status)
 
 

@@ -1,6 +1,6 @@
 """One switch sends broken OpenFlow messages; meanwhile another one must be served as usual.
 
-    .venv/bin/python -m benchmarks fuzz-openflow [--count N] [--seed S] [--first I] [--coverage] [--json]
+    .venv/bin/python -m benchmarks fuzz-openflow [--count N] [--seed S] [--first I] [--json]
 
 The real controller runs in a process of its own, on free ports. Message I of seed S is always the same, so that
 ``--seed S --first I --count 1`` repeats it. Ends with 1 when the controller has died, did not end cleanly, lost the
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +23,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.measures import Spread, usage
-from benchmarks.openflow.controller import Reached
 from benchmarks.openflow.mutants import mutant
 from benchmarks.openflow.switches import GoodSwitch, HostileSwitch
 from mininet_topos.controller_process import ControllerProcess, Settings
@@ -38,7 +38,7 @@ STUCK_S = 5.0
 @dataclass(frozen=True, slots=True)
 class Result:
     """``failure``: the first one, empty without any; ``at``: the number of the message before it. ``thrown_out``:
-    connections that the controller ended."""
+    connections that the controller ended. ``readers``: how many messages each has ``accepted`` and ``refused``."""
 
     seed: int
     first: int
@@ -53,16 +53,16 @@ class Result:
     good_barriers: int
     rss_mb: tuple[float, float]
     tracebacks: int
-    reached: Reached
+    readers: Mapping[str, Mapping[str, int]]
 
 
-def fuzz(seed: int, count: int, first: int = 0, with_coverage: bool = False) -> Result:
+def fuzz(seed: int, count: int, first: int = 0) -> Result:
     """Sends messages ``first`` to ``first + count - 1`` of the seed, in order, stopping at the first failure."""
     failure, at = "", first
     with tempfile.TemporaryDirectory(prefix="signalbox-fuzz-") as name:
         file = Path(name) / "reached.json"
         controller = ControllerProcess(Path(name), settings=SETTINGS, program=("benchmarks.openflow.controller",))
-        with controller.running("--reached", str(file), *(["--coverage"] if with_coverage else [])):
+        with controller.running("--reached", str(file)):
             with GoodSwitch(controller.openflow_port) as good:
                 hostile = HostileSwitch(controller.openflow_port)
                 before, began = usage(controller.process), time.monotonic()
@@ -77,7 +77,7 @@ def fuzz(seed: int, count: int, first: int = 0, with_coverage: bool = False) -> 
             exit_status = controller.stop()
         if not failure and exit_status != 0:
             failure = f"the controller ended with {exit_status}"
-        reached: Reached = json.loads(file.read_text()) if file.exists() else {"readers": {}, "coverage": {}}
+        readers = json.loads(file.read_text()) if file.exists() else {}
         tracebacks = controller.log.read_text(errors="replace").count("Traceback")
     return Result(
         seed=seed,
@@ -93,7 +93,7 @@ def fuzz(seed: int, count: int, first: int = 0, with_coverage: bool = False) -> 
         good_barriers=good.barriers,
         rss_mb=(before.rss_bytes / MEBI, after.rss_bytes / MEBI),
         tracebacks=tracebacks,
-        reached=reached,
+        readers=readers,
     )
 
 
@@ -111,14 +111,9 @@ def _failure(controller: ControllerProcess, good: GoodSwitch) -> str:
 
 def table_of(result: Result) -> Group:
     table = Table("what", "accepted", "refused", title="Messages that reached a reader")
-    for name, counts in result.reached["readers"].items():
+    for name, counts in result.readers.items():
         table.add_row(name, str(counts.get("accepted", 0)), str(counts.get("refused", 0)))
     parts: list[RenderableType] = [table]
-    if result.reached["coverage"]:
-        lines = Table("file", "lines", "run", "not run", title="Lines of the readers")
-        for name, found in result.reached["coverage"].items():
-            lines.add_row(name, str(found["lines"]), str(found["run"]), " ".join(map(str, found["missing"])))
-        parts.append(lines)
     parts.append(
         f"{result.count} messages of seed {result.seed} in {result.seconds:.0f} s, {result.connections} connections, "
         f"{result.thrown_out} ended by the controller; memory {result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f} MB, "
@@ -135,10 +130,9 @@ def main(
     count: Annotated[int, typer.Option(help="Messages.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     first: Annotated[int, typer.Option(help="Number of the first message.")] = 0,
-    coverage: Annotated[bool, typer.Option("--coverage", help="Also which lines of the readers ran.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Send broken OpenFlow messages to the controller while another switch must be served."""
-    result = fuzz(seed, count, first, coverage)
+    result = fuzz(seed, count, first)
     show(asdict(result), lambda: table_of(result), as_json)
     raise typer.Exit(bool(result.failure))

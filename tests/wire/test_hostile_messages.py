@@ -15,7 +15,7 @@ def test_broken_messages_reach_every_reader_and_the_other_switch_is_served() -> 
     result = fuzz(seed=3, count=250)
     assert result.failure == ""
     assert result.tracebacks == 0
-    readers = result.reached["readers"]
+    readers = result.readers
     assert {*MULTIPART, "packet-in", "port status", "error", "handshake"} <= readers.keys()
     for reader in ("flow stats", "group desc", "meter config", "packet-in", "handshake"):
         assert readers[reader].keys() == {"accepted", "refused"}, reader
