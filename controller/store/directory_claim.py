@@ -28,16 +28,18 @@ _FLOCK = struct.Struct("hhqqi")
 
 
 class DirectoryClaim:
+    """The part of a ``Store`` that says who has its directory."""
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock: int | None = None
+        """The descriptor of the lock that this process holds."""
 
     @property
-    def lock(self) -> int | None:
-        """The descriptor of the lock that this process holds."""
-        return self._lock
+    def is_claimed(self) -> bool:
+        return self._lock is not None
 
-    def claim(self, wait: bool) -> bool:
+    def claim(self, wait: bool = False) -> bool:
         """The directory is made when it is missing. False when another process has it; ``wait`` for it instead. Raises
         ``InvalidInput`` when it cannot be written."""
         if self._lock is None:

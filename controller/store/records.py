@@ -197,36 +197,16 @@ def _text(name: str | tuple[str, str]) -> str:
     return name if isinstance(name, str) else " ".join(name)
 
 
-def _with_owner(key: Key, data: Any) -> Any:
-    """A job of format 2 was its spec. Nobody has a lease token of it: whoever announces it takes it over."""
-    if key.kind is not Kind.JOB:
-        return data
-    return {"spec": data, "uid": new_uid(), "tenant": "", "registered_at": time.time(), "request_id": ""}
-
-
-def _with_request(key: Key, data: Any) -> Any:
-    """An end of format 4 does not say which request had made the registration; nor does one of format 5 that was taken
-    over from format 4, which left ends as they were."""
-    return {"request_id": "", **data} if key.kind is Kind.END else data
-
-
-def _as_it_is(_: Key, data: Any) -> Any:
-    return data
-
-
-_NEXT: Mapping[int, Callable[[Key, Any], Any]] = {
-    2: _with_owner,
-    3: _as_it_is,
-    4: _with_request,
-    5: _with_request,
-    6: _as_it_is,
-}
-"""By format: a record of it as one of the format after it."""
-
-
 def _upgraded(key: Key, data: Any, version: int) -> Any:
-    for before in range(version, FORMAT):
-        data = _NEXT[before](key, data)
+    """Return the value of a record of an older format as one of today's.
+
+    A job of format 2 was its spec. Nobody has a lease token of it: whoever announces it takes it over. An end of
+    format 4 does not say which request had made the registration; nor does one of format 5 that was taken over from
+    format 4, which left ends as they were."""
+    if version == 2 and key.kind is Kind.JOB:
+        return {"spec": data, "uid": new_uid(), "tenant": "", "registered_at": time.time(), "request_id": ""}
+    if version < 6 and key.kind is Kind.END:
+        return {"request_id": "", **data}
     return data
 
 

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
@@ -61,13 +61,12 @@ class _Commit(NamedTuple):
     done: Done
 
 
-class SqliteStore:
+class SqliteStore(DirectoryClaim):
     """``directory`` is made when it is missing. What is documented at ``Store`` is not again here."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        super().__init__(directory)
         self._path = directory / FILE
-        self._claim = DirectoryClaim(directory)
         self._commits: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._revision = 0
@@ -75,32 +74,12 @@ class SqliteStore:
         self._loaded = SavedState(), FORMAT
         self._database: FileNumber | None = None
 
-    # ---- who has the directory
-
-    def claim(self, wait: bool = False) -> bool:
-        return self._claim.claim(wait)
-
-    @property
-    def is_claimed(self) -> bool:
-        return self._claim.lock is not None
-
-    def owner(self) -> str:
-        return self._claim.owner()
-
-    def standing_by(self) -> AbstractContextManager[None]:
-        return self._claim.standing_by()
-
-    def has_standby(self) -> bool:
-        return self._claim.has_standby()
-
     def close(self) -> None:
         if self._thread is not None:
             self._commits.put(None)
             self._thread.join()
             self._thread = None
-        self._claim.release()
-
-    # ---- what is saved
+        self.release()
 
     def load(self) -> SavedState:
         self._claim_now("stop it, or start with --standby to take over when it ends")
@@ -216,7 +195,7 @@ class SqliteStore:
         would not be there after a restart, or another controller writes too."""
         for path, number in (
             (self._path, self._database),
-            (self._path.with_name(LOCK), _file_number(self._claim.lock)),
+            (self._path.with_name(LOCK), _file_number(self._lock)),
         ):
             try:
                 found = _file_number(path)
