@@ -1,14 +1,16 @@
 """TLS of the listeners: the controller's certificate, and the authorities that sign those of peers.
 
 In: the files that the configuration names. Out: the context that new connections are wrapped in, or the problem of each
-file. Imports no framework, so that a configuration can be checked without one.
+file; the fields of a certificate, of which Python tells some only for that of a peer. Imports no framework, so that a
+configuration can be checked without one.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from controller.config import TlsFiles
 from signalbox.certificate_files import CERTIFICATE, KEY, no_password, problem, refuse_open
@@ -51,3 +53,38 @@ def server_context(section: str, files: TlsFiles | None) -> ssl.SSLContext | Non
         problems.append(problem(f"{section}.private_key", KEY, files.private_key, load_key))
     InvalidInput.refuse(filter(None, problems))
     return context
+
+
+# ---- certificates in DER
+
+_VERSION = 0xA0
+
+
+class DerPart(NamedTuple):
+    """A value of ITU-T X.690."""
+
+    tag: int
+    value: bytes
+
+
+def certificate_fields(certificate: bytes) -> list[DerPart]:
+    """Return what is signed (RFC 5280 section 4.1): serial number, algorithm, issuer, validity, subject, and what
+    follows. Raises ``ValueError`` when the bytes are no certificate."""
+    (whole,) = der_parts(certificate)
+    signed, *_ = der_parts(whole.value)
+    return [part for part in der_parts(signed.value) if part.tag != _VERSION]
+
+
+def der_parts(data: bytes) -> Iterator[DerPart]:
+    """Yield the values that follow each other (X.690 section 8.1). Raises ``ValueError`` for one that is cut."""
+    at = 0
+    while at < len(data):
+        start = at + 2
+        size = data[at + 1] if start <= len(data) else 0
+        if size & 0x80:
+            count = size & 0x7F
+            size, start = int.from_bytes(data[start : start + count]), start + count
+        if start + size > len(data):
+            raise ValueError("the bytes are no certificate")
+        yield DerPart(data[at], data[start : start + size])
+        at = start + size

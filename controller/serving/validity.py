@@ -1,8 +1,7 @@
 """From when to when the certificates of the listeners are valid.
 
 In: the files that the configuration names, and the time. Out: when each ends, or what is wrong with one that no client
-accepts now. Python tells the dates of a peer's certificate only, so they are read here (RFC 5280 sections 4.1 and
-4.1.2.5, ITU-T X.690 section 8.1).
+accepts now (RFC 5280 section 4.1.2.5).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ import structlog
 
 from controller.config import Config, TlsFiles
 from controller.status import StatusBoard
+from controller.tls import certificate_fields, der_parts
 from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.standard_input import read_small
 
 log = structlog.get_logger(__name__)
 
 TLS_SECTIONS = ("openflow", "api", "metrics")
-VERSION_TAG = 0xA0
 UTC_TIME_TAG = 0x17
 
 
@@ -91,28 +90,11 @@ def of(file: Path) -> Validity | None:
         text = read_small(file).decode("ascii", errors="replace")
         begin = text.index(ssl.PEM_HEADER)
         pem = text[begin : text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)]
-        ((_, certificate),) = _elements(ssl.PEM_cert_to_DER_cert(pem))
-        _, signed = next(_elements(certificate))
-        # serial number, algorithm, issuer, validity; before them a version, which may be missing
-        fields = [content for tag, content in _elements(signed) if tag != VERSION_TAG]
-        begins, ends = (_seconds(tag, content.decode()) for tag, content in _elements(fields[3]))
-    except (OSError, ValueError, IndexError, StopIteration):
+        _serial, _algorithm, _issuer, validity, *_ = certificate_fields(ssl.PEM_cert_to_DER_cert(pem))
+        begins, ends = (_seconds(tag, text.decode()) for tag, text in der_parts(validity.value))
+    except (OSError, ValueError):
         return None
     return Validity(begins, ends)
-
-
-def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and content of each element. Raises ``IndexError`` for one that is not complete."""
-    at = 0
-    while at < len(data):
-        tag, size = data[at], data[at + 1]
-        at += 2
-        if size & 0x80:
-            count = size & 0x7F
-            size = int.from_bytes(data[at : at + count])
-            at += count
-        yield tag, data[at : at + size]
-        at += size
 
 
 def _seconds(tag: int, text: str) -> float:
