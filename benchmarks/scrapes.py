@@ -147,7 +147,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, jobs: int, scrapes: 
     board = StatusBoard()
     status = network(leaves, spines, hosts_per_leaf, jobs)
     board.publish(status)
-    board.publish_call_times({(f"method{n}", "OK"): Histogram(FEW_SECONDS).observed(0.01) for n in range(20)})
+    board.call_times = {(f"method{n}", "OK"): Histogram(FEW_SECONDS).observed(0.01) for n in range(20)}
     server = MetricsServer(MetricsConfig(host="127.0.0.1", port=0), board)
     port, interval_s = server.start(), sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -331,9 +331,6 @@ class StatusBoard:
     def status(self) -> Status:
         return self._status
 
-    def publish_call_times(self, times: Mapping[tuple[str, str], Histogram]) -> None:
-        self.call_times = times
-
     def publish(self, status: Status) -> None:
         with self._lock:
             self._status = status

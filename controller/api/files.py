@@ -6,30 +6,49 @@ In: the configuration. Out: what counts now, also before there is a server. One 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import grpc
 import structlog
 
-from controller.api.certificates import Certificates
 from controller.api.identities import Identities
-from controller.config import ApiConfig
+from controller.config import ApiConfig, TlsFiles
+from controller.tls import server_context
 from signalbox.errors import InvalidInput
+from signalbox.standard_input import read_small
 
 log = structlog.get_logger(__name__)
 
 
 class ApiFiles:
-    """``identities``: None where no file names them. ``replaced``: called with each that takes their place, in the
-    thread that does so. Raises ``InvalidInput`` for what cannot be read, as the two methods do."""
+    """``credentials``: of the server, None without TLS. ``identities``: None where no file names them. ``replaced``:
+    called with each that takes their place, in the thread that does so. Raises ``InvalidInput`` for what cannot be
+    read, as the two methods do."""
 
     def __init__(self, config: ApiConfig) -> None:
-        self.certificates = Certificates(config.tls_files)
+        self._newest = self._in_use = _certificates(config.tls_files)
+        self.credentials: grpc.ServerCredentials | None = None
+        if self._newest:
+            # The stubs leave out that None means: no change.
+            changed: Any = self._changed
+            needed = config.ca_certificates is not None
+            self.credentials = grpc.dynamic_ssl_server_credentials(self._newest, changed, needed)
         self.identities = _identities(config.tokens)
         self.replaced: Callable[[Identities | None], None] = lambda _: None
 
     def prepare_certificates(self, config: ApiConfig) -> Callable[[], None]:
         """Reads the files; what is returned has new connections use them, from any thread."""
-        return self.certificates.prepare(config.tls_files)
+        return partial(setattr, self, "_newest", _certificates(config.tls_files))
+
+    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """gRPC asks before each handshake, in threads of its own. None: nothing has changed."""
+        newest = self._newest
+        if newest is self._in_use:
+            return None
+        self._in_use = newest
+        return newest
 
     def prepare_identities(self, config: ApiConfig) -> Callable[[], dict[str, object]]:
         """Reads the file; what is returned makes it count, from any thread, and returns what is different, for the
@@ -42,6 +61,15 @@ class ApiFiles:
             return new.differences(before) if new and before else {}
 
         return take
+
+
+def _certificates(files: TlsFiles | None) -> grpc.ServerCertificateConfiguration | None:
+    if files is None:
+        return None
+    server_context("api", files)  # says what is wrong; gRPC does not
+    authorities = read_small(files.ca_certificates) if files.ca_certificates else None
+    pair = read_small(files.private_key), read_small(files.certificate)
+    return grpc.ssl_server_certificate_configuration([pair], authorities)
 
 
 def _identities(tokens: Path | None) -> Identities | None:

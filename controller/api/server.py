@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import grpc
@@ -69,7 +70,7 @@ class ApiServer:
         self.files = files or ApiFiles(config)
         self._loop = asyncio.new_event_loop()
         self.files.replaced = self._replace
-        self._times = CallTimes(board.publish_call_times)
+        self._times = CallTimes(partial(setattr, board, "call_times"))
         of_both = Debts(config.max_client_calls_per_s), AuditLog()
         self._gate = Gate(board, self.files.identities, config.socket_role, _peer, *of_both)
         self._proxied_gate = Gate(board, self.files.identities, config.socket_role, proxied.peer, *of_both)
@@ -139,7 +140,7 @@ class ApiServer:
                 listening.add_socket(server, path, int(config.socket_mode, 8))
                 addresses.append(address)
             elif config.proxy_socket is None:  # else HAProxy listens there
-                addresses.append(listening.add_tcp(server, address, self.files.certificates.credentials))
+                addresses.append(listening.add_tcp(server, address, self.files.credentials))
         if path := config.proxy_socket:
             server = await self._added_server(servers, self._proxied_gate)
             listening.add_socket(server, path, listening.proxy_mode(path))

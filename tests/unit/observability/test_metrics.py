@@ -33,7 +33,7 @@ def exposition(status: Status, now: float = 104.0) -> str:
     board = StatusBoard()
     board.publish(status)
     board.certificates_end = {"api": 1.8e9}
-    board.publish_call_times({("RegisterJob", "OK"): Histogram(FEW_SECONDS).observed(0.004, 0.2, 30.0)})
+    board.call_times = {("RegisterJob", "OK"): Histogram(FEW_SECONDS).observed(0.004, 0.2, 30.0)}
     return Exposition(board, clock=lambda: now).text()
 
 
