@@ -43,10 +43,6 @@ class Reloaded(StrEnum):
     RAISED = "raised"
 
 
-class _Section(Table):
-    """A table of the configuration."""
-
-
 class TlsFiles(NamedTuple):
     """``ca_certificates`` None: peers need no certificate."""
 
@@ -55,7 +51,7 @@ class TlsFiles(NamedTuple):
     ca_certificates: Path | None
 
 
-class _TlsSection(_Section):
+class _TlsSection(Table):
     """A listener. With ``certificate`` and ``private_key`` (PEM files) peers must use TLS; with ``ca_certificates``
     they must also show a certificate that one of these authorities signed."""
 
@@ -159,7 +155,7 @@ class MetricsConfig(_TlsSection):
     max_connections: int = Field(default=16, ge=1, le=64)
 
 
-class DiscoveryConfig(_Section):
+class DiscoveryConfig(Table):
     """``link_timeout_s``: silence after which a link whose ports are up is lost, when three probes were missed by then.
     ``max_probes_per_s``: large fabrics are probed less often than every ``probe_interval_s`` to keep it.
     ``hold_down_s``: how long a link that came back stays excluded, twice as long each time, ``max_hold_down_s`` at
@@ -183,7 +179,7 @@ class DiscoveryConfig(_Section):
         return self
 
 
-class LinkCapacity(_Section):
+class LinkCapacity(Table):
     """Capacity of the link that leaves ``switch`` (its name) through ``port`` (its name)."""
 
     switch: str
@@ -203,14 +199,14 @@ def station_mac(text: str) -> str:
     return text.lower()
 
 
-class GatewayConfig(_Section):
+class GatewayConfig(Table):
     """A router at an edge port: its IPv4 address in the fabric, and the MAC address that hosts send to."""
 
     ip: IPv4Address
     mac: Annotated[str, AfterValidator(station_mac)]
 
 
-class FabricConfig(_Section):
+class FabricConfig(Table):
     """Capacities override what ports report (a veth always says 10 Gbit/s). ``leaf_prefix_length``: leaves own prefixes
     of this length, 32 for host routes only. ``inventory``: a TOML file with ``[[host]]`` tables."""
 
@@ -258,14 +254,14 @@ def _some_fibres(fibres: object) -> object:
     return fibres
 
 
-class OpticalSwitch(_Section):
+class OpticalSwitch(Table):
     """``fibres``: what is at each of its ports, from 1: the dpid and port of a server's interface, or nothing."""
 
     dpid: int = Field(ge=1, lt=1 << 64)
     fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], BeforeValidator(_some_fibres)]
 
 
-class CircuitsConfig(_Section):
+class CircuitsConfig(Table):
     """Optical switches, and which interfaces of servers their ports have fibres to. ``dark_s``: while one connects a
     port elsewhere, that port is dark so long. ``fixed``: the circuits of a job stay as they are until it leaves, as
     with patch panels; what is lost of them is routed around. ``drain_s``: how long packets that are queued for a
@@ -311,7 +307,7 @@ def _wrong_fibres(message: str, what: list[str]) -> PydanticCustomError:
     return PydanticCustomError("fibres", message, {"what": ", ".join(what)})
 
 
-class CountersConfig(_Section):
+class CountersConfig(Table):
     """``window_s``: rates are taken over the samples of this long, background over one, two and three thirds of it.
     ``noise_fraction``: measured background below this share of a link's capacity is ignored. ``table_alarm_fraction``:
     of the entries that fit into a table, from which on it is nearly full."""
@@ -327,7 +323,7 @@ class CountersConfig(_Section):
         return self
 
 
-class PlanningConfig(_Section):
+class PlanningConfig(Table):
     """``debounce_s``: quiet time after a change before planning. ``min_gain``: relative gain at the first differing
     level that makes a new plan worth its moves. ``max_moves``: pinned flows moved per cycle."""
 
@@ -341,7 +337,7 @@ class PlanningConfig(_Section):
     ecmp_draws: Annotated[int, Reloaded.ANY] = Field(default=200, ge=1)
 
 
-class JobsConfig(_Section):
+class JobsConfig(Table):
     """``max_virtual_links``: of all jobs together; each takes about 400 bytes of memory. ``orphan_lease_s``: how long
     pins of jobs that a restarted controller does not know are kept.
     ``max_learning_rules``: pairs of hosts that are counted at one time to learn what jobs send; 4,032 are all pairs of
@@ -353,14 +349,14 @@ class JobsConfig(_Section):
     max_learning_rules: Annotated[int, Reloaded.RAISED] = Field(default=4032, ge=0)
 
 
-class LogConfig(_Section):
+class LogConfig(Table):
     """Log lines go to stderr. ``json_lines``: one JSON object per line."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], Reloaded.ANY] = "info"
     json_lines: bool = False
 
 
-class Config(_Section):
+class Config(Table):
     """Everything that can be set; see docs/reference/configuration.md."""
 
     openflow: OpenFlowConfig = OpenFlowConfig()
@@ -385,7 +381,7 @@ def reloaded_settings() -> Iterator[tuple[str, str, Reloaded]]:
 
 def with_settings(running: Config, wanted: Config) -> Config:
     """What is running, with the settings of ``wanted`` that SIGHUP takes over."""
-    sections: dict[str, _Section] = {}
+    sections: dict[str, Table] = {}
     for section, name, how in reloaded_settings():
         old, new = getattr(getattr(running, section), name), getattr(getattr(wanted, section), name)
         if how is Reloaded.ANY or new > old:

@@ -29,28 +29,15 @@ Prepare = Callable[[Config], TakeOver]
 """Reads what the configuration names, and raises ``InvalidInput`` when it is wrong."""
 
 
-class Hangups:
-    """SIGHUPs wait here until they are asked for. Safe in a signal handler."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[bool] = queue.SimpleQueue()
-
-    def put(self, *_: object) -> None:
-        self._queue.put(True)
-
-    def end(self) -> None:
-        self._queue.put(False)
-
-    def wait(self) -> bool:
-        """For the next one; False after ``end``."""
-        return self._queue.get()
+Hangups = queue.SimpleQueue[bool]
+"""SIGHUPs wait here until they are asked for; False after the last. Safe in a signal handler."""
 
 
 @contextmanager
 def hangups() -> Iterator[Hangups]:
     """From here on a SIGHUP does not end the process. For the main thread."""
-    received = Hangups()
-    before = signal.signal(signal.SIGHUP, received.put)
+    received: Hangups = queue.SimpleQueue()
+    before = signal.signal(signal.SIGHUP, lambda *_: received.put(True))
     try:
         yield received
     finally:
@@ -65,7 +52,7 @@ def reloading(received: Hangups, reload: Reload) -> Iterator[None]:
     try:
         yield
     finally:
-        received.end()
+        received.put(False)
         thread.join()
 
 
@@ -87,7 +74,7 @@ class Reload:
         self._lock = threading.Lock()
 
     def run(self, received: Hangups) -> None:
-        while received.wait():
+        while received.get():
             self.once()
 
     def once(self, partly: bool = False) -> None:

@@ -7,7 +7,6 @@ handler translates, hands on and returns; it never waits. All code here runs in 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -78,9 +77,6 @@ TICK_S = 0.1
 REPORT_S = 1.0
 FLOODING = 0.5
 """Of the time: a switch that is not read for longer floods."""
-LOG_EVERY_S = 10.0
-MAX_KINDS = 20
-"""Kinds of ignored messages that a log line names: a switch can send any number of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +113,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._port_changes = PortChanges()
         self._admission = Admission(self._admit)
         self._taken: dict[Dpid, Connection] = {}
-        self._ignored: Counter[str] = Counter()
         self._report_at = 0.0
-        self._log_at = 0.0
 
     def start(self) -> None:
         super().start()
@@ -202,7 +196,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             for change in self._port_changes.tick(now):
                 self._port_changed(change)
             self._report(now)
-            self._log_ignored(now)
             limited_log.summarise()
             pause(TICK_S)
 
@@ -231,15 +224,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             is_held = switch.connection.take_held_s() > FLOODING * REPORT_S
             if is_held | self._given.take_invented(dpid) or self._port_changes.floods(dpid):
                 self._put(SwitchFloods(dpid))
-
-    def _log_ignored(self, now: float) -> None:
-        if now < self._log_at:
-            return
-        self._log_at = now + LOG_EVERY_S
-        if self._ignored:
-            kinds = ", ".join(f"{kind}: {count}" for kind, count in self._ignored.items())
-            log.warning("messages ignored", kinds=kinds)
-            self._ignored.clear()
 
     # ---- switches and ports
 
@@ -303,7 +287,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def on_port_status(self, connection: Connection, message: Frame) -> None:
         port, removed = decode.port_status(message.body)
         if not connection.port_changed(port, removed):  # also before its admission, which tells these ports
-            self._ignored["ports beyond a limit"] += 1
+            connection.ignore("ports beyond a limit")
             return
         dpid = self._heard_from(connection)
         if dpid is not None and port.number <= ofp.OFPP_MAX:
@@ -331,7 +315,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             for change in self._discovery.received(at, frame):
                 self._put(change, connection.backlog)
         elif eth_type != ETH_ARP:
-            self._ignored["other_packets"] += 1
+            connection.ignore("packets of other protocols")
         elif packet := ethernet_frames.parse_arp(frame):
             seen = ArpSeen(at, packet.op, packet.sender_ip, packet.sender_mac, packet.target_ip)
             self._put(seen, connection.backlog)
@@ -356,8 +340,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             if is_full(reason):
                 self._tables.table_full(dpid, time.monotonic())
         elif not any(requests.error(dpid, xid) for requests in self._requests):
-            kind = f"errors {reason}"
-            self._ignored[kind if kind in self._ignored or len(self._ignored) < MAX_KINDS else "other errors"] += 1
+            connection.ignore(f"errors {reason}")
 
     @on(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
     def on_barrier_reply(self, connection: Connection, message: Frame) -> None:

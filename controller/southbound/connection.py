@@ -52,6 +52,8 @@ end. It is not read while they have taken more."""
 MOST_WAITING = 100
 """Messages of one connection that the control loop has not taken in yet; the peer is not read while there are more."""
 LOOK_AGAIN_S = 0.02
+MAX_KINDS = 20
+"""Kinds of ignored messages that a log line names: a switch can send any number of them."""
 
 
 class Connection:
@@ -289,7 +291,11 @@ class Connection:
         if frame.kind == ofp.OFPT_ECHO_REPLY:
             self._unanswered = 0
         if kind is None or not self._events.send(kind, self.state, self, frame):
-            self._ignored[f"type {frame.kind}"] += 1
+            self.ignore(f"messages of type {frame.kind}")
+
+    def ignore(self, kind: str) -> None:
+        """Count a message that is not used, for a log line about all connections."""
+        self._ignored[kind if kind in self._ignored or len(self._ignored) < MAX_KINDS else "others"] += 1
 
 
 EVENTS: Mapping[int, Any] = {

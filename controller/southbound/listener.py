@@ -163,7 +163,7 @@ class Listener:
                 log.warning("more connections refused", count=self._logged - LOG_LINES)
             if self._ignored:
                 kinds = ", ".join(f"{kind}: {count}" for kind, count in self._ignored.items())
-                log.warning("messages of other types ignored", kinds=kinds)
+                log.warning("messages ignored", kinds=kinds)
             self._logged = 0
             self._ignored.clear()
             pause(LOG_S)
