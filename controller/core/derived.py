@@ -27,6 +27,7 @@ from controller.core.extension import Extension
 from controller.core.job_statuses import JobStatuses
 from controller.core.missed_parts import (
     addresses,
+    addresses_of_flows,
     count_without_path,
     drained_keys,
     excepted,
@@ -252,7 +253,8 @@ class Derived:
         self.islands = Row(islands_beside_the_largest, lambda: (s.fabric.switches, self.plannable(), s.fabric.hosts))
         """The hosts that cannot reach most others."""
         self.parted = Row(
-            joined(addresses, count_without_path), lambda: (self.published_jobs(), s.fabric.hosts, self.islands())
+            joined(addresses_of_flows, count_without_path),
+            lambda: (self.published_jobs(), s.fabric.hosts, self.islands()),
         )
         """How many flows have no path, of the jobs that have any such."""
         self.without_path = Row(_without, lambda: (self.parted(), frozenset(self.published_waiting())))

@@ -50,7 +50,9 @@ class JobStatuses:
         changed, gone = self._changed(jobs, missing, generation, waiting, dict.fromkeys(levels.outweighed, True))
         others = {ip for ip, *_ in differing(self._hosts, hosts)}
         self._hosts = hosts
-        referring = (job_id for job_id, job in jobs.items() if not others.isdisjoint(job.addresses)) if others else ()
+        referring = (
+            job_id for job_id, job in jobs.items() if others and not others.isdisjoint(job.virtual_links.addresses)
+        )
         anew = {*changed, *referring}
         for job_id in anew:
             job = jobs[job_id]

@@ -122,7 +122,7 @@ def _links_of_flows(
     """Return those of the links that flows of jobs use: by their routes, or at their hosts."""
     others = {link for link in links if link not in routed}
     at = {ip: host.at for ip, host in hosts.items() if {host.uplink, host.downlink} & others} if others else {}
-    used = frozenset[str]().union(*(at.keys() & job.addresses for job in jobs.values())) if at else frozenset[str]()
+    used = {ip for job in jobs.values() for ip in at.keys() & job.virtual_links.addresses} if at else set[str]()
     ports = {at[ip] for ip in used}
     return frozenset(link for link in links if link in routed or link.at in ports)
 

@@ -20,8 +20,13 @@ from signalbox.jobs.spec import JobId
 
 
 def addresses(job: Job) -> frozenset[str]:
-    """Return what a job refers to in tables by address."""
+    """Return the hosts that a job must have, by address."""
     return job.addresses
+
+
+def addresses_of_flows(job: Job) -> frozenset[str]:
+    """Return the hosts between which the job is planned for, by address."""
+    return job.virtual_links.addresses
 
 
 def named_parts(job: Job) -> Iterable[PartKey]:

@@ -114,6 +114,9 @@ class Job:
     virtual_links: VirtualLinks
     vitals: Vitals = field(compare=False)
     dividing: Dividing
+    addresses: frozenset[str]
+    """Of the hosts that it must have: those of its announced virtual links; of an observed job all. What was measured
+    of the job changes nothing about them."""
     counted: frozenset[Pair] = frozenset()
     per_iteration: bool = True
     phases_known: bool = True
@@ -149,11 +152,6 @@ class Job:
     def pairs(self) -> frozenset[Pair]:
         """(source, destination) addresses of the virtual links."""
         return self.virtual_links.pairs
-
-    @property
-    def addresses(self) -> frozenset[str]:
-        """Of the hosts that it must have: those of its virtual links; of an observed job all."""
-        return self.virtual_links.addresses or self.spec.addresses
 
     @property
     def transport(self) -> Transport:

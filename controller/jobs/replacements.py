@@ -89,7 +89,7 @@ def _job(wanted: Wanted) -> Job:
         links = virtual_links(spec) if links is None else links
     if held and links == held.virtual_links:
         links = held.virtual_links
-    job = Job(wanted.registration, links, wanted.vitals, Dividing.of(spec))
+    job = Job(wanted.registration, links, wanted.vitals, Dividing.of(spec), links.addresses or spec.addresses)
     return with_connections(job, wanted.reports) if wanted.reports else job
 
 
