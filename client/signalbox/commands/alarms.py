@@ -34,7 +34,10 @@ Subject = Annotated[
 Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]
 
 
-commands.command("list", cls=AskingCommand)(get.alarms)
+@commands.command("list", cls=AskingCommand)
+def list_alarms(names: get.Alarms = None) -> None:
+    """Say what is wrong now in a sentence each, critical alarms first, those that operators know of last."""
+    get.list_alarms(names, printing.all_alarms)
 
 
 @commands.command(cls=ControllerCommand)

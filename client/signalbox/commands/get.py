@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from typer.core import TyperGroup
 
 from signalbox.commands import optical, printing, printing_jobs
@@ -57,6 +57,8 @@ Jobs = Annotated[list[str] | None, _names("JOB", "Ids of jobs", job_names)]
 Links = Annotated[
     list[str] | None, _names("LINK", "Links: leaf1:5, or leaf1:spine2 for all cables between the two", link_names)
 ]
+
+Alarms = Annotated[list[str] | None, _names("ALARM", "Kinds or subjects of alarms", alarm_names)]
 
 
 @commands.command(cls=AskingCommand)
@@ -128,13 +130,16 @@ def hosts(names: Annotated[list[str] | None, _names("HOST", "Addresses of hosts"
 
 
 @commands.command(cls=AskingCommand)
-def alarms(
-    names: Annotated[list[str] | None, _names("ALARM", "Kinds or subjects of alarms", alarm_names)] = None,
-) -> None:
-    """List what is wrong now, critical alarms first, those that operators know of last."""
+def alarms(names: Alarms = None) -> None:
+    """List what is wrong now, with subject and time, critical alarms first, those that operators know of last."""
+    list_alarms(names, printing.alarm_table)
+
+
+def list_alarms(names: Sequence[str] | None, table: Callable[[Sequence[pb.Alarm]], RenderableType]) -> None:
+    """Print all alarms, or those whose kind or subject is named."""
     with connect() as client:
-        found = sorted(client.get_status().alarms, key=lambda alarm: -alarm.severity)
-    _show(ALARM, "alarms", found, names, printing.all_alarms)
+        found = sorted(client.get_status().alarms, key=lambda alarm: (alarm.HasField("silence"), -alarm.severity))
+    _show(ALARM, "alarms", found, names, table)
 
 
 @commands.command(cls=AskingCommand)

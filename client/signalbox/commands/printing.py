@@ -13,7 +13,18 @@ from signalbox.commands.tables import Column, Fitted, facts
 from signalbox.live.crossing import ListedRoute, Piece, jobs_of
 from signalbox.live.jobs import planned_for
 from signalbox.live.rows import link_cells
-from signalbox.live.shown import alarm_line, counted, drain_state, level, optional, percent, plan_facts, when, word
+from signalbox.live.shown import (
+    alarm_line,
+    alarm_text,
+    counted,
+    drain_state,
+    level,
+    optional,
+    percent,
+    plan_facts,
+    when,
+    word,
+)
 from signalbox.live.state import load
 from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
@@ -255,5 +266,21 @@ def alarms(found: Sequence[pb.Alarm], most: int = MOST_ALARMS) -> Iterator[str]:
     yield from (f"[dim]{escape(alarm_line(alarm))}[/]" for alarm in found if alarm.HasField("silence"))
 
 
+NO_ALARMS = "No alarms."
+
+
 def all_alarms(found: Sequence[pb.Alarm]) -> RenderableType:
-    return Group(*alarms(found, len(found))) if found else "No alarms."
+    """Return a line per alarm, whatever their number."""
+    return Group(*alarms(found, len(found))) if found else NO_ALARMS
+
+
+def alarm_table(found: Sequence[pb.Alarm]) -> RenderableType:
+    """Return a row per alarm, with what commands that acknowledge alarms take: kind and subject."""
+    if not found:
+        return NO_ALARMS
+    columns = (Column("severity"), Column("kind"), Column("subject", 1), Column("since", 2), Column("text", wraps=True))
+    rows = (
+        (word_in(each, "severity"), word_in(each, "kind"), each.subject, when(each.raise_time), alarm_text(each))
+        for each in found
+    )
+    return Fitted(columns, rows)

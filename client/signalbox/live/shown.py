@@ -94,16 +94,17 @@ def printable(text: str) -> str:
 
 def alarm_line(alarm: pb.Alarm) -> str:
     """Return severity and kind, as commands take it, what is wrong, and whether operators know of it."""
-    return f"{word_in(alarm, 'severity') or '-'} {word_in(alarm, 'kind') or '-'}: {alarm.text}{_silence(alarm)}"
+    return f"{word_in(alarm, 'severity') or '-'} {word_in(alarm, 'kind') or '-'}: {alarm_text(alarm)}"
 
 
-def _silence(alarm: pb.Alarm) -> str:
+def alarm_text(alarm: pb.Alarm) -> str:
+    """Return what is wrong, and whether operators know of it."""
     if not alarm.HasField("silence"):
-        return ""
+        return alarm.text
     found = alarm.silence
     end = f"silenced until {when(found.end_time)}" if found.HasField("end_time") else "acknowledged"
     by = f" by {found.by}" if found.by else ""
-    return f" ({end}{by}{': ' if found.comment else ''}{found.comment})"
+    return f"{alarm.text} ({end}{by}{': ' if found.comment else ''}{found.comment})"
 
 
 _DRAIN_STATES = {

@@ -45,8 +45,17 @@ def test_all_of_a_kind_are_listed_or_those_that_are_named(signalbox: Signalbox) 
     assert names == {"leaf1:1>spine1", "spine1:1>leaf1", "leaf2:1>spine1", "spine1:2>leaf2"}
     assert [row[0] for row in signalbox("get", "switches").rows[-4:]] == ["leaf1", "leaf2", "spine1", "Down:"]
     assert [host["ip"] for host in signalbox("get", "host", H2, "-o", "json").json["hosts"]] == [H2]
-    assert signalbox("get", "alarms", "foreign_rules").text.endswith("spine1 holds 2 foreign rules")
     assert signalbox("get", "alarms", "spine1", "--json").json["alarms"][0]["kind"] == "foreign_rules"
+
+
+@pytest.mark.usefixtures("trained")
+def test_alarms_are_a_table_with_their_subjects_or_sentences(signalbox: Signalbox) -> None:
+    names, _, alarm = signalbox("get", "alarms", "foreign_rules").rows
+    assert names == ["severity", "kind", "subject", "since", "text"]
+    assert alarm[:3] == ["warning", "foreign_rules", "spine1"]
+    assert alarm[-5:] == ["spine1", "holds", "2", "foreign", "rules"]
+    sentence = signalbox("alarms", "list", "foreign_rules").text
+    assert sentence == "warning foreign_rules: spine1 holds 2 foreign rules"
 
 
 @pytest.mark.usefixtures("trained")
