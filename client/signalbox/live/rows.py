@@ -68,8 +68,12 @@ def link_cells(link: Link) -> tuple[str, str, str, str, str]:
 
 
 def alarms(state: State, most: int) -> Rows:
-    """Return when each alarm was raised, and its line; the most urgent first."""
-    return [(clock(each.raise_time), alarm_line(each)) for each in state.alarms_by_urgency()[:most]]
+    """Return when each alarm was raised, and its line; the most urgent first. A line that is cut off at its end still
+    says that operators know of the alarm."""
+    return [
+        (clock(each.raise_time), f"{'known: ' if each.HasField('silence') else ''}{alarm_line(each)}")
+        for each in state.alarms_by_urgency()[:most]
+    ]
 
 
 def events(state: State, most: int) -> Rows:

@@ -53,3 +53,14 @@ def test_a_row_has_a_mark_where_counters_do_not_confirm_what_the_job_announced()
     assert {row[0]: row[1] for row in rows.jobs(state.jobs_by_urgency())} == {"known": "pinned", "new": "pinned ?"}
     said = of_job(state.jobs["new"], "Nothing slows it.", []).splitlines()
     assert said[1] == "It is planned for what it announced, not yet confirmed by counters."
+
+
+def test_an_alarm_that_operators_know_of_says_so_first_and_is_the_last() -> None:
+    state = State()
+    known = pb.Alarm(kind=pb.ALARM_KIND_LINK_DOWN, severity=pb.SEVERITY_CRITICAL, text="a", silence=pb.Silence())
+    new = pb.Alarm(kind=pb.ALARM_KIND_HOST_DOWN, severity=pb.SEVERITY_WARNING, text="b")
+    state.take_alarms(pb.WatchAlarmsResponse(raised=[known, new]))
+    assert [line for _, line in rows.alarms(state, 9)] == [
+        "warning host_down: b",
+        "known: critical link_down: a (acknowledged)",
+    ]
