@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any, Generic
+from typing import Any
 
 from google.protobuf.message import Message
 
 from controller.alarms import Alarm, AlarmKey, same_news
 from controller.api import convert, convert_fabric, convert_plan
-from controller.api.watch_table import Encoding, Key, Value
+from controller.api.watch_table import Rows
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Switch
 from controller.jobs.demand import JobDemand
@@ -31,16 +31,6 @@ from signalbox.v1 import signalbox_pb2 as pb
 def _bytes(message: Message) -> bytes:
     encoded: bytes = message.SerializeToString()
     return encoded
-
-
-class Rows(Generic[Key, Value]):
-    """The rows of one watch."""
-
-    encoding: Encoding[Key, Value]
-
-    def of(self, status: Status) -> Mapping[Key, Value]:
-        """All that there are."""
-        raise NotImplementedError
 
 
 # ---- jobs
@@ -60,14 +50,13 @@ class JobRows(Rows[JobKey, JobRow]):
 
     def __init__(self) -> None:
         self._ends: Mapping[str, JobEnd] = {}
-        self.encoding = Encoding(self._row, self._gone, _same_job, _owner)
 
     def of(self, status: Status) -> Mapping[JobKey, JobRow]:
         """A job that is gone is among the ends of the same status."""
         self._ends = {end.uid: end for end in status.job_ends}
         return _jobs(status)
 
-    def _row(self, _: JobKey, row: JobRow) -> bytes:
+    def row(self, _: JobKey, row: JobRow) -> bytes:
         job, demand, _reported = row
         message = convert.job_message(job, job.lease_ends_at, demand)
         message.ClearField("lease_left")
@@ -76,7 +65,7 @@ class JobRows(Rows[JobKey, JobRow]):
                 message.demand.ClearField(rate)
         return _bytes(pb.WatchJobsResponse(jobs=[message]))
 
-    def _gone(self, key: JobKey, row: JobRow) -> bytes:
+    def gone(self, key: JobKey, row: JobRow) -> bytes:
         job_id, uid = key
         end = self._ends.get(uid)
         if end:
@@ -84,6 +73,15 @@ class JobRows(Rows[JobKey, JobRow]):
         else:
             message = pb.JobEnd(job_id=job_id, uid=uid, tenant=row[0].registration.tenant)
         return _bytes(pb.WatchJobsResponse(ended=[message]))
+
+    def same(self, before: JobRow, now: JobRow) -> bool:
+        (job, demand, reported), (job_now, demand_now, reported_now) = before, now
+        if reported != reported_now or (demand is not demand_now and _told(demand) != _told(demand_now)):
+            return False
+        return job is job_now or bool(_SNAPSHOT(job) == _SNAPSHOT(job_now))
+
+    def owner(self, row: JobRow) -> str:
+        return row[0].registration.tenant
 
 
 def _jobs(status: Status) -> dict[JobKey, JobRow]:
@@ -95,17 +93,6 @@ def _jobs(status: Status) -> dict[JobKey, JobRow]:
         )
         for job_id, job in status.jobs.items()
     }
-
-
-def _owner(row: JobRow) -> str:
-    return row[0].registration.tenant
-
-
-def _same_job(before: JobRow, now: JobRow) -> bool:
-    (job, demand, reported), (job_now, demand_now, reported_now) = before, now
-    if reported != reported_now or (demand is not demand_now and _told(demand) != _told(demand_now)):
-        return False
-    return job is job_now or bool(_SNAPSHOT(job) == _SNAPSHOT(job_now))
 
 
 def _told(demand: JobDemand | None) -> object:
@@ -129,7 +116,6 @@ class FabricRows(Rows[FabricKey, FabricRow]):
     def __init__(self) -> None:
         self._names = Memo(_names)
         self._links: dict[LinkId, tuple[Link, str, pb.WatchFabricResponse]] = {}
-        self.encoding = Encoding(self._row, _gone_from_fabric)
 
     def of(self, status: Status) -> Mapping[FabricKey, FabricRow]:
         fabric = status.fabric
@@ -146,7 +132,7 @@ class FabricRows(Rows[FabricKey, FabricRow]):
         found.update((key, (part,)) for key, part in status.down_parts.items())
         return found
 
-    def _row(self, _: FabricKey, row: FabricRow) -> bytes:
+    def row(self, _: FabricKey, row: FabricRow) -> bytes:
         match row:
             case Switch() as switch, status:
                 return _bytes(pb.WatchFabricResponse(switches=[convert_fabric.switch_message(switch, status)]))
@@ -165,6 +151,19 @@ class FabricRows(Rows[FabricKey, FabricRow]):
                 setattr(message.links[0], field, value)
         return _bytes(message)
 
+    def gone(self, key: FabricKey, row: FabricRow) -> bytes:
+        match key:
+            case PartKey():
+                return _bytes(pb.WatchFabricResponse(parts_back=[convert_fabric.down_message(row[0])]))
+            case LinkId(dpid, port):
+                return _bytes(pb.WatchFabricResponse(links_gone=[pb.PortRef(dpid=dpid, port=port)]))
+            case (_, name):
+                return _bytes(pb.WatchFabricResponse(drains_gone=[name]))
+            case str(ip):
+                return _bytes(pb.WatchFabricResponse(hosts_gone=[ip]))
+            case dpid:
+                return _bytes(pb.WatchFabricResponse(switches_gone=[dpid]))
+
     def _link(self, link: Link, name: str) -> pb.WatchFabricResponse:
         """The response, but for the rates. All links change every second: most of it is made once."""
         known = self._links.get(link.id)
@@ -178,20 +177,6 @@ def _names(fabric: Fabric) -> Mapping[LinkId, str]:
     return {link_id: fabric.link_name(link_id) for link_id in fabric.links}
 
 
-def _gone_from_fabric(key: FabricKey, row: FabricRow) -> bytes:
-    match key:
-        case PartKey():
-            return _bytes(pb.WatchFabricResponse(parts_back=[convert_fabric.down_message(row[0])]))
-        case LinkId(dpid, port):
-            return _bytes(pb.WatchFabricResponse(links_gone=[pb.PortRef(dpid=dpid, port=port)]))
-        case (_, name):
-            return _bytes(pb.WatchFabricResponse(drains_gone=[name]))
-        case str(ip):
-            return _bytes(pb.WatchFabricResponse(hosts_gone=[ip]))
-        case dpid:
-            return _bytes(pb.WatchFabricResponse(switches_gone=[dpid]))
-
-
 # ---- plan
 
 PlanRow = tuple[Plan, bool, Mapping[str, float], Mapping[JobId, object]]
@@ -203,7 +188,6 @@ class PlanRows(Rows[str, PlanRow]):
 
     def __init__(self) -> None:
         self._status = Status()
-        self.encoding = Encoding(self._row, lambda _key, _row: b"", _same_plan)
 
     def of(self, status: Status) -> Mapping[str, PlanRow]:
         self._status = status
@@ -211,12 +195,14 @@ class PlanRows(Rows[str, PlanRow]):
             return {}
         return {"plan": (status.plan, status.plan_installed, status.baseline_levels, status.plan_demand_source)}
 
-    def _row(self, _: str, row: PlanRow) -> bytes:
+    def row(self, _: str, row: PlanRow) -> bytes:
         return convert_plan.plan_bytes(pb.WatchPlanResponse(), row[0], self._status, row[1])
 
+    def gone(self, _key: str, _row: PlanRow) -> bytes:
+        return b""
 
-def _same_plan(before: PlanRow, now: PlanRow) -> bool:
-    return before[0] is now[0] and before[1:] == now[1:]
+    def same(self, before: PlanRow, now: PlanRow) -> bool:
+        return before[0] is now[0] and before[1:] == now[1:]
 
 
 # ---- alarms
@@ -228,14 +214,18 @@ class AlarmRows(Rows[AlarmKey, Alarm]):
     def __init__(self) -> None:
         # Read once: the same alarm must not seem to be raised at another time.
         self._unix_offset_s = time.time() - time.monotonic()
-        self.encoding = Encoding(
-            lambda _, alarm: _bytes(pb.WatchAlarmsResponse(raised=[self._message(alarm)])),
-            lambda _, alarm: _bytes(pb.WatchAlarmsResponse(ended=[self._message(alarm)])),
-            same_news,
-        )
 
     def of(self, status: Status) -> Mapping[AlarmKey, Alarm]:
         return status.alarms
+
+    def row(self, _: AlarmKey, alarm: Alarm) -> bytes:
+        return _bytes(pb.WatchAlarmsResponse(raised=[self._message(alarm)]))
+
+    def gone(self, _: AlarmKey, alarm: Alarm) -> bytes:
+        return _bytes(pb.WatchAlarmsResponse(ended=[self._message(alarm)]))
+
+    def same(self, before: Alarm, now: Alarm) -> bool:
+        return same_news(before, now)
 
     def _message(self, alarm: Alarm) -> pb.Alarm:
         return convert.alarm_message(alarm, self._unix_offset_s)

@@ -13,15 +13,15 @@ Pure. For one thread, but for ``changes``, which may run in another one between 
 from __future__ import annotations
 
 import hashlib
-import operator
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from controller.status import Status
 from signalbox.errors import InvalidInput
 
 MESSAGE_BYTES = 32 * 1024
@@ -74,39 +74,43 @@ def _parts(token: str) -> re.Match[str] | None:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding(Generic[Key, Value]):
-    """How rows become serialized responses of the watch, with nothing in them but that row. ``row``: one that is new or
-    has changed. ``gone``: one that is gone, with its last value. ``same``: whether a row is known to be the same for
-    two values; False costs an encoding, no more. ``owner``: whose the row is, the same for all values of a key."""
+class Rows(Generic[Key, Value]):
+    """The rows of one watch, and how they become serialized responses with nothing in them but that row."""
 
-    row: Callable[[Key, Value], bytes]
-    gone: Callable[[Key, Value], bytes]
-    same: Callable[[Value, Value], bool] = operator.eq
-    owner: Callable[[Value], str] = lambda _: ""
+    def of(self, status: Status) -> Mapping[Key, Value]:
+        """Return all that there are."""
+        raise NotImplementedError
 
+    def row(self, key: Key, value: Value) -> bytes:
+        """Return the response for a row that is new or has changed."""
+        raise NotImplementedError
 
-@dataclass(frozen=True, slots=True)
-class RowUpdate(Generic[Key, Value]):
-    """``encoded``: of the row, or of its end when it is gone. ``value``: None then."""
+    def gone(self, key: Key, value: Value) -> bytes:
+        """Return the response for a row that is gone. ``value``: its last one."""
+        raise NotImplementedError
 
-    key: Key
-    value: Value | None
-    encoded: bytes
-    owner: str
-    gone: bool
+    def same(self, before: Value, now: Value) -> bool:
+        """Whether a row is known to be the same for two values; False costs an encoding, no more."""
+        return bool(before == now)
+
+    def owner(self, value: Value) -> str:  # noqa: ARG002
+        """Return whose the row is, the same for all values of a key."""
+        return ""
 
 
 @dataclass(slots=True)
 class _Row(Generic[Value]):
-    """``version``: of the table, when the row changed last. ``value``: None when it is gone, since thousands of those
-    are remembered."""
+    """``value``: None when the row is gone, since thousands of those are remembered. ``encoded``: of the row, or of its
+    end. ``version``: of the table, when the row changed last."""
 
     value: Value | None
     encoded: bytes
     owner: str
-    gone: bool
-    version: int
+    version: int = 0
+
+    @property
+    def gone(self) -> bool:
+        return self.value is None
 
 
 class WatchTable(Generic[Key, Value]):
@@ -115,14 +119,14 @@ class WatchTable(Generic[Key, Value]):
     def __init__(
         self,
         response: type[Message],
-        encoding: Encoding[Key, Value],
+        rows: Rows[Key, Value],
         remembered: int = REMEMBERED,
         message_bytes: int = MESSAGE_BYTES,
     ) -> None:
         self.version = 0
         self.forgotten = 0
         """Rows that were gone at this version, or before, may be forgotten."""
-        self._encoding = encoding
+        self._encoding = rows
         self._remembered = remembered
         self._message_bytes = message_bytes
         self._rows: dict[Key, _Row[Value]] = {}
@@ -137,37 +141,37 @@ class WatchTable(Generic[Key, Value]):
 
     # ---- what the rows are
 
-    def changes(self, values: Mapping[Key, Value]) -> list[RowUpdate[Key, Value]]:
+    def changes(self, values: Mapping[Key, Value]) -> list[tuple[Key, _Row[Value]]]:
         """How ``values``, all rows that there are, differ from the table. Encodes what differs."""
-        encoding, found = self._encoding, []
+        encoding, found = self._encoding, list[tuple[Key, _Row[Value]]]()
         for key, value in values.items():
             row = self._rows.get(key)
             known = row.value if row else None
             if row is None or known is None or not (known is value or encoding.same(known, value)):
                 encoded = encoding.row(key, value)
                 if row is None or row.gone or row.encoded != encoded:
-                    found.append(RowUpdate(key, value, encoded, encoding.owner(value), gone=False))
+                    found.append((key, _Row(value, encoded, encoding.owner(value))))
                     continue
             row.value = value  # what is the same object next time is compared in no time
         for key, row in self._rows.items():
             if row.value is not None and key not in values:
-                found.append(RowUpdate(key, None, encoding.gone(key, row.value), row.owner, gone=True))
+                found.append((key, _Row(None, encoding.gone(key, row.value), row.owner)))
         return found
 
-    def apply(self, changes: Iterable[RowUpdate[Key, Value]]) -> None:
+    def apply(self, changes: Iterable[tuple[Key, _Row[Value]]]) -> None:
         """Take in what ``changes`` has found."""
         version = self.version + 1
-        for change in changes:
-            self.version = version
-            row = self._rows.get(change.key)
+        for key, new in changes:
+            self.version = new.version = version
+            row = self._rows.get(key)
             if row is None:
-                self._rows[change.key] = _Row(change.value, change.encoded, change.owner, change.gone, version)
+                self._rows[key] = new
                 self._listed = None
             else:
-                row.value, row.encoded, row.gone, row.version = change.value, change.encoded, change.gone, version
-            self._gone.pop(change.key, None)
-            if change.gone:
-                self._gone[change.key] = None
+                row.value, row.encoded, row.version = new.value, new.encoded, version
+            self._gone.pop(key, None)
+            if new.gone:
+                self._gone[key] = None
         while len(self._gone) > self._remembered:
             key = next(iter(self._gone))
             self.forgotten = self._rows.pop(key).version

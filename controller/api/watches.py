@@ -19,8 +19,8 @@ from google.protobuf.message import Message
 
 from controller.api import convert_plan
 from controller.api.long_work import SMALL, LongWork
-from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
-from controller.api.watch_table import Reader, ResumeTokens, WatchTable
+from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows
+from controller.api.watch_table import Reader, ResumeTokens, Rows, WatchTable
 from controller.status import JobStatus, Status, StatusBoard
 from signalbox.errors import NotFound
 from signalbox.jobs.spec import JobId
@@ -140,7 +140,7 @@ class Feed(Generic[Key, Value]):
         self._board = board
         self._large = large
         self._rows = rows
-        self._table = WatchTable(response, rows.encoding)
+        self._table = WatchTable(response, rows)
         self._publications = Publications(board, SPACING_S)
         self._followed: Status | None = None
         self._followed_at = 0

@@ -10,8 +10,8 @@ import pytest
 
 from controller.alarms import Alarm
 from controller.api import convert, convert_fabric, convert_plan
-from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
-from controller.api.watch_table import Reader, WatchTable
+from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows
+from controller.api.watch_table import Reader, Rows, WatchTable
 from controller.fabric.topology import LinkId
 from controller.jobs.demand import DemandSource, Difference, Finding
 from controller.status import EndReason, JobEnd, LinkStatus, Status
@@ -28,7 +28,7 @@ class Watcher:
     def __init__(self, rows: Rows[Any, Any], response: Any) -> None:
         self.rows = rows
         self._response = response
-        self._table: WatchTable[Any, Any] = WatchTable(response, rows.encoding)
+        self._table: WatchTable[Any, Any] = WatchTable(response, rows)
         self._reader = Reader(self._table)
 
     def told(self, status: Status) -> Any:

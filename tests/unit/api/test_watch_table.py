@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from controller.api.watch_table import Encoding, Reader, ResumeTokens, WatchTable
+from controller.api.watch_table import Reader, ResumeTokens, Rows, WatchTable
 from signalbox.errors import InvalidInput
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -17,7 +17,7 @@ Value = tuple[str, str]
 """The owner and the MAC address of a host."""
 
 
-class Encoded:
+class Encoded(Rows[str, Value]):
     """Encodes hosts, and counts how often."""
 
     def __init__(self) -> None:
@@ -30,6 +30,9 @@ class Encoded:
     def gone(self, ip: str, _: Value) -> bytes:
         return pb.WatchFabricResponse(hosts_gone=[ip]).SerializeToString()
 
+    def owner(self, value: Value) -> str:
+        return value[0]
+
 
 def table_of(
     values: Mapping[str, Value] | None = None,
@@ -38,8 +41,7 @@ def table_of(
     encoded: Encoded | None = None,
 ) -> WatchTable[str, Value]:
     encoded = encoded or Encoded()
-    encoding = Encoding(encoded.row, encoded.gone, owner=lambda value: value[0])
-    table = WatchTable[str, Value](pb.WatchFabricResponse, encoding, remembered, message_bytes)
+    table = WatchTable[str, Value](pb.WatchFabricResponse, encoded, remembered, message_bytes)
     table.update(values or {})
     return table
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from controller.api import watches
-from controller.api.watch_rows import Rows
-from controller.api.watch_table import Encoding
+from controller.api.watch_table import Rows
 from controller.api.watches import LARGE_BYTES, LARGE_TOGETHER, Feed, LargeMessages, Publications
 from controller.status import Status, StatusBoard
 from signalbox.v1 import signalbox_pb2 as pb
@@ -23,7 +22,6 @@ class Counted(Rows[str, int]):
     def __init__(self) -> None:
         self.asked = 0
         self.encoded = 0
-        self.encoding = Encoding(self._row, lambda _key, _value: b"")
 
     def of(self, status: Status) -> Mapping[str, int]:
         self.asked += 1
@@ -31,7 +29,7 @@ class Counted(Rows[str, int]):
             raise ZeroDivisionError("a defect")
         return {"plans": status.plans_total}
 
-    def _row(self, _: str, value: int) -> bytes:
+    def row(self, _: str, value: int) -> bytes:
         self.encoded += 1
         return pb.WatchPlanResponse(plan=pb.Plan(generation=value)).SerializeToString()
 
