@@ -19,11 +19,16 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 def fabric_message(status: Status, late: frozenset[Dpid] = frozenset()) -> pb.GetFabricResponse:
     """Switches by datapath id, directed links by port, hosts by address. ``late``: as for ``rates``."""
-    fabric = status.fabric
+    fabric, known = status.fabric, rates(status, late)
     return pb.GetFabricResponse(
         generation=fabric.generation,
-        switches=_switches(status),
-        links=_links(status, late),
+        switches=[
+            switch_message(switch, status.switches.get(dpid)) for dpid, switch in sorted(fabric.switches.items())
+        ],
+        links=[
+            link_message(link, fabric.link_name(link_id), *known(link_id))
+            for link_id, link in sorted(fabric.links.items())
+        ],
         hosts=[
             host_message(host, fabric.name(host.at.dpid))
             for host in sorted(fabric.hosts.values(), key=lambda host: host.at)
@@ -74,20 +79,6 @@ def host_message(host: Host, switch: str) -> pb.Host:
 def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:
     """``name``: with those of its switches. The others: see ``Rates``."""
     return message_of(pb.Link, link, name=name, rate_bps=rate_bps, background_bps=background_bps)
-
-
-def _switches(status: Status) -> list[pb.Switch]:
-    return [
-        switch_message(switch, status.switches.get(dpid)) for dpid, switch in sorted(status.fabric.switches.items())
-    ]
-
-
-def _links(status: Status, late: frozenset[Dpid]) -> list[pb.Link]:
-    known = rates(status, late)
-    return [
-        link_message(link, status.fabric.link_name(link_id), *known(link_id))
-        for link_id, link in sorted(status.fabric.links.items())
-    ]
 
 
 def _dropped(status: Status) -> list[pb.DroppedPackets]:

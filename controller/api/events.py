@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from controller.api.pages import MAX_PAGE, page_size
 from controller.api.watches import SPACING_S, Publications, Wait, Write
 from controller.events import Event, EventHistory
 from controller.status import StatusBoard
@@ -17,8 +18,6 @@ from signalbox.mapping import message_of, seconds_since_1970, timestamp, word_of
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import EventKind
 
-MAX_PAGE = 1000
-"""Events in one message."""
 MAX_KINDS = 64
 """Kinds that one request may name, repetitions counted."""
 
@@ -26,9 +25,7 @@ MAX_KINDS = 64
 def listed(request: pb.ListEventsRequest, history: EventHistory) -> pb.ListEventsResponse:
     """Raises ``InvalidInput``."""
     kinds, since = _wanted(request)
-    if request.page_size < 0:
-        raise InvalidInput.of("page_size", f"must be at least 0 (given: {request.page_size})")
-    size = min(request.page_size or MAX_PAGE, MAX_PAGE)
+    size = page_size(request)
     found = history.after(_number("page_token", request.page_token, 0, history), size + 1, kinds, since)
     token = str(found[size - 1].number) if len(found) > size else ""
     return pb.ListEventsResponse(events=_messages(found[:size]), next_page_token=token)

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from itertools import islice
 from typing import Any
 
@@ -18,14 +19,13 @@ import structlog
 
 from controller.api.access import CALLER, OPEN_TO_ALL, RULES, OtherTenants, Rule, refuse_other_tenants
 from controller.api.audit import AuditLog, noting
-from controller.api.debts import COST, Debts
 from controller.api.errors import code_of
 from controller.api.guard import Context, Handler
 from controller.api.identities import Caller, Identities, Role
 from controller.api.peers import Peer
 from controller.config import SocketRole
 from controller.status import StatusBoard
-from signalbox.errors import InvalidInput, NotAllowed, Unauthenticated, cut, in_entry
+from signalbox.errors import Exhausted, InvalidInput, NotAllowed, Unauthenticated, cut, in_entry
 
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 """They have a line whatever the method."""
@@ -34,6 +34,32 @@ MAX_ENTRIES = 256
 """Jobs in one request. The control loop judges all of them at one time, and answers nobody meanwhile."""
 _WITHOUT_TOKEN = ("take_over", "force")
 """Fields that say to do without the lease token."""
+
+COST: ContextVar[Callable[[float], None]] = ContextVar("cost", default=lambda _calls: None)
+"""Counts the call that runs as so many calls more."""
+
+
+class Debts:
+    """Calls that each client owes for those that have cost the controller more than a call does: a proxy before the API
+    counts requests, and cannot know what is in them. A client may make ``per_s`` calls per second, and owes nothing for
+    those of one second. ``now`` is monotonic seconds."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._paid_at: dict[str, float] = {}
+
+    def charge(self, client: str, calls: float, now: float) -> None:
+        """Count so many calls more of the client."""
+        self._paid_at = {known: at for known, at in self._paid_at.items() if at > now}
+        self._paid_at[client] = max(now, self._paid_at.get(client, now)) + calls / self._per_s
+
+    def refuse_debtor(self, client: str, now: float) -> None:
+        """Raises ``Exhausted`` for a client that owes more than the calls of one second."""
+        wait_s = self._paid_at.get(client, now) - now - 1.0
+        if wait_s > 0:
+            text = f"{client}: former calls counted as more than {self._per_s:g} calls per second, which is the limit"
+            about = {"limit": "api.max_client_calls_per_s", "limitValue": f"{self._per_s:g}"}
+            raise Exhausted(text, client, wait_s, about)
 
 
 class Gate:

@@ -23,9 +23,7 @@ Listing = pb.ListJobsRequest | pb.ListRoutesRequest | pb.ListRulesRequest
 def page(request: Listing) -> tuple[int, str]:
     """How many items to list, and the key that they come after, empty for the first page. Raises ``InvalidInput`` for a
     negative number, and for a token that ``page_token`` has not made."""
-    if request.page_size < 0:
-        raise InvalidInput.of("page_size", f"must be at least 0 (given: {request.page_size})")
-    size = min(request.page_size or MAX_PAGE, MAX_PAGE)
+    size = page_size(request)
     if not request.page_token:
         return size, ""
     try:
@@ -36,6 +34,13 @@ def page(request: Listing) -> tuple[int, str]:
         call = request.DESCRIPTOR.name.removesuffix("Request")
         raise InvalidInput.of("page_token", f"is none that {call} has returned; begin without one")
     return size, after
+
+
+def page_size(request: Listing | pb.ListEventsRequest) -> int:
+    """Return how many items to list. Raises ``InvalidInput`` for a negative number."""
+    if request.page_size < 0:
+        raise InvalidInput.of("page_size", f"must be at least 0 (given: {request.page_size})")
+    return min(request.page_size or MAX_PAGE, MAX_PAGE)
 
 
 def page_token(last: str) -> str:

@@ -1,7 +1,7 @@
 """The gRPC server: a thread with its own asyncio loop.
 
 Owns the health service, and wires what stands before the services. What HAProxy hands over arrives at another server
-than what comes without it: only there HAProxy's header fields say who calls (``proxied``). In: the configuration and
+than what comes without it: only there HAProxy's header fields say who calls (``peers``). In: the configuration and
 what ``Services`` needs. Out: the addresses that are served.
 """
 
@@ -22,16 +22,15 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server as add_reflection
 
-from controller.api import guard, listening, proxied
+from controller.api import guard, listening
 from controller.api.audit import AuditLog
 from controller.api.call_times import CallTimes
-from controller.api.debts import Debts
 from controller.api.files import ApiFiles
-from controller.api.gate import Gate
+from controller.api.gate import Debts, Gate
 from controller.api.guard import Context, GuardedServer
 from controller.api.identities import Identities
 from controller.api.lease_tokens import LeaseTokens
-from controller.api.peers import Peer, peer_of
+from controller.api.peers import Peer, peer_of, proxied_peer
 from controller.api.services import Services
 from controller.config import ApiConfig
 from controller.planning.messages import Request
@@ -73,7 +72,7 @@ class ApiServer:
         self._times = CallTimes(partial(setattr, board, "call_times"))
         of_both = Debts(config.max_client_calls_per_s), AuditLog()
         self._gate = Gate(board, self.files.identities, config.socket_role, _peer, *of_both)
-        self._proxied_gate = Gate(board, self.files.identities, config.socket_role, proxied.peer, *of_both)
+        self._proxied_gate = Gate(board, self.files.identities, config.socket_role, proxied_peer, *of_both)
         self._services = Services(board, put, tokens)
         self._health = _HealthService()
         self._bound: Future[tuple[str, ...]] = Future()

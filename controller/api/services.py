@@ -20,10 +20,10 @@ from google.protobuf.message import Message
 
 from controller.api import audit, convert, convert_explain, convert_fabric, convert_plan, convert_rules
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
-from controller.api.debts import COST
 from controller.api.errors import Stopping
 from controller.api.events import EventWatches
 from controller.api.fabric_work import FabricWork
+from controller.api.gate import COST
 from controller.api.guard import Context, not_counted
 from controller.api.identities import Role
 from controller.api.lease_tokens import LeaseTokens

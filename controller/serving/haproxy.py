@@ -2,7 +2,7 @@
 
 In: the API's configuration. Out: the text of ``haproxy.cfg``. HAProxy listens at the TCP addresses, ends TLS, limits
 clients by their addresses, and hands whole requests to the controller with header fields that say who calls
-(``controller/api/proxied.py``).
+(``controller/api/peers.py``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from controller.api import proxied
+from controller.api import peers
 from controller.config import ApiConfig
 from signalbox.addresses import host_and_port
 from signalbox.errors import FieldProblem, InvalidInput
@@ -126,11 +126,11 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
     full, few = round(NEARLY_FULL * api.max_connections), max(1, round(FEW * api.max_connections))
     yield f"    tcp-request connection reject if {{ fe_conn gt {full} }} {{ sc0_conn_cur(connections) gt {few} }}"
     yield "    # What a client says of itself in these fields counts for nothing."
-    yield f"    http-request del-header {proxied.PREFIX} -m beg"
-    yield f"    http-request set-header {proxied.ADDRESS} %[src]"
-    yield f"    http-request set-header {proxied.PORT} %[src_port]"
-    yield f"    http-request set-header {proxied.TLS} %[ssl_fc]"
-    yield f"    http-request set-header {proxied.CERTIFICATE} %[ssl_c_der,base64] if {{ ssl_c_used }}"
+    yield f"    http-request del-header {peers.PREFIX} -m beg"
+    yield f"    http-request set-header {peers.ADDRESS} %[src]"
+    yield f"    http-request set-header {peers.PORT} %[src_port]"
+    yield f"    http-request set-header {peers.TLS} %[ssl_fc]"
+    yield f"    http-request set-header {peers.CERTIFICATE} %[ssl_c_der,base64] if {{ ssl_c_used }}"
     yield f"    acl streams path_beg {' '.join(STREAMS)}"
     yield "    http-request track-sc1 src table calls if !streams"
     yield "    http-request track-sc1 src table streams if streams"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.api.debts import Debts
+from controller.api.gate import Debts
 from signalbox.errors import Exhausted
 
 

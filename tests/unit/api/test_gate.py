@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.debts import Debts
-from controller.api.gate import Gate
+from controller.api.gate import Debts, Gate
 from controller.api.identities import Caller, Identities, Role
 from controller.api.peers import Peer, peer_of
 from controller.config import SocketRole

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.api import proxied
-from controller.api.peers import Peer
+from controller.api.peers import Peer, proxied_peer
 
 FIELDS = (("x-signalbox-address", "192.0.2.1"), ("x-signalbox-port", "40000"), ("x-signalbox-tls", "1"))
 NOBODY = Peer("")
@@ -16,7 +15,7 @@ NOBODY = Peer("")
 
 def peer(*fields: tuple[str, str | bytes]) -> Peer:
     context: Any = SimpleNamespace(invocation_metadata=lambda: (("user-agent", "grpc"), *fields))
-    return proxied.peer(context)
+    return proxied_peer(context)
 
 
 def of(address: str, tls: str = "0") -> Peer:
