@@ -48,7 +48,7 @@ class Usage(NamedTuple):
     processes: int = 0
 
 
-def usage(process: subprocess.Popen[bytes] | None) -> Usage:
+def usage(process: subprocess.Popen[bytes] | subprocess.Popen[str] | None) -> Usage:
     """Of a process and its descendants (proc(5)); zero without one."""
     found = [_usage(pid) for pid in _tree(process.pid)] if process else []
     return Usage(*(sum(column) for column in zip(*found, strict=True))) if found else Usage()

@@ -1,16 +1,13 @@
-"""What a scrape of a large network costs, and what it does to other threads meanwhile.
+"""What a scrape of a large network costs.
 
 In: a status as the control loop publishes it, of a leaf-spine with many small jobs that are planned, pinned and
-measured. Out: size and CPU time of a scrape over HTTP, beside that of a plain loop of Python, as a ratio; and how late
-a thread wakes that sleeps a millisecond at a time, without scrapes and while one follows the other; a table, and
-``out/bench/scrapes.json``.
+measured. Out: size and CPU time of a scrape over HTTP, beside that of a plain loop of Python, as a ratio; a table,
+and ``out/bench/scrapes.json``.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +17,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 from rich.console import Console
 
-from benchmarks.measures import Spread, report, table_of
+from benchmarks.measures import report, table_of
 from controller.config import MetricsConfig
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Fabric
@@ -30,7 +27,6 @@ from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.observability.metrics import MetricsServer
 from controller.planning.problem import FlowId, whole
-from controller.southbound.run_hub import SWITCH_INTERVAL_S
 from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
 from controller.tables.counters import CountersRead
 from offline.scenarios.fabrics import leaf_spine
@@ -46,7 +42,6 @@ BACKGROUND_EVERY = 10
 SCRAPES = 20
 LOOP = 1_000_000
 """Rounds of the plain loop."""
-WAKING_S = 3.0
 RESULTS = Path("out/bench/scrapes.json")
 
 Row = dict[str, str | float]
@@ -133,28 +128,17 @@ def plain_loop_s() -> float:
     return time.process_time() - began
 
 
-def lateness_ms(seconds: float) -> list[float]:
-    """By how much a thread wakes later than it asked to, a millisecond at a time."""
-    late, until = [], time.perf_counter() + seconds
-    while (began := time.perf_counter()) < until:
-        time.sleep(0.001)
-        late.append(1000 * (time.perf_counter() - began) - 1)
-    return late
-
-
-def measured(leaves: int, spines: int, hosts_per_leaf: int, jobs: int, scrapes: int, waking_s: float) -> list[Row]:
-    """One row without scrapes, one for each encoding."""
+def measured(leaves: int, spines: int, hosts_per_leaf: int, jobs: int, scrapes: int) -> list[Row]:
+    """Return a row for each encoding."""
     board = StatusBoard()
     status = network(leaves, spines, hosts_per_leaf, jobs)
     board.publish(status)
     board.call_times = {(f"method{n}", "OK"): Histogram(FEW_SECONDS).observed(0.01) for n in range(20)}
     server = MetricsServer(MetricsConfig(host="127.0.0.1", port=0), board)
-    port, interval_s = server.start(), sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    port = server.start()
     try:
         series = scrape(port, "identity").series
-        cost = {"MB": 0.0, "CPU ms": 0.0, "over plain loop": 0.0}
-        rows: list[Row] = [{"scrapes": "none", "series": series, **cost, **_late(lateness_ms(waking_s))}]
+        rows: list[Row] = []
         for encoding in ("identity", "gzip"):
             found, loops = [], []
             for number in range(scrapes):
@@ -169,41 +153,17 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, jobs: int, scrapes: 
                     "MB": found[-1].bytes / 1e6,
                     "CPU ms": 1000 * cpu_s,
                     "over plain loop": cpu_s / median(loops),
-                    **_late(_while_scraped(port, encoding, waking_s)),
                 }
             )
         return rows
     finally:
-        sys.setswitchinterval(interval_s)
         server.stop()
 
 
-def _while_scraped(port: int, encoding: str, seconds: float) -> list[float]:
-    done = threading.Event()
-
-    def scrape_on() -> None:
-        while not done.is_set():
-            scrape(port, encoding)
-
-    scraping = threading.Thread(target=scrape_on)
-    scraping.start()
-    try:
-        return lateness_ms(seconds)
-    finally:
-        done.set()
-        scraping.join()
-
-
-def _late(found: list[float]) -> dict[str, float]:
-    spread = Spread.of(found)
-    assert spread
-    return {"late ms p50": spread.p50, "p99": spread.p99, "max": spread.max}
-
-
 def main(as_json: AsJson = False) -> None:
-    """Time scrapes of a large network, and how much they hold up another thread."""
+    """Time scrapes of a large network."""
     if not as_json:
         Console(stderr=True).print(f"{SCRAPES} scrapes of each kind on {os.cpu_count()} processors")
-    rows = measured(LEAVES, SPINES, HOSTS_PER_LEAF, JOBS, SCRAPES, WAKING_S)
+    rows = measured(LEAVES, SPINES, HOSTS_PER_LEAF, JOBS, SCRAPES)
     title = f"{2 * LEAVES * SPINES} links, {LEAVES * HOSTS_PER_LEAF} hosts, {JOBS} jobs"
     report({"network": title, "scrapes": rows}, RESULTS, lambda: table_of(title, rows), as_json)

@@ -11,10 +11,9 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from benchmarks.interrupts import SCRIPT, Place, place
-from benchmarks.openflow_relay import relay
+from benchmarks.live.relay import relay
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
 from signalbox.errors import SignalboxError
@@ -83,6 +82,6 @@ def second_spine(lab: Lab, controller_port: int, leaves: Sequence[str]) -> Itera
     with place() as inside:
         made = SecondSpine(lab, inside, leaves)
         made.start()
-        with relay(controller_port, Path(f"/proc/{inside.holder}/root/run/{made.socket}")):
+        with relay(f"/proc/{inside.holder}/root/run/{made.socket}", str(controller_port)):
             made.build()
             yield made

@@ -28,9 +28,9 @@ from benchmarks.full_disk import small_disk
 from benchmarks.live.faults_asked import EMPTY, had_data
 from benchmarks.live.faults_made import SECOND_LEAVES, Fault, Site
 from benchmarks.live.faults_seen import AlertLog, Operator, Seen
+from benchmarks.live.relay import openflow_relay
 from benchmarks.measures import report
 from benchmarks.monitoring import START_S, Prometheus, alertmanager, prometheus, receiver
-from benchmarks.openflow_relay import relay
 from benchmarks.second_vswitchd import second_spine
 from mininet_topos.controller_process import reserve_port
 from mininet_topos.demo.parts import Training
@@ -73,7 +73,7 @@ def scene(folder: Path) -> Iterator[Operator]:
         state = stack.enter_context(small_disk(folder, STATE_SIZE))
         settings = {"metrics": {"port": metrics}}
         lab, controller, client = stack.enter_context(running_fabric(topo, folder, mbps, settings))
-        between = stack.enter_context(relay(controller.openflow_port))
+        between = stack.enter_context(openflow_relay(controller.openflow_port))
         leaf = lab.bridge("leaf2")
         run("ovs-vsctl", "set-controller", leaf, f"tcp:127.0.0.1:{between.port}")
         second = stack.enter_context(second_spine(lab, controller.openflow_port, SECOND_LEAVES))

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.full_disk import fill
+from benchmarks.live.relay import OpenFlowRelay
 from benchmarks.monitoring import kinds_with_an_alert
-from benchmarks.openflow_relay import Relay
 from benchmarks.second_vswitchd import SecondSpine
 from controller.alarms import severity
 from controller.tables.rules import learning_cookie
@@ -103,7 +103,7 @@ class Site:
     lab: Lab
     controller: ControllerProcess
     client: Client
-    relay: Relay
+    relay: OpenFlowRelay
     second: SecondSpine
     state: Path
     folder: Path

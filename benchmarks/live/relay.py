@@ -1,24 +1,38 @@
-"""A relay that passes bytes both ways, as a program: while SIGSTOP stops it, its two sides are cut off from each other.
+"""Relays between a switch or a client and the controller.
+
+``relay`` passes bytes both ways, as a program: while SIGSTOP stops it, its two sides are cut off from each other.
 
     python -m benchmarks.live.relay LISTEN TO    # each the path of a Unix socket, or a TCP port on loopback
 
 Connections stay open then, and carry nothing. Of new ones a Unix socket accepts many, TCP ``BACKLOG``; the SYN of
 further ones gets no answer.
+
+``openflow_relay`` runs in a thread. It reads what a switch sends message by message, and can drop the answers with port
+counters.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from queue import Queue
 
+from benchmarks.openflow_bytes import HEADER, Multipart, Type
 from mininet_topos.controller_process import start
 
 BACKLOG = 2
 CHUNK = 1 << 16
+START_S = 10.0
+KIND = struct.Struct("!H")
+
+
+# ---- as a program
 
 
 @contextmanager
@@ -66,6 +80,58 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while chunk := await reader.read(CHUNK):
             writer.write(chunk)
             await writer.drain()
+
+
+# ---- in a thread
+
+
+class OpenFlowRelay:
+    """``drops_ports``: answers to requests for port counters do not pass. ``port``: it listens there."""
+
+    def __init__(self, controller_port: int) -> None:
+        self.drops_ports = False
+        self.port = 0
+        self._controller_port = controller_port
+
+    async def run(self, listens: Callable[[Callable[[], object]], object]) -> None:
+        """``listens`` is called with what ends it, from any thread."""
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        loop, ends = asyncio.get_running_loop(), asyncio.Event()
+        listens(lambda: loop.call_soon_threadsafe(ends.set))
+        await ends.wait()
+        server.close()
+
+    async def _accept(self, from_switch: asyncio.StreamReader, to_switch: asyncio.StreamWriter) -> None:
+        with closing(to_switch), suppress(OSError):
+            from_controller, to_controller = await asyncio.open_connection("127.0.0.1", self._controller_port)
+            await asyncio.gather(self._up(from_switch, to_controller), _pass(from_controller, to_switch))
+
+    async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(OSError, EOFError):
+            while True:
+                head = await reader.readexactly(HEADER.size)
+                _, kind, length, _ = HEADER.unpack(head)
+                body = await reader.readexactly(length - HEADER.size)
+                about_ports = kind == Type.MULTIPART_REPLY and KIND.unpack_from(body)[0] == Multipart.PORT_STATS
+                if not (self.drops_ports and about_ports):
+                    writer.write(head + body)
+                    await writer.drain()
+
+
+@contextmanager
+def openflow_relay(controller_port: int) -> Iterator[OpenFlowRelay]:
+    """Running in a thread, on a free TCP port of loopback; its connections end with it."""
+    made = OpenFlowRelay(controller_port)
+    listens: Queue[Callable[[], object]] = Queue()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(asyncio.run, made.run(listens.put))
+        end = listens.get(timeout=START_S)
+        try:
+            yield made
+        finally:
+            end()
+            running.result()
 
 
 if __name__ == "__main__":

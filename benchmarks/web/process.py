@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from benchmarks.measures import usage
 from mininet_topos.controller_process import reserve_port
 
 START_S = 60.0
@@ -27,11 +27,10 @@ class WebPage:
     process: subprocess.Popen[str]
 
     def cpu_s(self) -> float:
-        return _cpu_s(self.process.pid)
+        return usage(self.process).cpu_s
 
     def rss_mb(self) -> float:
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        return usage(self.process).rss_bytes / 1e6
 
 
 @contextmanager
@@ -74,18 +73,12 @@ def terminal_view(address: str, columns: int = 200, lines: int = 60) -> Iterator
     reader = threading.Thread(target=drain)
     reader.start()
     try:
-        yield lambda: _cpu_s(process.pid)
+        yield lambda: usage(process).cpu_s
     finally:
         process.terminate()
         process.wait(20)
         reader.join()
         os.close(ours)
-
-
-def _cpu_s(pid: int) -> float:
-    """That it has used so far, all threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _answers(url: str) -> bool:

@@ -52,8 +52,6 @@ class Gloo:
             dist.all_reduce(tensor)
         elif collective == "broadcast":
             dist.broadcast(tensor, 0)
-        elif collective == "reduce":
-            dist.reduce(tensor, 0)
         elif collective == "all_gather":
             gathered = torch.empty_like(tensor)
             dist.all_gather_into_tensor(gathered, own.clone())

@@ -31,12 +31,7 @@ DATA_PORTS = range(20_000, 21_000)
 TUNED: Mapping[str, Mapping[str, int]] = {
     "default": {},
     "ring": {"allreduce": 4},
-    "segmented_ring": {"allreduce": 5},
     "recursive_doubling": {"allreduce": 3},
-    "rabenseifner": {"allreduce": 6},
-    "linear": {"alltoall": 1},
-    "pairwise": {"alltoall": 2},
-    "bruck": {"alltoall": 3},
 }
 """Algorithms of Open MPI's ``tuned`` component, by the collective that they are for and their number
 (``ompi_info --param coll tuned --level 9``)."""

@@ -43,14 +43,9 @@ class OpenMpi:
         elif collective == "reduce_scatter":
             result = np.empty_like(own)
             self._world.Reduce_scatter(vector, result, [len(own)] * self.size)
-        elif collective == "reduce_scatter_block":
-            result = np.empty_like(own)
-            self._world.Reduce_scatter_block(vector, result)
         elif collective == "broadcast":
             self._world.Bcast(vector, 0)
             return vector
-        elif collective == "reduce":
-            self._world.Reduce(vector, result, root=0)
         elif collective == "all_to_all":
             self._world.Alltoall(vector, result)
         else:
