@@ -11,26 +11,24 @@ dropped, a packet of a host passed a spine that was safe to pull, or an alarm wa
 from __future__ import annotations
 
 import socket
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from benchmarks.live.demo_fabric import demo_fabric
 from benchmarks.live.failures import RAW, SETTLE_TIMEOUT_S, WIDE_S, Scene, finish, pick_spine, scene_of, start
+from benchmarks.live.outages_report import means
 from benchmarks.measures import report
-from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES
+from mininet_topos.demo.phases import ELEMENTS, JOBS
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import settled
-from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.queues import large_socket_buffers
-from mininet_topos.trainer.log import RankLog, read_rank_log
+from mininet_topos.trainer.log import RankLog, read_rank_logs
 from signalbox.client import Unreachable
 from signalbox.commands.output import AsJson
 from signalbox.mapping import word_in
@@ -38,8 +36,6 @@ from signalbox.mapping import word_in
 UNDISTURBED_S = 30.0
 QUIET_S = 10.0
 """After each change: some iterations."""
-TOGETHER = 5
-"""Iterations whose mean is compared."""
 ETH_ALL, ETH_LLDP = 3, 0x88CC
 
 
@@ -137,9 +133,9 @@ def _counted(sockets: Sequence[socket.socket]) -> Iterator[int]:
 
 
 def slowest(log: RankLog, from_s: float, until_s: float) -> float:
-    """The largest mean of ``TOGETHER`` consecutive iterations between these times; 0 when there are fewer."""
+    """Return the largest of the ``means`` of the iterations between these times; 0 when there are too few."""
     took = [one.duration_s for one in log.iterations if one.start >= from_s and one.end <= until_s]
-    return max((fmean(took[n : n + TOGETHER]) for n in range(len(took) - TOGETHER + 1)), default=0.0)
+    return max(means(took), default=0.0)
 
 
 def build(
@@ -194,13 +190,10 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Drain a spine under training, pull it, and use it again."""
-    out.mkdir(parents=True, exist_ok=True)
-    mbps = RATE_BPS / 1e6
-    topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="dr")
-    with ExitStack() as stack:
-        stack.enter_context(large_socket_buffers())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-drains-")))
-        scene = stack.enter_context(scene_of(topo, folder, ELEMENTS, JOBS, WIDE_S, QUIET_S))
+    with (
+        demo_fabric("dr", out) as (topo, folder),
+        scene_of(topo, folder, ELEMENTS, JOBS, WIDE_S, QUIET_S) as scene,
+    ):
         found = measured(scene, times, UNDISTURBED_S)
     report(found, out / "drains.json", lambda: table_of(found), as_json)
     if failed(found):
@@ -218,5 +211,4 @@ def measured(scene: Scene, times: int, undisturbed_s: float) -> Any:
             drains.append(drain_and_pull(scene, turn, restart))
             wait_for(lambda: scene.in_order(scene.links), "all links", SETTLE_TIMEOUT_S)
     found = finish(scene)
-    logs = [read_rank_log(path) for path in sorted((scene.controller.folder / RAW).glob("*-rank*.jsonl"))]
-    return build(found, drains, quiet, logs)
+    return build(found, drains, quiet, read_rank_logs(scene.controller.folder / RAW))

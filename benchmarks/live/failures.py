@@ -9,8 +9,6 @@ and ``failures.json`` with every single event; ``--json`` prints that instead. E
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,19 +18,20 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.live.demo_fabric import demo_fabric
 from benchmarks.live.failures_report import Event, Role, build_report, table_of
 from benchmarks.measures import report
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.demo.parts import RouteWatch, Training
-from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
+from mininet_topos.demo.phases import ELEMENTS, JOBS, ring_jobs
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.probing import Probing
-from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, large_socket_buffers, prioritise_probes
+from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, prioritise_probes
 from mininet_topos.probe.report import Pair
-from mininet_topos.trainer.log import read_rank_log
+from mininet_topos.trainer.log import read_rank_logs
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
 
@@ -253,8 +252,7 @@ def finish(scene: Scene) -> dict[str, Any]:
     """End probes and training, and judge. Raises ``DemoError`` when a rank did not end well."""
     streams, overflows = scene.probing.finish()
     scene.training.stop()
-    logs = [read_rank_log(path) for path in sorted((scene.controller.folder / RAW).glob("*-rank*.jsonl"))]
-    return build_report(scene.events, streams, overflows, logs)
+    return build_report(scene.events, streams, overflows, read_rank_logs(scene.controller.folder / RAW))
 
 
 def main(
@@ -267,14 +265,7 @@ def main(
     kinds = only.split(",")
     if unknown := set(kinds) - set(KINDS):
         raise typer.BadParameter(f"no such failure: {', '.join(sorted(unknown))}")
-    out.mkdir(parents=True, exist_ok=True)
-    mbps = RATE_BPS / 1e6
-    topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fl")
-    with ExitStack() as stack:
-        stack.enter_context(large_socket_buffers())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-failures-")))
-        stack.callback(shutil.copy, folder / "controller.log", out)
-        scene = stack.enter_context(scene_of(topo, folder, ELEMENTS, JOBS))
+    with demo_fabric("fl", out) as (topo, folder), scene_of(topo, folder, ELEMENTS, JOBS) as scene:
         for kind in kinds:
             for turn in range(times):
                 run_kind(scene, kind, turn)

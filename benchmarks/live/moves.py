@@ -10,8 +10,6 @@ instead. Ends with 1 when a packet was lost that no queue dropped, or one came t
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,16 +24,17 @@ import typer
 from rich.console import Group
 from rich.table import Table
 
+from benchmarks.live.demo_fabric import demo_fabric
 from benchmarks.measures import report
 from mininet_topos.controller_process import Settings
 from mininet_topos.demo.parts import RouteWatch
-from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
+from mininet_topos.demo.phases import ring_jobs
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.probing import Probing
-from mininet_topos.probe.queues import Drops, all_drops, drops_since, large_socket_buffers, prioritise_probes
+from mininet_topos.probe.queues import Drops, all_drops, drops_since, prioritise_probes
 from mininet_topos.probe.report import Pair, Stream
 from mininet_topos.trainer.announcement import announcement
 from signalbox.client import Client
@@ -244,14 +243,7 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Move every pinned flow under traffic and count the packets that arrive."""
-    out.mkdir(parents=True, exist_ok=True)
-    mbps = RATE_BPS / 1e6
-    topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="mv")
-    with ExitStack() as stack:
-        stack.enter_context(large_socket_buffers())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-moves-")))
-        stack.callback(shutil.copy, folder / "controller.log", out)
-        traffic = stack.enter_context(traffic_of(topo, folder, JOBS))
+    with demo_fabric("mv", out) as (topo, folder), traffic_of(topo, folder, JOBS) as traffic:
         phases = [moving(traffic, times), *([switching(traffic, strategies)] if strategies else [])]
         found = build_report(phases, *traffic.probing.finish())
     report(found, out / "moves.json", lambda: table_of(found), as_json)

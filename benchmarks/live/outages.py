@@ -13,8 +13,6 @@ was gone too late or too early.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,19 +23,19 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.live.demo_fabric import demo_fabric
 from benchmarks.live.exits import exits
 from benchmarks.live.outages_report import Outage, build, changed, table_of
 from benchmarks.live.relay import relay, stopped
 from benchmarks.measures import report
 from mininet_topos.controller_process import ControllerProcess, reserve_port
 from mininet_topos.demo.parts import RouteWatch, Training, TrainingJob
-from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
+from mininet_topos.demo.phases import ELEMENTS, ring_jobs
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run, wait_for
 from mininet_topos.lab.running_fabric import explained, fabric_links, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.queues import large_socket_buffers
-from mininet_topos.trainer.log import read_rank_log
+from mininet_topos.trainer.log import read_rank_logs
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
@@ -223,19 +221,13 @@ def main(
     if unknown := set(kinds) - {*KINDS, EXITS}:
         raise typer.BadParameter(f"no such kind: {', '.join(sorted(unknown))}")
     outages = [one for kind in KINDS if kind in kinds for one in KINDS[kind]] * times
-    out.mkdir(parents=True, exist_ok=True)
-    mbps = RATE_BPS / 1e6
-    topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="ou")
-    with ExitStack() as stack:
-        stack.enter_context(large_socket_buffers())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-outages-")))
-        stack.callback(shutil.copy, folder / "controller.log", out)
+    with demo_fabric("ou", out) as (topo, folder):
         with site_of(topo, folder, ELEMENTS, ring_jobs, lease_s) as site:
             found = measured(site, outages, away_s, undisturbed_s, QUIET_S) if outages else []
             busy = {host for job in site.training.jobs for host in job.hosts}
             idle = [host for host in site.lab.hosts if host not in busy]
             ended = exits(site.lab, site.client, site.controller.address, folder, idle) if EXITS in kinds else []
-        logs = [read_rank_log(path) for path in sorted((folder / "raw").glob("*-rank*.jsonl"))]
+        logs = read_rank_logs(folder / "raw")
     result = build(found, ended, logs)
     report(result, out / "outages.json", lambda: table_of(result), as_json)
     if result["missed"]:

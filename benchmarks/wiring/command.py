@@ -42,8 +42,6 @@ def _size(row: Row) -> Row:
         "best rings": _optional(row["best_of_rings"]),
         "best steps": _optional(row["best_of_all"]),
         "no wiring below": f"{row['least_mean_hops']:.3f}",
-        "random hops": _optional(row["random_mean_hops"]),
-        "random load": f"{_optional(row['random_load_least'])}, {_optional(row['random_load'])}".strip(", "),
         "ms (processor)": f"{row['ms']:.0f} ({row['cpu_ms']:.0f})",
         "sparse": f"{row['sparse_ms']:.0f} ({row['sparse_cpu_ms']:.0f})",
     }

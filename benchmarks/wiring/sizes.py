@@ -14,18 +14,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.wiring.independent import most_and_mean_hops
-from controller.circuits.wiring.circuits import Wiring
 from controller.circuits.wiring.finder import Found, find
-from controller.circuits.wiring.hops import Floats, hops_between, mean_hops, total_and_most
+from controller.circuits.wiring.hops import Floats, total_and_most
 from controller.circuits.wiring.rings import geometric_steps
-from controller.circuits.wiring.spreading import spread
 from controller.circuits.wiring.traffic import Rings, Traffic
 from offline.design.exact import best_steps, least_mean_hops
 
 SERVERS = (12, 16, 64, 128, 1024)
 INTERFACES = range(2, 9)
-AT_RANDOM, RANDOM_WIRINGS = 128, 20
-"""Servers up to which random wirings are looked at, and how many."""
 EXACT = 16
 """Servers up to which the best steps are found."""
 GBPS = 1e9
@@ -75,7 +71,6 @@ def row(servers: int, interfaces: int) -> Row:
         "geometric_mean_hops": published[0] / (servers - 1),
         "least_mean_hops": least_mean_hops(traffic.of_pairs, interfaces),
         **_exact(servers, interfaces),
-        **_at_random(found),
         "ms": ms,
         "cpu_ms": cpu_ms,
         "sparse_ms": sparse_ms,
@@ -92,28 +87,6 @@ def _timed(jobs: Sequence[Traffic], interfaces: int) -> tuple[float, float, Foun
         taken.append((1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - cpu)))
     wall, busy = (median(each) for each in zip(*taken, strict=True))
     return wall, busy, found
-
-
-def _at_random(found: Found) -> Row:
-    """Rings in random orders: the median of their mean hops, and of the even load of their fullest circuit / that of
-    the answer the least and the median; None for more servers."""
-    servers, interfaces = found.traffic.servers, found.wiring.interfaces
-    if servers > AT_RANDOM:
-        return {"random_mean_hops": None, "random_load_least": None, "random_load": None}
-    rng, means, loads = np.random.default_rng(1), [], []
-    pairs = found.traffic.of_pairs
-    for _ in range(RANDOM_WIRINGS):
-        orders = [rng.permutation(servers) for _ in range(interfaces)]
-        wiring = Wiring(servers, tuple(tuple(np.roll(order, -1)[np.argsort(order)].tolist()) for order in orders))
-        hops = hops_between(wiring)
-        means.append(mean_hops(hops))
-        loads.append(float(spread(wiring, hops, pairs).max()))
-    own = float(spread(found.wiring, found.hops, pairs).max())
-    return {
-        "random_mean_hops": median(means),
-        "random_load_least": min(loads) / own,
-        "random_load": median(loads) / own,
-    }
 
 
 def _exact(servers: int, interfaces: int) -> Row:

@@ -31,7 +31,7 @@ from mininet_topos.demo.report import Moments, Observed, Target, build_report, r
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.trainer.log import read_rank_log
+from mininet_topos.trainer.log import read_rank_logs
 from signalbox.errors import SignalboxError
 
 SETTINGS: Settings = {
@@ -43,7 +43,7 @@ SETTINGS: Settings = {
 
 def write_results(out: Path, moments: Moments, seen: Observed) -> list[Target]:
     """Write ``report.json``, ``iterations.png`` and ``moments.json``; returns the targets."""
-    logs = [read_rank_log(path) for path in sorted((out / "raw").glob("*-rank*.jsonl"))]
+    logs = read_rank_logs(out / "raw")
     report = build_report(logs, moments, seen)
     judged = targets(report)
     report["targets"] = [target._asdict() for target in judged]

@@ -88,6 +88,11 @@ class TrainingLog:
         self._file.flush()
 
 
+def read_rank_logs(folder: Path) -> list[RankLog]:
+    """Return the logs of all ranks in a folder, by job and rank."""
+    return [read_rank_log(path) for path in sorted(folder.glob("*-rank*.jsonl"))]
+
+
 def read_rank_log(path: Path) -> RankLog:
     """The file's content. A last line without its end is left out: the rank died while it wrote."""
     lines = [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
