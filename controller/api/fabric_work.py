@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
-from importlib.metadata import version
 from typing import Any
 
 from controller.api import audit, convert, convert_analysis, convert_fabric
@@ -23,8 +22,6 @@ from controller.status import StatusBoard
 from signalbox.errors import InvalidInput
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-
-VERSION = version("signalbox-controller")
 
 
 class FabricWork(pb_grpc.ControllerServiceServicer):

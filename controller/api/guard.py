@@ -13,7 +13,7 @@ import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -261,12 +261,9 @@ async def _errors_told(name: str, context: Context) -> AsyncIterator[None]:
         await _abort(context, error)
 
 
-def _within(limit: float | None) -> AbstractAsyncContextManager[Any]:
-    return nullcontext() if limit is None else _limited(limit)
-
-
 @asynccontextmanager
-async def _limited(limit: float) -> AsyncIterator[None]:
+async def _within(limit: float | None) -> AsyncIterator[None]:
+    """Raises ``TimeoutError`` after ``limit`` seconds; never without a limit."""
     async with asyncio.timeout(limit) as running:
         before = _LIMIT.set(running)
         try:

@@ -76,16 +76,12 @@ def _refuse_unusable(address: str) -> None:
 
 
 def _make_room(path: Path) -> None:
-    """Remove a socket that nobody listens on, and make the directory. Raises ``OSError`` when the path is in use."""
+    """Make the directory, and remove a socket that nobody listens on. Raises ``OSError`` when another process listens
+    there, or the file is no socket."""
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)  # whatever the umask: nobody else removes the socket
     except OSError as error:
         raise OSError(error.errno, f"cannot make {path.parent} for the API's socket: {error.strerror}") from None
-    _remove_stale(path)
-
-
-def _remove_stale(path: Path) -> None:
-    """Raises ``OSError`` when another process listens there, or the file is no socket."""
     try:
         is_socket = stat.S_ISSOCK(path.stat().st_mode)
     except FileNotFoundError:

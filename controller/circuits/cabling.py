@@ -68,9 +68,6 @@ class Cabling:
         return found
 
 
-NO_CABLING = Cabling()
-
-
 def cabling_of(fibres: Mapping[tuple[int, int], tuple[int, int]]) -> Cabling:
     """``fibres``: by dpid and port of an optical switch those of the server there."""
 

@@ -133,7 +133,7 @@ def plan_info(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def demand_source(snapshot: Snapshot) -> Iterator[Sample]:
-    for job_id, demand in demands(snapshot):
+    for (job_id,), demand in demands(snapshot):
         yield (job_id, demand.source.value), 1
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from controller.fabric.parts import Part, PartKey
 from controller.fabric.topology import LinkId, PortRef
@@ -74,69 +74,55 @@ def down_links(part: Part, switches: tuple[str, ...]) -> Iterator[LinkLabels]:
 # ---- families of one shape, each from a value
 
 
-def one(name: str, text: str, value: Callable[[Status], float | None]) -> Family:
-    """No series where the value is not known."""
+Item = TypeVar("Item")
+Shape = Callable[[str, str, Callable[[Item], float | None]], Family]
+"""Makes a family from its name, its help and the value of each item. An item without a value has no series."""
 
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        if (known := value(snapshot.status)) is not None:
-            yield (), known
 
-    return Family(name, text, samples)
+def _shape(labels: tuple[str, ...], items: Callable[[Snapshot], Iterable[tuple[tuple[str, ...], Item]]]) -> Shape[Item]:
+    """``items``: with the values of the labels."""
+
+    def family(name: str, text: str, value: Callable[[Item], float | None]) -> Family:
+        def samples(snapshot: Snapshot) -> Iterator[Sample]:
+            for of, item in items(snapshot):
+                if (known := value(item)) is not None:
+                    yield of, known
+
+        return Family(name, text, samples, labels)
+
+    return family
+
+
+def _plans(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], Plan]]:
+    """The newest plan; none before the first."""
+    if snapshot.status.plan:
+        yield (), snapshot.status.plan
+
+
+def _jobs(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], JobStatus]]:
+    return (((job_id,), job) for job_id, job in snapshot.status.jobs.items())
+
+
+def demands(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], JobDemand]]:
+    known = snapshot.status.demands
+    return (((job_id,), known[job_id]) for job_id in snapshot.status.jobs if job_id in known)
+
+
+def _switches(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], SwitchStatus]]:
+    status = snapshot.status
+    return (((status.fabric.name(dpid),), switch) for dpid, switch in status.switches.items())
+
+
+one: Shape[Status] = _shape((), lambda snapshot: [((), snapshot.status)])
+of_plan = _shape((), _plans)
+per_job = _shape(("job_id",), _jobs)
+per_demand = _shape(("job_id",), demands)
+per_switch = _shape(("switch",), _switches)
 
 
 def histogram(name: str, text: str, value: Callable[[Status], Histogram]) -> Family:
     """There from the start, with nothing counted."""
     return Family(name, text, histograms=lambda snapshot: [((), value(snapshot.status))])
-
-
-def of_plan(name: str, text: str, value: Callable[[Plan], float | None]) -> Family:
-    """No series before the first plan, or where it has no such value."""
-
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        plan = snapshot.status.plan
-        if plan and (known := value(plan)) is not None:
-            yield (), known
-
-    return Family(name, text, samples)
-
-
-def per_job(name: str, text: str, value: Callable[[JobStatus], float | None]) -> Family:
-    """No series for jobs without a value."""
-
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        for job_id, job in snapshot.status.jobs.items():
-            if (known := value(job)) is not None:
-                yield (job_id,), known
-
-    return Family(name, text, samples, ("job_id",))
-
-
-def demands(snapshot: Snapshot) -> Iterator[tuple[str, JobDemand]]:
-    for job_id in snapshot.status.jobs:
-        if job_id in snapshot.status.demands:
-            yield job_id, snapshot.status.demands[job_id]
-
-
-def per_demand(name: str, text: str, value: Callable[[JobDemand], float | None]) -> Family:
-    """No series for jobs without a value."""
-
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        for job_id, demand in demands(snapshot):
-            if (known := value(demand)) is not None:
-                yield (job_id,), known
-
-    return Family(name, text, samples, ("job_id",))
-
-
-def per_switch(name: str, text: str, value: Callable[[SwitchStatus], float | None]) -> Family:
-    """No series for switches without a value."""
-
-    def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        for dpid, switch in snapshot.status.switches.items():
-            if (known := value(switch)) is not None:
-                yield (snapshot.status.fabric.name(dpid),), known
-
-    return Family(name, text, samples, ("switch",))
 
 
 def per_port(name: str, text: str, counts: Callable[[Status], Mapping[PortRef, int]]) -> Family:

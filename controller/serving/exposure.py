@@ -23,17 +23,22 @@ def problems(api: ApiConfig) -> Iterator[FieldProblem]:
         missing.append("api.certificate and api.private_key, for TLS")
     if not api.ca_certificates and not api.tokens:
         missing.append("api.ca_certificates or api.tokens, which say who may call")
-    for i, address in enumerate(api.listen) if missing else ():
-        if not address.startswith("unix:") and _reach(host_and_port(address)[0]) == "network":
-            why = f"{address} can be reached from the network. Missing: {'; '.join(missing)}"
-            yield FieldProblem(f"api.listen[{i}]", f"{why}. To open it without, set api.insecure = true")
+    for i, address in _open_addresses(api) if missing else ():
+        why = f"{address} can be reached from the network. Missing: {'; '.join(missing)}"
+        yield FieldProblem(f"api.listen[{i}]", f"{why}. To open it without, set api.insecure = true")
 
 
 def unguarded(api: ApiConfig) -> Iterator[str]:
     """Yield a sentence for each address that the network can reach with no HAProxy before it."""
-    for address in api.listen if api.proxy_socket is None else ():
+    for _, address in _open_addresses(api) if api.proxy_socket is None else ():
+        yield f"{address} can be reached from the network without HAProxy before it: set api.proxy_socket"
+
+
+def _open_addresses(api: ApiConfig) -> Iterator[tuple[int, str]]:
+    """Yield the addresses that the network can reach, with their numbers in ``listen``."""
+    for i, address in enumerate(api.listen):
         if not address.startswith("unix:") and _reach(host_and_port(address)[0]) == "network":
-            yield f"{address} can be reached from the network without HAProxy before it: set api.proxy_socket"
+            yield i, address
 
 
 def who_may(config: Config) -> Iterator[str]:
