@@ -27,8 +27,16 @@ def job_state(job: Job) -> str:
 
 def state_in_row(job: Job) -> str:
     """Return the state, with the mark of its traffic and how many flows have no path."""
-    lost = f", {job.flows_without_path} without a path" if job.flows_without_path else ""
-    return job_state(job) + traffic_mark(job) + lost
+    return job_state(job) + traffic_mark(job) + _lost(job)
+
+
+def state_without_mark(job: Job) -> str:
+    """Return the same for a table that says beside it what the job is planned for."""
+    return job_state(job) + _lost(job)
+
+
+def _lost(job: Job) -> str:
+    return f", {job.flows_without_path} without a path" if job.flows_without_path else ""
 
 
 def job_level(job: Job) -> str:

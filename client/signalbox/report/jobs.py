@@ -13,7 +13,7 @@ from signalbox.live.jobs import (
     efficiency,
     job_cells,
     job_facts,
-    state_in_row,
+    state_without_mark,
     traffic_lines,
     without_route,
 )
@@ -117,7 +117,7 @@ def every(gathered: Gathered, crossed: Crossing) -> list[Child]:
         return [tag("p", "No jobs are registered.")]
     order = {name: number for number, name in enumerate(jobs, 1)}
     rows: list[list[Child]] = [
-        [tag("span", name, id=f"job-{order[name]}"), *job_cells(job, state_in_row(job))[1:]]
+        [tag("span", name, id=f"job-{order[name]}"), *job_cells(job, state_without_mark(job))[1:]]
         for name, job in jobs.items()
     ]
     return [table(JOB_COLUMNS, rows, (2, 3, 4, 6, 7, 8, 9)), tag("h3", "Paths"), *_paths(gathered, crossed)]

@@ -60,7 +60,9 @@ def test_a_job_is_not_fast_by_a_measured_efficiency_that_is_not_possible() -> No
 
 def test_what_counters_have_not_confirmed_is_said_of_each_job() -> None:
     demand = pb.Demand(source=pb.DEMAND_SOURCE_DECLARED)
-    shown = reported(pb.GetFabricResponse(), pb.Job(spec=pb.JobSpec(job_id="new"), demand=demand))
+    job = pb.Job(spec=pb.JobSpec(job_id="new"), state=pb.JOB_STATE_PINNED, demand=demand, flows_without_path=2)
+    shown = reported(pb.GetFabricResponse(), job)
+    assert "<td>pinned, 2 without a path</td>" in shown, "no mark beside the word for it"
     assert "<td>unconfirmed</td>" in shown
     assert "what it announced, not yet confirmed by counters" in shown
 
