@@ -74,13 +74,6 @@ class Prometheus:
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
 
-    def query_range(self, expression: str, since: float, until: float, step_s: float = 1.0) -> list[dict[str, Any]]:
-        """The series between two times in seconds since 1970, each with ``metric`` and ``values``. Raises
-        ``OSError``."""
-        times = {"start": f"{since:.3f}", "end": f"{until:.3f}", "step": f"{step_s:g}"}
-        found: list[dict[str, Any]] = self._get("query_range", query=expression, **times)["result"]
-        return found
-
     def until_it_answers(self, expression: str, deadline_s: float = START_S) -> list[dict[str, Any]]:
         """The first answer that is not empty. Raises ``LabError``."""
         result: list[dict[str, Any]] = []
