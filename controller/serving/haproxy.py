@@ -32,6 +32,10 @@ FEW = 1 / 32
 """Share of ``max_connections`` that is few."""
 OWN_CONNECTIONS = 64
 """Beside those of clients."""
+BUFFER, REWRITES = 16 << 10, 12 << 10
+"""Bytes of a request that HAProxy holds, and room beside them for the header fields that it adds: the longest is a
+certificate in base64, of which gRPC takes no more than 8 kB before it is encoded. Without room the call ends with
+500."""
 KNOWN_CLIENTS = "100k"
 """Addresses that are remembered, at 100 bytes each; beyond that the oldest are forgotten."""
 LARGE_OF_CLIENT, LARGE = 8, 16
@@ -88,6 +92,8 @@ def _global(api: ApiConfig) -> Iterator[str]:
     yield "    nbthread 1"
     yield f"    maxconn {api.max_connections + OWN_CONNECTIONS}"
     yield f"    tune.h2.max-concurrent-streams {api.max_client_calls + api.max_client_streams + MORE_STREAMS}"
+    yield f"    tune.bufsize {BUFFER + REWRITES}"
+    yield f"    tune.maxrewrite {REWRITES}"
     yield "    ssl-default-bind-options ssl-min-ver TLSv1.2"
     yield ""
     yield "defaults"

@@ -185,6 +185,20 @@ def test_certificates_have_the_roles_of_their_names(secured: Secured, scheduler:
                 controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S, metadata=forged)
 
 
+@pytest.mark.parametrize("size", [15_000, 100_000])
+def test_large_requests_come_through_beside_a_certificate(secured: Secured, tmp_path: Path, size: int) -> None:
+    """HAProxy adds the certificate when it holds as much of the request as it can."""
+    large = secured.ours.sign("scheduler", also=",".join(f"DNS:{number}.{'x' * 60}" for number in range(60)))
+    settings = {**secured.settings, "ca_certificates": secured.ours.certificate, "tokens": secured.tokens}
+    unknown = b"\xfa\x07" + bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14]) + bytes(size)
+    with (
+        proxied_api(tmp_path, **settings) as api,
+        secured.credentials(large).channel(api.addresses[0], []) as channel,
+    ):
+        status: Any = channel.unary_unary(STATUS)
+        assert status(unknown, timeout=DEADLINE_S)
+
+
 def test_without_authorities_no_certificate_counts_and_tokens_do(
     secured: Secured, scheduler: Certificate, tmp_path: Path
 ) -> None:
