@@ -8,7 +8,9 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
+import grpc
 import pytest
 
 from mininet_topos.controller_process import START_S, ControllerProcess, Settings, _lives
@@ -32,6 +34,16 @@ def test_a_controller_answers_until_it_is_stopped_and_ends_cleanly(tmp_path: Pat
     assert controller.stop() is None
     with Client(controller.address) as client, pytest.raises(Unreachable):
         client.get_status()
+
+
+def test_the_core_of_grpc_writes_nothing_into_the_log_for_a_client(tmp_path: Path) -> None:
+    """It has a line of its own for each compressed request."""
+    controller = ControllerProcess(tmp_path)
+    with controller.running(), grpc.insecure_channel(controller.address) as channel:
+        status: Any = channel.unary_unary("/signalbox.v1.ControllerService/GetStatus")
+        with pytest.raises(grpc.RpcError, match="gzip"):
+            status(b"", compression=grpc.Compression.Gzip)
+    assert "disabled" not in controller.log.read_text()
 
 
 def test_processes_that_have_ended_and_were_not_collected_are_not_waited_for() -> None:
