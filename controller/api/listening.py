@@ -89,9 +89,12 @@ def _make_room(path: Path) -> None:
     if not is_socket:
         raise OSError(errno.EEXIST, f"cannot listen on unix:{path}: the file exists and is not a socket")
     with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)  # a listener whose queue is full would keep us waiting, for ever if it is stopped
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
             return
+        except BlockingIOError:
+            pass
     raise OSError(errno.EADDRINUSE, f"cannot listen on unix:{path}: another process does")

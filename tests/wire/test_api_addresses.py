@@ -99,6 +99,19 @@ def test_a_living_server_keeps_its_socket(tmp_path: Path) -> None:
         assert client.list_jobs() == ()
 
 
+def test_a_listener_that_takes_no_connection_keeps_its_socket(tmp_path: Path) -> None:
+    """As one that is stopped: its queue is full, and who connects waits."""
+    path = str(tmp_path / "api.sock")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as waiting:
+        listener.bind(path)
+        listener.listen(0)
+        waiting.connect(path)
+        server = ApiServer(ApiConfig(listen=(f"unix:{path}",)), StatusBoard(), lambda _: None, TOKENS)
+        with pytest.raises(OSError, match="another process does"):
+            server.start()
+        server.stop()
+
+
 def test_a_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("keep me")
