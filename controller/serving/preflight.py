@@ -83,14 +83,11 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
     for i, address in enumerate(config.api.listen):
         where = f"api.listen[{i}]"
         if path := socket_path(address):
-            yield from _cannot_write(where, path.parent)
-            with suppress(OSError):
-                if path.exists() and not path.is_socket():
-                    yield FieldProblem(where, f"{path} is there and is no socket: name a path that is free")
+            yield from _no_room(where, path)
         else:
             yield from _cannot_resolve(where, host_and_port(address)[0])
     if config.api.proxy_socket:
-        yield from _cannot_write("api.proxy_socket", config.api.proxy_socket.parent)
+        yield from _no_room("api.proxy_socket", config.api.proxy_socket)
         yield from haproxy.problems(config.api)
     yield from _same_address(config)
     yield from exposure.problems(config.api)
@@ -121,12 +118,12 @@ def _same_address(config: Config) -> Iterator[FieldProblem]:
     paths: dict[Path, str] = {}
     for i, address in enumerate(config.api.listen):
         if path := socket_path(address):
-            first = paths.setdefault(path.absolute(), f"api.listen[{i}]")
+            first = paths.setdefault(path.resolve(), f"api.listen[{i}]")
             if first != f"api.listen[{i}]":
                 yield FieldProblem(f"api.listen[{i}]", f"is the address of {first} too")
         else:
             ports.append((f"api.listen[{i}]", *host_and_port(address)))
-    if config.api.proxy_socket and (holder := paths.get(config.api.proxy_socket.absolute())):
+    if config.api.proxy_socket and (holder := paths.get(config.api.proxy_socket.resolve())):
         yield FieldProblem("api.proxy_socket", f"is the address of {holder} too")
     for number, (where, host, port) in enumerate(ports):
         for first, other, taken in ports[:number]:
@@ -153,6 +150,14 @@ def _cannot_write(where: str, directory: Path) -> Iterator[FieldProblem]:
             pass
     except OSError as error:
         yield FieldProblem(where, f"cannot write in {directory}: {full(existing, error) or error.strerror or error}")
+
+
+def _no_room(where: str, path: Path) -> Iterator[FieldProblem]:
+    """Yield why a Unix socket cannot be made there."""
+    yield from _cannot_write(where, path.parent)
+    with suppress(OSError):
+        if path.exists() and not path.is_socket():
+            yield FieldProblem(where, f"{path} is there and is no socket: name a path that is free")
 
 
 def _open_state(directory: Path) -> Iterator[FieldProblem]:

@@ -216,8 +216,10 @@ def test_a_socket_in_place_of_another_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_one_socket_twice_is_refused(tmp_path: Path) -> None:
-    found = problems(api={"listen": [f"unix:{tmp_path}/api", f"unix:{tmp_path}/./api"]})
-    assert found == {"api.listen[1]": "is the address of api.listen[0] too"}
+    (tmp_path / "link").symlink_to(tmp_path)
+    for other in (f"{tmp_path}/./api", f"{tmp_path}/../{tmp_path.name}/api", f"{tmp_path}/link/api"):
+        found = problems(api={"listen": [f"unix:{tmp_path}/api", f"unix:{other}"]})
+        assert found == {"api.listen[1]": "is the address of api.listen[0] too"}
 
 
 def test_what_haproxy_cannot_do_is_a_problem_and_its_socket_is_none_of_the_others(tmp_path: Path) -> None:
@@ -226,3 +228,6 @@ def test_what_haproxy_cannot_do_is_a_problem_and_its_socket_is_none_of_the_other
     found = problems(api=api)
     assert found["api.listen[0]"].startswith("127.0.0.1:0: HAProxy needs a port")
     assert found["api.proxy_socket"] == "is the address of api.listen[1] too"
+    sock.write_text("")
+    found = problems(api={"listen": ["127.0.0.1:1"], "proxy_socket": sock})
+    assert found["api.proxy_socket"] == f"{sock} is there and is no socket: name a path that is free"
