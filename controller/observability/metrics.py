@@ -83,10 +83,15 @@ class _Server(ThreadingWSGIServer):
                 _break_off(going)
             if not full or going:
                 self._clients[request] = client
-        if request in self._clients:
-            super().process_request(request, client_address)
-        else:
+        if request not in self._clients:
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started, which would give the place back
+            with self._lock:
+                del self._clients[request]
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         client = self._of_thread.client = self._clients[request]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import socketserver
 import ssl
 import urllib.request
 from collections.abc import Callable, Iterator, MutableMapping
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -212,6 +213,27 @@ def scrape(port: int, source: str) -> bytes:
     with socket.create_connection(("127.0.0.1", port), 30, (source, 0)) as sock:
         sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         return b"".join(iter(partial(sock.recv, 1 << 16), b""))
+
+
+def test_a_client_for_whom_no_thread_can_be_started_holds_no_place(
+    board: StatusBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = MetricsServer(ANY_PORT, board)
+    port = server.start()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(socketserver.ThreadingMixIn, "process_request", _no_thread)
+            with suppress(ConnectionError):
+                assert scrape(port, "127.0.0.1") == b""
+        assert server._running
+        assert cast(Any, server._running[0])._clients == {}
+        assert b"signalbox_pins" in scrape(port, "127.0.0.1")
+    finally:
+        server.stop()
+
+
+def _no_thread(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_each_address_is_answered_beside_many_clients_of_another_that_keep_asking(board: StatusBoard) -> None:
