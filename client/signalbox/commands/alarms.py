@@ -23,12 +23,14 @@ commands = typer.Typer(help="List alarms, and say that they are known.", no_args
 
 Kind = Annotated[
     AlarmKind,
-    typer.Argument(parser=parser_of(AlarmKind, "kind"), metavar="KIND", help="Of the alarms, as alarms list has it."),
+    typer.Argument(parser=parser_of(AlarmKind, "kind"), metavar="KIND", help="Alarm kind, as printed by get alarms."),
 ]
 Subject = Annotated[
     str,
     typer.Argument(
-        metavar="SUBJECT", help="Of one alarm; without it all of the kind.", autocompletion=completed(alarm_names)
+        metavar="SUBJECT",
+        help="Subject of one alarm, as printed by get alarms; all of the kind without it.",
+        autocompletion=completed(alarm_names),
     ),
 ]
 Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]
