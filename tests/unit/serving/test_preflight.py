@@ -216,8 +216,9 @@ def test_a_socket_in_place_of_another_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_one_socket_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
-    for other in (f"{tmp_path}/./api", f"{tmp_path}/../{tmp_path.name}/api", f"{tmp_path}/link/api"):
+    for other in (f"{tmp_path}/./api", f"{tmp_path}/d/../api", f"{tmp_path}/link/api"):
         found = problems(api={"listen": [f"unix:{tmp_path}/api", f"unix:{other}"]})
         assert found == {"api.listen[1]": "is the address of api.listen[0] too"}
 
