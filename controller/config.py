@@ -139,12 +139,12 @@ class ApiConfig(_TlsSection):
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     max_connections: int = Field(default=2048, ge=1)
     max_client_connections: int = Field(default=512, ge=1)
-    max_client_connections_per_s: float = Field(default=50.0, ge=1, allow_inf_nan=False)
+    max_client_connections_per_s: float = Field(default=50.0, ge=1, le=1_000_000)
     max_client_calls: int = Field(default=512, ge=1)
     max_client_streams: int = Field(default=1024, ge=1)
-    max_client_calls_per_s: float = Field(default=800.0, ge=1, allow_inf_nan=False)
-    silent_s: Seconds = 5.0
-    stalled_s: Seconds = 30.0
+    max_client_calls_per_s: float = Field(default=800.0, ge=1, le=1_000_000)
+    silent_s: Seconds = Field(default=5.0, le=86_400)
+    stalled_s: Seconds = Field(default=30.0, le=86_400)
 
 
 class MetricsConfig(_TlsSection):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from controller.config import ApiConfig
 from controller.serving import haproxy
@@ -47,6 +48,13 @@ def test_what_a_client_claims_is_deleted_before_anything_is_set() -> None:
     rules = [line for line in lines() if line.startswith("http-request")]
     assert rules[0] == "http-request del-header x-signalbox- -m beg"
     assert sum("set-header x-signalbox-" in rule for rule in rules) == 4
+
+
+@pytest.mark.parametrize("name", ["silent_s", "stalled_s", "max_client_calls_per_s", "max_client_connections_per_s"])
+@pytest.mark.parametrize("value", [1e10, float("inf"), float("nan")])
+def test_numbers_that_haproxy_cannot_take_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=name):
+        ApiConfig(**{name: value})
 
 
 def test_what_haproxy_cannot_do_is_a_problem() -> None:
