@@ -125,7 +125,7 @@ class Keeper:
     # ---- inside, with the lock
 
     def _begin(self, spec: JobSpec) -> None:
-        job = self._jobs[spec.job_id] = _Job(spec)
+        job = _Job(spec)
         job.membership = Membership(
             lambda: self._controller,
             spec,
@@ -135,6 +135,7 @@ class Keeper:
             hands_over=True,
             report_s=math.inf,
         )
+        self._jobs[spec.job_id] = job  # whole: others look without the lock
         self._enter(job, 0.0)
 
     def _enter(self, job: _Job, at: float) -> None:

@@ -16,7 +16,7 @@ import pytest
 from signalbox.commands.lease_files import LeaseFiles
 from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import JobSpec
-from signalbox.keeping import WORKERS, Keeper
+from signalbox.keeping import WORKERS, Keeper, NoTokens
 from signalbox.membership import Ended
 
 DEADLINE_S = 30.0
@@ -298,6 +298,22 @@ def test_a_job_that_an_operator_has_ended_stays_so_with_the_same_spec(controller
         assert left_alone(controller, keeper, "a", changed)
         keeper.keep(spec("a"))
         wait_until(lambda: keeper.registered("a"))
+
+
+def test_whoever_looks_while_a_job_begins_sees_that_it_is_not_registered(controller: FakeController) -> None:
+    keepers: list[Keeper] = []
+    seen: list[bool] = []
+
+    class Looking(NoTokens):
+        def kept(self, job_id: str, /) -> str:
+            seen.extend(keeper.registered(job_id) for keeper in keepers)
+            return ""
+
+    with kept(controller, tokens=Looking()) as one:
+        keepers.append(one)
+        one.keep(spec("a"))
+        assert seen == [False]
+        wait_until(lambda: one.registered("a"))
 
 
 def test_a_job_that_ended_and_is_released_is_kept_again_also_before_its_release_is_done(
