@@ -1,4 +1,4 @@
-"""What a scrape of a large network costs.
+"""Measures the CPU time of one scrape of a large network.
 
 In: a status as the control loop publishes it, of a leaf-spine with many small jobs that are planned, pinned and
 measured. Out: size and CPU time of a scrape over HTTP, beside that of a plain loop of Python, as a ratio; a table,

@@ -31,7 +31,7 @@ MOST_WAITING = 8
 CANCELLED_WITHIN_S = 0.1
 """How long a process may go on after its question was cancelled."""
 RETRY_S = 10.0
-"""When a client that was refused should ask again: an analysis of a large fabric takes about so long."""
+"""Seconds after which a refused client should ask again: about what an analysis of a large fabric takes."""
 KEPT_BYTES = 256 << 20
 """A process that has more memory than this after its answer ends. It begins with 85 MB."""
 
@@ -107,7 +107,7 @@ class Answerer:
         return None
 
     def _result(self, question: object, reply: Future[Any]) -> object:
-        """None when nobody waits for the result any more."""
+        """Return None when nobody waits for the result any more."""
         packed = ForkingPickler.dumps(question)
         ready, self._ready = self._ready, None
         if ready and not ready.process.is_alive():

@@ -343,7 +343,8 @@ class Client(ClientConnection):
     def watch_events(
         self, resume_token: str = "", after_s: float | None = None, kinds: Iterable[str] = ()
     ) -> Generator[pb.WatchEventsResponse, None, None]:
-        """Those that follow; before them those at and after ``after_s``, when it is given and no token is."""
+        """Yield events as they happen. With ``after_s`` (seconds since 1970) and no token the kept events from then on
+        come first."""
         numbers = [number_of(pb.EventKind.DESCRIPTOR, kind) for kind in kinds]
         after = None if after_s is None else timestamp(after_s)
         request = pb.WatchEventsRequest(resume_token=resume_token, after=after, kinds=numbers)

@@ -118,7 +118,7 @@ def unmeasured(links: Iterable[pb.Link]) -> list[str]:
 
 
 def not_known(flows_hashed: int) -> list[str]:
-    """Say of flows without a route that nobody knows their links; nothing without such flows."""
+    """Return a sentence on the flows without a route, whose links are not known; nothing without such flows."""
     if flows_hashed == 1:
         return ["1 flow is hashed: which links it uses is not known."]
     return [f"{flows_hashed:,} flows are hashed: which links they use is not known."] if flows_hashed else []

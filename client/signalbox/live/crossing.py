@@ -1,4 +1,4 @@
-"""Which flows cross which link and switch, from the routes that switches hold.
+"""Finds the flows that cross a link or a switch, from the routes that switches hold.
 
 Flows that are hashed cross links too; which ones is not known. Pure; linear in the routes.
 """

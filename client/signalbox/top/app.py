@@ -40,7 +40,7 @@ COLUMNS: Mapping[str, Columns] = {
     "alarms": (("since", 8), ("alarm", 0)),
     "events": (("time", 8), ("event", 0)),
 }
-"""By table."""
+"""Of each table the columns: heading and width, 0 for what is left of the line."""
 
 WIDE = 140
 """Columns from which on tables stand side by side: both ends of a link such as spine12:34>leaf16 are read then."""

@@ -50,7 +50,7 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
 
 
 def _chart(title: str, paper: Paper, **style: object) -> Options:
-    """What charts beside the fabric have in common. ``style``: of the title."""
+    """Return the options that all charts beside the fabric share. ``style``: that of the title."""
     return {
         **common(paper),
         "title": {

@@ -37,7 +37,7 @@ KEYS = {
     "p": "print",
     "Tab": "through all fields and buttons",
 }
-"""What each key does."""
+"""The keys of the page, each with a sentence on what it does."""
 
 
 class Page:

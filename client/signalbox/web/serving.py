@@ -128,7 +128,7 @@ def _add_pages(board: Board, client: Client, operate: bool) -> None:
 
 
 class Terminal:
-    """What the process says in the terminal: where the page is, once it is there, and whether the controller answers.
+    """Prints to the terminal: the address of the page once it is served, and whether the controller answers.
     ``url``: of the page."""
 
     def __init__(self, url: str) -> None:
@@ -137,7 +137,7 @@ class Terminal:
         self._lost = ""
 
     def tell(self, listens: bool, lost: str | None) -> None:
-        """What has changed. ``listens``: browsers can connect. ``lost``: as ``State`` has it."""
+        """Print what has changed since the last call. ``listens``: browsers can connect. ``lost``: see ``State``."""
         if listens and not self._listens:
             self._listens = True
             typer.echo(f"The page is at {self._url} until Ctrl-C.", err=True)

@@ -14,25 +14,14 @@ from controller.planning.analysis.results import BusyLink, FoundRoutes, JobAnaly
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.planning import analyses
 
 G1, G2 = JobId("g1"), JobId("g2")
 PAIR, BACK = ("10.0.1.1", "10.0.2.1"), ("10.0.2.1", "10.0.1.1")
-FINE = JobAnalysis(
+FINE = replace(
+    analyses.FINE,
     job_id=G1,
-    verdict=Verdict.NOTHING,
-    level=1.0,
-    efficiency_measured=None,
-    least_level=1.0,
-    nic_level=1.0,
-    flows=4,
-    flows_inside_a_leaf=0,
-    flows_hashed=0,
-    flows_without_a_path=0,
-    equally_full_links=1,
     fullest_links=(BusyLink("leaf1:1>spine1", False, 1.0, 0.0, (JobShare(G1, 1, 1.0),)),),
-    cut=None,
-    best=None,
-    split=None,
 )
 NOT_SLOWED = (
     "The network does not slow g1: none of its links is loaded above its capacity, so it communicates as fast as its "
