@@ -162,6 +162,19 @@ install_torch() {
     exec 8>&-
 }
 
+# Git calls it with the message of each commit. A hook that is there already stays.
+install_commit_hook() {
+    local hook
+    hook=$(git -C "$root" rev-parse --git-path hooks/commit-msg 2>/dev/null) || return 0 # not a checkout
+    [[ $hook == /* ]] || hook=$root/$hook
+    [[ ! -e $hook ]] || return 0
+    mkdir -p "${hook%/*}"
+    # shellcheck disable=SC2016 # the hook expands it
+    printf '%s\n' '#!/bin/sh' 'check=$(git rev-parse --show-toplevel)/scripts/plain_english.py' \
+        '[ ! -x "$check" ] || exec "$check" --message "$1"' >"$hook"
+    chmod +x "$hook"
+}
+
 check() {
     local missing
     missing=$(missing_packages | xargs)
@@ -193,6 +206,7 @@ main() {
     trap 'die "the Python environment could not be made; what failed is above."' ERR
     if ! up_to_date; then
         install_python_packages
+        install_commit_hook
         say "ready: .venv/bin/signalbox"
     fi
     [[ -z $libraries || -n ${SIGNALBOX_TORCH:-} ]] || install_torch

@@ -40,6 +40,41 @@ def test_a_wrong_argument_gets_the_usage() -> None:
     assert (done.returncode, done.stderr) == (1, "bootstrap: usage: scripts/bootstrap.sh [--check | --libraries]\n")
 
 
+def test_a_commit_with_a_long_subject_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "checkout"
+    (folder / "scripts").mkdir(parents=True)
+    for name in ("bootstrap.sh", "plain_english.py"):
+        shutil.copy(ROOT / "scripts" / name, folder / "scripts" / name)
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    def commit(subject: str) -> subprocess.CompletedProcess[str]:
+        who = ("-c", "user.name=Someone", "-c", "user.email=someone@example.org")
+        return run("git", *who, "commit", "--allow-empty", "-m", subject)
+
+    run("git", "init")
+    for _ in range(2):
+        installed = run("bash", "-c", "source scripts/bootstrap.sh && install_commit_hook")
+        assert installed.returncode == 0, installed.stderr
+    assert commit("x" * 72).returncode == 0
+    refused = commit("x" * 73)
+    assert refused.returncode != 0
+    assert "the subject has 73 characters; at most 72 are allowed" in refused.stdout + refused.stderr
+
+
+def test_no_commit_hook_is_installed_outside_of_a_checkout(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/bootstrap.sh", tmp_path / "scripts")
+    command = ["bash", "-c", "source scripts/bootstrap.sh && install_commit_hook"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}, check=False
+    )
+    assert done.returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scripts"]
+
+
 # ---- PyTorch's environment
 
 
