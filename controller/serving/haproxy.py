@@ -43,6 +43,9 @@ LARGE_OF_CLIENT, LARGE = 8, 16
 ``max_message_bytes`` in the controller's memory. As many of those whose requests come in a stream."""
 MORE_STREAMS = 100
 """Of one connection beyond the limits of its address: a client would wait for them without a word."""
+PATIENCE = 4
+"""Multiple of ``max_client_calls_per_s`` beyond which a client's connection is closed: HAProxy's own time to refuse
+calls is limited too."""
 TOO_MANY = 8
 """RESOURCE_EXHAUSTED."""
 
@@ -141,6 +144,9 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
     yield "    http-request track-sc1 src table calls if !streams"
     yield "    http-request track-sc1 src table streams if streams"
     per_s = round(api.max_client_calls_per_s)
+    yield "    # A client that continues in spite of refusals loses its connections."
+    yield "    http-request sc-inc-gpc1(0)"
+    yield f"    http-request reject if {{ sc0_gpc1_rate(connections) gt {PATIENCE * per_s} }}"
     yield from _refused("max_client_calls_per_s", f"{{ sc0_gpc0_rate(connections) gt {per_s} }}")
     yield from _refused("max_client_calls", f"!streams {{ sc1_conn_cur(calls) gt {api.max_client_calls} }}")
     yield from _refused("max_client_streams", f"streams {{ sc1_conn_cur(streams) gt {api.max_client_streams} }}")
@@ -171,7 +177,7 @@ def _backends(api: ApiConfig) -> Iterator[str]:
         yield f"    server controller unix@{api.proxy_socket} proto h2{limit}"
         yield ""
     for name, kept in (
-        ("connections", f"conn_cur,conn_rate({RATE_S}s),gpc0_rate(1s)"),
+        ("connections", f"conn_cur,conn_rate({RATE_S}s),gpc0_rate(1s),gpc1_rate(1s)"),
         ("calls", "conn_cur"),
         ("streams", "conn_cur"),
         ("large", "conn_cur"),

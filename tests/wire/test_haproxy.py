@@ -270,10 +270,26 @@ def test_calls_per_second_are_limited_for_each_address(tmp_path: Path) -> None:
         stub(api) as controller,
         raw(api, "127.0.0.2") as other,
     ):
-        calls = [controller.GetStatus.future(pb.GetStatusRequest()) for _ in range(60)]
+        calls = [controller.GetStatus.future(pb.GetStatusRequest()) for _ in range(15)]
         codes = [call.code().name for call in calls]
         assert set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
         assert codes.count("OK") >= 5
+        other.hello()
+        other.call(1, STATUS, b"")
+        assert other.answered()
+
+
+def test_a_client_that_continues_in_spite_of_refusals_loses_its_connection(tmp_path: Path) -> None:
+    with (
+        proxied_api(tmp_path, max_client_calls_per_s=1, max_client_streams=1) as api,
+        raw(api) as client,
+        raw(api, "127.0.0.2") as other,
+    ):
+        client.hello()
+        with suppress(ConnectionError):
+            for stream in range(1, 2000, 2):
+                client.call(stream, HEALTH, b"")
+            client.wait_closed()
         other.hello()
         other.call(1, STATUS, b"")
         assert other.answered()
