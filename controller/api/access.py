@@ -1,7 +1,7 @@
-"""Who may call what: one rule per method of the API, and whose jobs a caller may see.
+"""Access rules: the roles that may call each method of the API, and the jobs that a caller may see.
 
-In: the role of a caller. Out: whether it may call a method at all; of a job, whether it exists for the caller. The
-comment at the head of the proto file is the specification.
+In: the role of a caller. Out: whether it may call a method, and whether a job exists for it. The comment at the head of
+the proto file is the specification.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from signalbox.errors import NotFound, no_such_job
 from signalbox.jobs.spec import JobId
 
 EVERYONE = Caller("", Role.OPERATOR)
-"""Without configured identities every caller is an operator."""
+"""Caller of every call where no identities are configured: an operator."""
 
 CALLER: ContextVar[Caller] = ContextVar("caller", default=EVERYONE)
-"""Whose call is handled."""
+"""Caller of the call that is being handled."""
 
 _ALL = frozenset(Role)
 _JOB_CHANGES = frozenset({Role.OPERATOR, Role.TENANT})
@@ -30,8 +30,10 @@ _OPERATOR = frozenset({Role.OPERATOR})
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``roles``: who may call the method. ``of_job``: the request names a job, which must exist for the caller.
-    ``audited``: it changes what the controller does, so that every call of it has a line in the log."""
+    """Access rule of one method.
+
+    ``roles``: roles that may call the method. ``of_job``: the request names a job, which must exist for the caller.
+    ``audited``: the call changes what the controller does, so every call of it has a line in the audit log."""
 
     roles: frozenset[Role]
     of_job: bool = False
@@ -39,14 +41,15 @@ class Rule:
 
 
 RULES: Mapping[str, Rule] = {
-    # An id that another tenant has is ALREADY_EXISTS, so the request is not refused here.
+    # RegisterJob with the id of another tenant's job ends with ALREADY_EXISTS, so the job need not exist for the
+    # caller.
     "/signalbox.v1.JobService/RegisterJob": Rule(_JOB_CHANGES, audited=True),
     "/signalbox.v1.JobService/GetJob": Rule(_ALL, of_job=True),
     "/signalbox.v1.JobService/ListJobs": Rule(_ALL),
     "/signalbox.v1.JobService/UpdateJob": Rule(_JOB_CHANGES, of_job=True, audited=True),
     "/signalbox.v1.JobService/UpdateJobs": Rule(_JOB_CHANGES, of_job=True, audited=True),
     "/signalbox.v1.JobService/DeregisterJob": Rule(_JOB_CHANGES, of_job=True, audited=True),
-    # Of these three a job may send many a minute, and they say nothing of others: only their refusals have a line.
+    # A job may send many of these three calls a minute, and they affect no other job: only refusals have a line.
     "/signalbox.v1.JobService/RenewLease": Rule(_JOB_CHANGES, of_job=True),
     "/signalbox.v1.JobService/ReportIterations": Rule(_JOB_CHANGES, of_job=True),
     "/signalbox.v1.JobService/ReportConnections": Rule(_JOB_CHANGES, of_job=True),
@@ -73,29 +76,32 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.ControllerService/ListRules": Rule(_READS),
     "/signalbox.v1.ControllerService/ForgetParts": Rule(_OPERATOR, audited=True),
 }
-"""A method that is not here is refused to everyone."""
+"""Rule of each method; a method without a rule is refused to everyone."""
 
 OPEN_TO_ALL = ("/grpc.health.v1.Health/", "/grpc.reflection.v1alpha.ServerReflection/")
-"""They tell whether the server runs and what the proto file says, nothing of jobs or the fabric."""
+"""Methods without a rule that everyone may call: they show whether the server runs and what the proto file defines, but
+no jobs and no fabric."""
 
 
 def may_see(caller: Caller, tenant: str) -> bool:
-    """Whether the caller may see jobs of the tenant, empty for a job of none."""
+    """Return whether the caller may see jobs of the tenant; ``tenant`` is empty for a job without one."""
     return caller.role is not Role.TENANT or caller.tenant == tenant
 
 
 def only_tenant(caller: Caller) -> str | None:
-    """The one whose jobs alone the caller may see; None: it may see all."""
+    """Return the only tenant whose jobs the caller may see; None when it may see all jobs."""
     return caller.tenant if caller.role is Role.TENANT else None
 
 
 def own_ends(caller: Caller, ends: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
-    """Those that the caller may hear of."""
+    """Return the ends of those jobs that the caller may see."""
     return tuple(end for end in ends if may_see(caller, end.tenant)) if caller.role is Role.TENANT else ends
 
 
 def own_alarms(caller: Caller, status: Status) -> Mapping[AlarmKey, Alarm]:
-    """Those that the caller may hear of: a tenant those of its jobs. Others may name its neighbours' addresses."""
+    """Return the alarms that the caller may see: a tenant sees those of its own jobs.
+
+    Other alarms may name the addresses of other tenants' hosts."""
     if caller.role is not Role.TENANT:
         return status.alarms
     own = {key for key, job in status.jobs.items() if job.registration.tenant == caller.tenant}
@@ -103,12 +109,16 @@ def own_alarms(caller: Caller, status: Status) -> Mapping[AlarmKey, Alarm]:
 
 
 class OtherTenants(NotFound):
-    """Another tenant has the job. The caller is told what it would be told of none; the audit log has a line."""
+    """The job belongs to another tenant.
+
+    The caller gets the same error as for a job that does not exist; the audit log records the difference."""
 
 
 def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
-    """Raises ``NotFound`` when the job is another tenant's, in the words for a job that does not exist; so too for one
-    that has ended. A tenant that had a job of this id itself may go on: it learns how that ended."""
+    """Raise ``NotFound`` when the job is another tenant's, with the text for a job that does not exist.
+
+    The same holds for a job that has ended. A caller that had a job of this id itself is not refused: it may learn how
+    that job ended."""
     if caller.role is not Role.TENANT:
         return
     job = status.jobs.get(JobId(job_id))

@@ -1,8 +1,8 @@
-"""The audit log: a line for each call that changes what the controller does, and for each that was not allowed.
+"""Audit log: a line for each call that changes what the controller does, and for each call that was refused.
 
-In: who called what, of which job, from where, and the status it ended with. Out: lines of the event ``audit``. No
-client can fill the disk with them: refused calls have a limit, and so has what one tenant does; what is above it is
-counted. What operators do always has its line. No token is ever in one.
+In: the caller, the method, the job, the peer and the status of a call. Out: lines of the event ``audit``. No client can
+fill the disk with them: lines of refused calls and lines of each tenant are limited, and a summary counts the rest.
+Calls of operators always have a line. A line never contains a token.
 """
 
 from __future__ import annotations
@@ -21,44 +21,48 @@ log = structlog.get_logger(__name__)
 
 WINDOW_S = 1.0
 LINES_PER_PEER = 5
-"""For refused calls, in each window. A peer is a host: its port does not count."""
+"""Lines of refused calls per peer and window. A peer is a host: its port does not matter."""
 LINES = 20
-"""For refused calls of all peers, in each window."""
+"""Lines of refused calls of all peers per window."""
 LINES_PER_TENANT = 20
-"""For what a tenant does, in each window."""
+"""Lines of the calls of one tenant per window."""
 MAX_JOB_CHARS = 63
-"""Of a job's id: valid ones have no more."""
+"""Characters of a job id in a line; valid ids are not longer."""
 MAX_WHY_CHARS = 200
 MAX_PARTS = 16
-"""That a line names."""
+"""Parts of the fabric that one line names."""
 
 _NOTES: ContextVar[dict[str, str] | None] = ContextVar("notes", default=None)
-"""Of the call that is answered in this context."""
+"""Notes for the line of the call that this context answers."""
 
 Later = Callable[[float, Callable[[], None]], object]
 
 
 def noting() -> dict[str, str]:
-    """What is noted from now on in this context, until the next time."""
+    """Return a new mapping that collects what ``note`` gets in this context, until the next call of this function."""
     notes: dict[str, str] = {}
     _NOTES.set(notes)
     return notes
 
 
 def note(**what: str) -> None:
-    """For the line of the call that is answered in this context, besides who makes it and which it is."""
+    """Add fields to the audit line of the current call, beside its caller and method."""
     if (notes := _NOTES.get()) is not None:
         notes |= what
 
 
 def note_parts(names: Sequence[str]) -> None:
-    """Parts of the fabric that the call is about, the first few; their names come from switches."""
+    """Add the parts of the fabric that the current call is about, at most ``MAX_PARTS``.
+
+    Their names come from switches."""
     more = f" and {len(names) - MAX_PARTS} more" if len(names) > MAX_PARTS else ""
     note(parts=_printable(" ".join(names[:MAX_PARTS])) + more)
 
 
 class AuditLog:
-    """``later``: calls a function after so many seconds, in the thread that calls ``record``."""
+    """Writer of the audit lines.
+
+    ``later`` calls a function after a number of seconds, in the thread that calls ``record``."""
 
     def __init__(self, later: Later | None = None) -> None:
         self._later = later
@@ -76,8 +80,10 @@ class AuditLog:
         why: str = "",
         more: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
-        """``caller``: None when it is not known. ``method``: without its service. ``code``: name of the status.
-        ``why``: of a refusal. ``more``: none of it may be what a caller has sent."""
+        """Write the line of a call, unless the limit of the window is reached.
+
+        ``caller``: None when it is unknown. ``method``: name without its service. ``code``: name of the status.
+        ``why``: reason of a refusal. ``more``: further fields; none of them may contain what a caller has sent."""
         if not (self._done_has_room(caller) if code == "OK" else self._refused_has_room(peer)):
             return
         who = {"name": _printable(caller.name), "role": caller.role.value, "tenant": caller.tenant} if caller else {}
@@ -100,7 +106,9 @@ class AuditLog:
         return self._done[caller.tenant] <= LINES_PER_TENANT
 
     def _refused_has_room(self, peer: str) -> bool:
-        """Peers without a line are counted together: there may be any number of them."""
+        """Count a refused call, and return whether it may have a line.
+
+        Peers without a line are counted together, because their number is not bounded."""
         self._begin_window()
         host = peer.rpartition(":")[0] or peer
         room = self._refused.total() - self._refused[""] < LINES and self._refused[host] < LINES_PER_PEER
@@ -110,7 +118,8 @@ class AuditLog:
     def _begin_window(self) -> None:
         if not self._waiting:
             self._waiting = True
-            # What binds log lines to the call that happens to begin the window is not for those at its end.
+            # Run in an empty context: the log fields of the call that begins the window do not belong to the lines at
+            # its end.
             Context().run(self._later or asyncio.get_running_loop().call_later, WINDOW_S, self._end_window)
 
     def _end_window(self) -> None:
@@ -125,5 +134,7 @@ class AuditLog:
 
 
 def _printable(text: str) -> str:
-    """Callers choose it: it must not look like something else in the log."""
+    """Return the text in ASCII without control characters.
+
+    Callers choose the text, and it must not imitate other log lines."""
     return ascii(text)[1:-1]

@@ -1,4 +1,4 @@
-"""How long calls took, by method and code: what is not a stream, from the call's begin until its answer is there.
+"""Durations of calls by method and status code, from the begin of a call to its answer; streams are left out.
 
 In: calls, in the API's thread. Out: all histograms, given to ``publish`` after each call.
 """
@@ -17,28 +17,28 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 Answer = Callable[[Any, Any], Awaitable[Any]]
 ByMethod = Mapping[tuple[str, str], Histogram]
-"""By the name of a method (``other`` for those of other services, and for those that do not exist), and the name of a
-status code (``OK``, ``NOT_FOUND`` ...)."""
+"""Histograms by method and status code. The method is its name, or ``other`` for methods of other services and unknown
+ones; the code is a name such as ``OK`` or ``NOT_FOUND``."""
 
 _METHODS = {
     f"/{service.full_name}/{method.name}": str(method.name)
     for service in pb.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
-"""Clients may ask for any other."""
+"""Names of the methods of this API by path. Clients may send any other path."""
 
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 class CallTimes:
-    """Histograms of the calls so far. ``publish`` may keep the mapping, which does not change."""
+    """Histograms of the calls so far; each mapping that ``publish`` gets is never changed afterwards."""
 
     def __init__(self, publish: Callable[[ByMethod], None]) -> None:
         self._publish = publish
         self._times: ByMethod = {}
 
     def timed(self, method: str, answer: Answer) -> Answer:
-        """``method``: with its service, as gRPC names it."""
+        """Return ``answer`` with its duration measured; ``method`` is the full path, as gRPC names it."""
         name = _METHODS.get(method, "other")
 
         async def timed(requests: Any, context: Any) -> Any:
@@ -60,6 +60,6 @@ class CallTimes:
 
 
 def _name(code: Any) -> str:
-    """Return the name of a failed call's code; gRPC has none for a call that it is about to end with ``UNKNOWN``."""
+    """Return the name of a failed call's code; gRPC has none yet for a call that it will end with ``UNKNOWN``."""
     number = code.value[0] if isinstance(code, grpc.StatusCode) else code
     return _CODES[number] if number and number in _CODES else grpc.StatusCode.UNKNOWN.name

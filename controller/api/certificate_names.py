@@ -1,4 +1,4 @@
-"""The names in a client's certificate: those that gRPC reports for a TLS connection that ends in it.
+"""Names in a client's certificate, the same as gRPC reports for a TLS connection that it terminates itself.
 
 In: a certificate in DER (RFC 5280), which the proxy has verified. Out: its alternative names, then its common name.
 """
@@ -16,7 +16,7 @@ _COMMON_NAME = bytes.fromhex("550403")
 _ALTERNATIVE_NAMES = bytes.fromhex("551d11")
 _MAIL, _DNS, _URI, _IP = 0x81, 0x82, 0x86, 0x87
 _SUBJECT = 4
-"""Position among the fields."""
+"""Position of the subject among the fields of the certificate."""
 
 
 def of(certificate: bytes) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def _alternative_names(fields: list[DerPart]) -> Iterator[str]:
 
 
 def _common_name(subject: DerPart) -> Iterator[str]:
-    """The first one."""
+    """Yield the first common name."""
     for names in der_parts(subject.value):
         for name in der_parts(names.value):
             identifier, value = der_parts(name.value)

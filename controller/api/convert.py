@@ -1,8 +1,9 @@
-"""The one converter between the wire (protobuf) and our frozen types, both ways.
+"""Converter between protobuf messages and the frozen types of the controller, in both directions.
 
-In from the wire: requests become ``JobSpec``, ``IterationTime`` and ``Strategy``, or ``InvalidInput`` whose paths are
-the proto's field names. Out to the wire: the status and its parts become responses; routes and plans in
-``convert_plan``, analyses in ``convert_analysis`` and ``convert_explain``. Pure; linear in the size of the message.
+From the wire: requests become ``JobSpec``, ``IterationTime`` and ``Strategy``, or raise ``InvalidInput`` whose paths
+are the proto's field names. To the wire: the status and its parts become responses. Routes and plans are in
+``convert_plan``, analyses in ``convert_analysis`` and ``convert_explain``. Pure; time is linear in the size of the
+message.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MAX_SILENCE_S = 365 * 86400
 MAX_COMMENT = 200
 MAX_SUBJECT = 256
 MAX_PATHS = 64
-"""In the mask of an update."""
+"""Paths in the mask of an update."""
 
 MAX_REPORTED = 10_000
 """Iterations in one report."""
@@ -54,14 +55,13 @@ MAX_INDEX = (1 << 63) - 1
 MAX_ITERATION_S = 7 * 86_400.0
 
 CLOCK_ERROR = 1e-6
-"""Relative: two times of one iteration may be rounded differently."""
+"""Relative error by which a communication time may exceed its iteration time: the two may be rounded differently."""
 
 LINKS_OF_CABLE = 2
-"""Of one that is not there. Circuits are not remembered."""
+"""Links of a known cable that is absent: one in each direction. Absent circuits are not remembered."""
 
 MAX_LINKS_OF_SET = 8192
-"""Virtual links of several jobs that one request changes: the control loop works out all of them at one time, 0.1 ms
-each."""
+"""Virtual links of all jobs that one request changes. The control loop expands them in one turn, at 0.1 ms each."""
 
 MAX_REQUEST_ID_CHARS = 128
 MAX_ADDRESS_CHARS = 15
@@ -70,7 +70,7 @@ MAX_ADDRESS_CHARS = 15
 
 
 def request_id(request: pb.RegisterJobRequest) -> str:
-    """Raises ``InvalidInput`` for one that is too long."""
+    """Return the request id. Raises ``InvalidInput`` when it is too long."""
     if len(request.request_id) > MAX_REQUEST_ID_CHARS:
         message = f"at most {MAX_REQUEST_ID_CHARS} characters are allowed (given: {len(request.request_id)})"
         raise InvalidInput.of("request_id", message)
@@ -78,12 +78,14 @@ def request_id(request: pb.RegisterJobRequest) -> str:
 
 
 Entry = tuple[str, pb.UpdateJobRequest]
-"""Name of an entry in errors (``jobs[1]``, empty for the whole request), and the entry."""
+"""Entry of an update: its name in errors (``jobs[1]``, or empty when it is the whole request), and the message."""
 
 
 def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[JobSpec]:
-    """``current``: the spec of each job. Raises ``InvalidInput`` as ``updated_spec``, and for several jobs that have
-    more than ``MAX_LINKS_OF_SET`` virtual links in all."""
+    """Return the new spec of each job; ``current`` has the present ones.
+
+    Raises ``InvalidInput`` as ``updated_spec`` does, and when several jobs have more than ``MAX_LINKS_OF_SET`` virtual
+    links in total."""
     specs = []
     for (entry, request), spec in zip(entries, current, strict=True):
         with in_entry(entry):
@@ -98,8 +100,9 @@ def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[
 
 
 def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> JobSpec:
-    """Return the job's new spec: ``current`` with the fields that the mask names. Raises ``InvalidInput`` as
-    ``job_spec``."""
+    """Return the job's new spec: ``current`` with the fields that the mask names.
+
+    Raises ``InvalidInput`` as ``job_spec`` does."""
     if not _keeps_fields(request):
         return job_spec(request.spec)
     new, merged = pb.JobSpec(), spec_message(current)
@@ -111,19 +114,20 @@ def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> JobSpec:
 
 
 def required_revisions(request: pb.UpdateJobRequest, current: int) -> frozenset[int]:
-    """Return the revisions that the job must have when the update is made: the one that the caller names, and
-    ``current``, the one that the update is merged with, where fields of it stay."""
+    """Return the revisions that the job must still have when the update is applied.
+
+    They are the one that the caller names, and ``current`` when the update keeps fields of that revision."""
     named = {request.revision} if request.revision else set()
     return frozenset(named | {current} if _keeps_fields(request) else named)
 
 
 def _keeps_fields(request: pb.UpdateJobRequest) -> bool:
-    """Whether the update leaves some fields of the spec as they are."""
+    """Return whether the update keeps some fields of the spec."""
     return bool(request.update_mask.paths) and "*" not in request.update_mask.paths
 
 
 def check_mask(request: pb.UpdateJobRequest) -> None:
-    """Raises ``InvalidInput`` for a mask with other fields than those of a spec."""
+    """Raise ``InvalidInput`` for a mask that names other fields than those of a spec."""
     changeable = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
     if len(request.update_mask.paths) > MAX_PATHS:
         message = f"at most {MAX_PATHS} paths are allowed (given: {len(request.update_mask.paths)})"
@@ -141,9 +145,10 @@ def check_mask(request: pb.UpdateJobRequest) -> None:
 
 
 def iterations(request: pb.ReportIterationsRequest, now: float) -> tuple[IterationTime, ...]:
-    """Return the iterations of a report that arrives at ``now``. Raises ``InvalidInput`` for times that are not
-    positive or longer than a week, for communication that takes longer than its iteration, and for indices that do not
-    ascend."""
+    """Return the iterations of a report that arrives at ``now`` (monotonic seconds).
+
+    Raises ``InvalidInput`` for times that are not positive or longer than a week, for a communication time above the
+    duration of its iteration, and for indices that do not ascend."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
         raise InvalidInput.of("iterations", message)
@@ -180,8 +185,10 @@ def _wrong_time(time: IterationTime, index_before: int, now: float) -> Iterator[
 
 
 def connections(request: pb.ReportConnectionsRequest) -> dict[Connected, int]:
-    """The reported connections, each with its place in the request. Raises ``InvalidInput`` without an address, for
-    other sources than it, for one host with itself, and for ports that there are not."""
+    """Return the reported connections, each with its position in the request.
+
+    Raises ``InvalidInput`` when the address is missing, when a connection has another source or ends at its own source,
+    and for invalid ports."""
     if len(request.connections) > MAX_CONNECTIONS:
         message = f"{len(request.connections)} connections in one report; at most {MAX_CONNECTIONS} are allowed"
         raise InvalidInput.of("connections", message)
@@ -210,7 +217,7 @@ def _wrong_connection(connection: pb.Connection, address: str) -> Iterator[tuple
 
 
 def strategy(value: pb.Strategy) -> Strategy:
-    """Raises ``InvalidInput`` for a value that names no strategy."""
+    """Return the strategy. Raises ``InvalidInput`` for a value that names none."""
     enum = pb.Strategy.DESCRIPTOR
     word = word_of(enum, value)
     if word is None:
@@ -222,8 +229,10 @@ def strategy(value: pb.Strategy) -> Strategy:
 
 
 def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, with_pairs: bool = False) -> pb.Job:
-    """``now``: monotonic seconds, for what is left of the lease. ``demand``: what the job sends. ``with_pairs``: the
-    traffic of each pair too."""
+    """Return the message of a job.
+
+    ``now``: monotonic seconds, to compute the remaining time of the lease. ``demand``: traffic of the job, None to
+    leave it out. ``with_pairs``: include the traffic of each pair."""
     return message_of(
         pb.Job,
         job,
@@ -253,7 +262,7 @@ def _wiring(job: JobStatus) -> pb.Wiring | None:
 
 
 def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None]], now: float, size: int) -> bytes:
-    """A ``ListJobsResponse`` with as many of these as fit into a page of ``size``."""
+    """Return a serialized ``ListJobsResponse`` with as many of the jobs as fit into a page of ``size``."""
     parts, token = filled(
         (
             (job.spec.job_id, pb.ListJobsResponse(jobs=[job_message(job, now, demand)]).SerializeToString())
@@ -265,12 +274,12 @@ def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None]], now: float, s
 
 
 def _known(value_s: float) -> Duration | None:
-    """0 stands for what is not known."""
+    """Return the duration, or None for 0, which means unknown."""
     return duration(value_s) if value_s else None
 
 
 def demand_message(demand: JobDemand, with_pairs: bool = False) -> pb.Demand:
-    """Return what switches count of a job. ``with_pairs``: the traffic of each pair too."""
+    """Return what the switches count of a job. ``with_pairs``: include the traffic of each pair."""
     measured, difference = demand.measurement, demand.difference
     return message_of(
         pb.Demand,
@@ -287,7 +296,7 @@ def demand_message(demand: JobDemand, with_pairs: bool = False) -> pb.Demand:
 
 
 def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
-    """Pairs that were announced, and others that carry payload."""
+    """Return the traffic of all pairs that were announced or that carry payload."""
     declared, measured = demand.declared, demand.measurement
     bps = dict(zip(measured.pairs, measured.bps.tolist(), strict=True)) if measured else {}
     iteration_s = measured.iteration_s if measured else None
@@ -304,7 +313,7 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
 
 
 def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:
-    """``now``, ``unix_now``: the time in monotonic seconds, and since 1970."""
+    """Return the answer of ``GetStatus``. ``now`` is in monotonic seconds, ``unix_now`` in seconds since 1970."""
     oldest_first = sorted(status.alarms.values(), key=attrgetter("since"))
     unserved = status.unserved
     absent = status.absent_parts
@@ -336,7 +345,7 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
 
 
 def alarm_message(alarm: Alarm, unix_offset_s: float) -> pb.Alarm:
-    """``unix_offset_s``: what monotonic seconds lack to seconds since 1970."""
+    """Return the message of an alarm. ``unix_offset_s`` is added to monotonic seconds to get seconds since 1970."""
     raised, silence = timestamp(alarm.since + unix_offset_s), alarm.silence
     return message_of(
         pb.Alarm, alarm, raise_time=raised, text=text(alarm), silence=_silence_message(silence) if silence else None
@@ -349,7 +358,7 @@ def _silence_message(silence: Silence) -> pb.Silence:
 
 
 def silence(request: pb.SilenceAlarmsRequest, by: str, now: float) -> Silence:
-    """``now``: seconds since 1970. Raises ``InvalidInput``."""
+    """Return the requested silence. ``now`` is in seconds since 1970. Raises ``InvalidInput``."""
     kind, subject = silence_key(request)
     lasts_s = seconds_or_none(request, "duration")
     if lasts_s is not None and not 0 < lasts_s <= MAX_SILENCE_S:
@@ -360,7 +369,7 @@ def silence(request: pb.SilenceAlarmsRequest, by: str, now: float) -> Silence:
 
 
 def silence_key(request: pb.SilenceAlarmsRequest | pb.EndSilenceRequest) -> SilenceKey:
-    """Raises ``InvalidInput``."""
+    """Return the kind and the subject that the request names. Raises ``InvalidInput``."""
     if not (kind := word_in(request, "kind")):
         raise InvalidInput.of("kind", f"must be one of {', '.join(names(pb.AlarmKind.DESCRIPTOR))}")
     if len(request.subject) > MAX_SUBJECT:

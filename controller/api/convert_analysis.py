@@ -1,7 +1,7 @@
-"""The converter for ``WhatIf``, beside ``convert``.
+"""Converter for ``WhatIf``, beside ``convert``.
 
-In from the wire: requests, checked. Out to the wire: results of ``planning.analysis``, with their answers in sentences;
-levels in them have two decimals. Parts of results have the fields of their messages.
+From the wire: requests, checked. To the wire: results of ``planning.analysis``, with the answer in sentences, where
+levels have two decimals. Parts of results have the same fields as their messages.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from signalbox.words import FailureKind
 
 WITHIN_S = 60.0
 MOST_S = 120.0
-"""Less than clients wait."""
+"""Seconds that an analysis may take; clients wait longer."""
 MAX_KINDS = 16
-"""In one request; a kind that is named twice counts once."""
+"""Kinds in one request; a kind that is named twice counts once."""
 REPLACED = "This is until the controller has made other circuits in place of those that are lost."
 _KINDS = {
     FailureKind.SPINE: ("switch without hosts", "switches without hosts"),
@@ -39,7 +39,7 @@ _KINDS = {
 
 
 def what_if_request(request: pb.WhatIfRequest, fabric: Fabric) -> WhatIf:
-    """``fabric``: whose circuits may be named. Raises ``InvalidInput``."""
+    """Return the checked request. ``fabric`` has the circuits that it may name. Raises ``InvalidInput``."""
     enum = pb.FailureKind.DESCRIPTOR
     if len(request.kinds) > MAX_KINDS:
         raise InvalidInput.of("kinds", f"at most {MAX_KINDS} are allowed (given: {len(request.kinds)})")
@@ -74,7 +74,7 @@ def _circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]
 
 
 def what_if_message(found: FailureAnalysis, circuits: bool = False) -> pb.WhatIfResponse:
-    """``circuits``: some of what fails are such."""
+    """Return the response. ``circuits``: some of the failing parts are circuits."""
     present = found.present
     planned = "" if found.pinned else "No flow is pinned now: these results are for the routes that would be planned."
     return pb.WhatIfResponse(
@@ -109,7 +109,7 @@ def _names(case: Case) -> list[str]:
     return [failure.name for failure in case.failures]
 
 
-# ---- sentences about single failures
+# ---- sentences about failures
 
 
 def _present(found: FailureAnalysis) -> str:
@@ -120,7 +120,7 @@ def _present(found: FailureAnalysis) -> str:
 
 
 def _what_follows(found: FailureAnalysis) -> tuple[str, ...]:
-    """From the failures; ``found`` is of all single ones, or of one of several parts."""
+    """Return what follows from the failures: of all single parts, or of one set of several parts."""
     if any(case.kind is FailureKind.PARTS for case in found.unfelt):
         return ("No flow uses what is named: without it nothing changes.",)
     if any(case.kind is FailureKind.PARTS for case in found.felt):

@@ -1,7 +1,7 @@
-"""The converter for ``Explain``, beside ``convert``.
+"""Converter for ``Explain``, beside ``convert``.
 
-Out to the wire: results of ``planning.analysis`` about one job, with the answer in sentences; levels in them have two
-decimals. Parts of results have the fields of their messages.
+To the wire: results of ``planning.analysis`` about one job, with the answer in sentences, where levels have two
+decimals. Parts of results have the same fields as their messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from signalbox.mapping import message_of
 from signalbox.v1 import signalbox_pb2 as pb
 
 MEASURED_TOLERANCE = 0.1
-"""A measured efficiency that differs by less (relative) counts as predicted."""
+"""Relative difference below which a measured efficiency counts as equal to the predicted one."""
 
 
 def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
@@ -37,11 +37,11 @@ def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
     return message_of(pb.ExplainResponse, found, answer=answer, demand=demand)
 
 
-# ---- what the answer rests on
+# ---- demand behind the answer
 
 
 def _confirmed(found: JobAnalysis) -> str:
-    """Whether counters confirm the bytes that the rest of the answer is about."""
+    """Return a sentence on whether counters confirm the bytes that the answer rests on; empty when they do."""
     job, demand = found.job_id, found.demand
     if demand is None:
         return ""
@@ -91,7 +91,7 @@ def _pace(found: JobAnalysis) -> str:
     return ""
 
 
-# ---- what slows it
+# ---- causes of the slowdown
 
 
 def _whether(found: JobAnalysis) -> str:
@@ -121,7 +121,7 @@ def _whether(found: JobAnalysis) -> str:
 
 
 def _at_nic(found: JobAnalysis) -> str:
-    """Return what slows the job at its NIC."""
+    """Return the cause when the job is limited at one of its NICs."""
     job, nic = found.job_id, found.fullest_nic
     if others := _sharing(found):
         return f"A NIC that it shares with {listed(others)} slows {job}, not the fabric"
@@ -132,7 +132,7 @@ def _at_nic(found: JobAnalysis) -> str:
 
 
 def _sharing(found: JobAnalysis) -> list[str]:
-    """The other jobs on its fullest NIC."""
+    """Return the other jobs on the most loaded NIC of the job."""
     on_nic = found.fullest_nic.jobs if found.fullest_nic else ()
     return [share.job_id for share in on_nic if share.job_id != found.job_id]
 
@@ -186,7 +186,7 @@ def way(cycles: int | None, first_level: float) -> str:
 
 
 def _limit(found: JobAnalysis, level: float) -> str:
-    """Why the job's level is not smaller."""
+    """Return why no routing reduces the job's level below ``level``."""
     reached = level * (1 - LEVEL_TOLERANCE)
     if level <= 1 + LEVEL_TOLERANCE:
         return "That is what its own NICs allow."
@@ -263,7 +263,7 @@ def _measured(found: JobAnalysis) -> str:
 
 
 def _compared(found: JobAnalysis, measured: float, predicted: float | None) -> str:
-    """The measured efficiency, and what follows from it."""
+    """Return the measured efficiency, compared with the predicted one, and its possible causes."""
     demand = found.demand
     of = ", of the bytes that switches count," if demand and demand.source is DemandSource.MEASURED else ""
     text = f"The measured efficiency{of} is {measured:.1%}"

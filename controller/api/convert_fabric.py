@@ -1,4 +1,7 @@
-"""The fabric for the wire: switches, links, hosts, what is down, drained or dropped. Pure; linear in their number."""
+"""Converter for the fabric: switches, links, hosts, drains, parts that are down, dropped packets.
+
+Pure; time is linear in their number.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 def fabric_message(status: Status, late: frozenset[Dpid] = frozenset()) -> pb.GetFabricResponse:
-    """Switches by datapath id, directed links by port, hosts by address. ``late``: as for ``rates``."""
+    """Return the answer of ``GetFabric``: switches by datapath id, directed links by port, hosts by port.
+
+    ``late``: switches whose counters are out of date, as for ``rates``."""
     fabric, known = status.fabric, rates(status, late)
     return pb.GetFabricResponse(
         generation=fabric.generation,
@@ -49,7 +54,7 @@ def down_message(part: Part) -> pb.DownPart:
 
 
 def drains(status: Status) -> list[pb.DrainedPart]:
-    """In the order of their names."""
+    """Return the drained parts, ordered by name."""
     return [drain_message(drain) for _, drain in sorted(status.drains.items())]
 
 
@@ -58,7 +63,7 @@ def drain_message(drain: DrainStatus) -> pb.DrainedPart:
 
 
 def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
-    """``known``: None before anything is."""
+    """Return the message of a switch; ``known`` is None before its rules have been read."""
     known = known or SwitchStatus(in_sync=False, rules=0, foreign_rules=0)
     return message_of(
         pb.Switch,
@@ -72,12 +77,12 @@ def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
 
 
 def host_message(host: Host, switch: str) -> pb.Host:
-    """``switch``: name of the one that it is plugged into."""
+    """Return the message of a host; ``switch`` is the name of the switch that it is attached to."""
     return message_of(pb.Host, host, mac=host.mac or "", switch_name=switch)
 
 
 def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:
-    """``name``: with those of its switches. The others: see ``Rates``."""
+    """Return the message of a link. ``name`` contains the names of its switches; the rates are as in ``Rates``."""
     return message_of(pb.Link, link, name=name, rate_bps=rate_bps, background_bps=background_bps)
 
 
@@ -96,11 +101,12 @@ def _dropped(status: Status) -> list[pb.DroppedPackets]:
 
 
 Rates = tuple[float | None, float | None]
-"""In bits per second, all and background; None before they were measured, and while counters are not up to date."""
+"""Rates of all traffic and of background traffic in bit/s; None before the first measurement and while counters are out
+of date."""
 
 
 def rates(status: Status, late: frozenset[Dpid]) -> Callable[[LinkId], Rates]:
-    """Of each link. ``late``: ``Status.late_ports`` of now."""
+    """Return a function that returns the rates of a link. ``late``: present value of ``Status.late_ports``."""
     links = status.links
 
     def of(link: LinkId) -> Rates:

@@ -1,7 +1,7 @@
-"""Routes and plans to the wire; the rest of the converter is ``convert``.
+"""Converter for routes and plans, beside ``convert``.
 
-In: a plan and the status that it belongs to. Out: messages, or serialized ones where there are many parts. Pure; linear
-in the number of routes.
+In: a plan and the status that it belongs to. Out: messages, or serialized messages where there are many parts. Pure;
+time is linear in the number of routes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from signalbox.mapping import duration, message_of, number_of
 from signalbox.v1 import signalbox_pb2 as pb
 
 ROUTES_TOGETHER = 256
-"""Of a plan, that are serialized at a time: in about a millisecond."""
+"""Routes of a plan that are serialized in one call, which takes about a millisecond."""
 
 # ---- plans
 
 
 def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bool) -> bytes:
-    """``answer``, serialized, with the plan as its field ``plan``. ``status``: for the jobs of the flows and the names
-    of the switches. Routes are ordered by job and flow; last come those whose job has left since they were planned.
+    """Return ``answer``, serialized, with the plan as its field ``plan``.
 
-    They are serialized some at a time, because serializing does not let other threads run: serialized parts, one after
-    the other, are one message (``watch_table``)."""
+    ``status`` provides the jobs of the flows and the names of the switches. Routes are ordered by job and flow; routes
+    whose job has ended since the plan was made come last.
+
+    Routes are serialized in groups, because serializing does not let other threads run. Serialized parts in a row are
+    one message (see ``watch_table``)."""
     parts = [answer.SerializeToString()]
     if plan:
         kind: Any = type(answer)
@@ -52,7 +54,7 @@ def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bo
 
 
 OF_STATUS = attrgetter("plan", "plan_installed", "baseline_levels", "plan_demand_source", "target", "jobs", "fabric")
-"""What of a status ``get_plan_bytes`` takes."""
+"""Fields of a status that ``get_plan_bytes`` takes."""
 
 
 def get_plan_bytes(
@@ -64,7 +66,7 @@ def get_plan_bytes(
     jobs: Mapping[JobId, JobStatus],
     fabric: Fabric,
 ) -> bytes:
-    """A ``GetPlanResponse``, serialized."""
+    """Return a serialized ``GetPlanResponse``."""
     status = Status(
         fabric=fabric, jobs=jobs, plan=plan, plan_demand_source=sources, baseline_levels=levels, target=target
     )
@@ -124,7 +126,7 @@ def _schemes(levels: Mapping[str, float]) -> list[pb.RoutingSchemeLevel]:
 
 
 def replan_bytes(outcome: ReplanOutcome, status: Status) -> bytes:
-    """A ``ReplanResponse``, serialized."""
+    """Return a serialized ``ReplanResponse``."""
     plan = outcome.plan
     answer = message_of(pb.ReplanResponse, outcome, plan=None)
     return plan_bytes(answer, plan, status, plan is status.plan and status.plan_installed)
@@ -141,9 +143,11 @@ def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
 
 
 def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> None:
-    """Messages are filled in their place: one that is made first is copied into the one around it, which takes longer
-    than all else. ``dividing``: of the flow's job. One subflow takes every port, several a class or some connections
-    each."""
+    """Fill the message of a route in its place.
+
+    A message that is made first would be copied into the one around it, which takes longer than the rest. ``dividing``
+    is how the flow's job divides it. A single subflow has all ports of the flow; several subflows have a port class or
+    some connections each."""
     message.src, message.dst = flow.src_ip, flow.dst_ip
     if route is None:
         return
@@ -158,7 +162,9 @@ def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: 
 
 
 def _fill_subflow(message: pb.Subflow, flow: FlowId, piece: Subflow, bundle: Sequence[Ports], fabric: Fabric) -> None:
-    """``bundle``: what tells its packets from others; nothing when it has all."""
+    """Fill the message of a subflow.
+
+    ``bundle`` has the ports of its packets; it is empty when the subflow has all packets of the flow."""
     classes = [ports.src for ports in bundle if ports.dst is None] or [PortClass(0, 0)]
     message.share = piece.share
     message.switches.extend(_path_names(flow, piece.path, fabric))
@@ -170,12 +176,13 @@ def _fill_subflow(message: pb.Subflow, flow: FlowId, piece: Subflow, bundle: Seq
             )
 
 
-# ---- link by link
+# ---- routes with their links
 
 
 def listed_routes_bytes(jobs: Iterable[JobStatus], status: Status, after: str, size: int, only_other: bool) -> bytes:
-    """A ``ListRoutesResponse``: of these jobs, those that come after the key ``after``, as many as fit into a page of
-    ``size``. ``only_other``: that the newest plan has otherwise."""
+    """Return a serialized ``ListRoutesResponse`` with as many routes as fit into a page of ``size``.
+
+    The page begins after the key ``after``. ``only_other``: list only routes that differ from the newest plan."""
     listed = _listed_routes(jobs, status, tuple(after.split()), only_other)
     serialized = (
         (f"{one.job_id} {one.src} {one.dst}", pb.ListRoutesResponse(routes=[one]).SerializeToString()) for one in listed
@@ -228,7 +235,7 @@ def _route_paths(flow: FlowId, route: Route, fabric: Fabric) -> list[pb.RoutePat
 
 
 def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:
-    """Empty when the path stays on the switch of a host that has left."""
+    """Return the names of the switches on a path; empty for a path inside the switch of a host that is gone."""
     source = fabric.hosts.get(flow.src_ip)
     if path:
         return fabric.path_names(path, path[0].dpid)

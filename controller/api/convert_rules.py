@@ -1,4 +1,4 @@
-"""Rules of switches to the wire, a page at a time; the rest of the converter is ``convert``. Pure."""
+"""Converter for the rules of a switch, a page at a time; beside ``convert``. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 def rules_bytes(dpid: Dpid, rules: Ordered, status: Status, after: str, size: int) -> bytes:
-    """A ``ListRulesResponse``: of the rules of a switch those that come after the key ``after``, as many as fit into a
-    page of ``size``."""
+    """Return a serialized ``ListRulesResponse`` with as many rules as fit into a page of ``size``.
+
+    The page begins after the key ``after``."""
     purposes = Purposes(dpid, status.fabric, status.jobs)
 
     def serialized() -> Iterator[tuple[str, bytes]]:

@@ -1,6 +1,6 @@
-"""Errors as the status of a call.
+"""Conversion of errors into the status of a call.
 
-In: an error of ``signalbox.errors``, or any other. Out: ``google.rpc.Status``, always with ``ErrorInfo``, and with the
+In: an error of ``signalbox.errors``, or any other exception. Out: ``google.rpc.Status`` with ``ErrorInfo`` and the
 details that the proto file promises for its code. Texts are shortened until they fit into HTTP/2 trailers. Pure.
 """
 
@@ -40,26 +40,28 @@ DOMAIN = "signalbox"
 
 MAX_PROBLEMS = 16
 MAX_PROBLEM_CHARS = 400
-"""The names of all algorithms fit."""
+"""Characters of the text about one field; the names of all algorithms fit."""
 MAX_ABOUT_CHARS = 128
-"""Of a value for programs."""
+"""Characters of a value in the metadata of ``ErrorInfo``."""
 MAX_MESSAGE_BYTES = 1800
-"""A status travels in HTTP/2 trailers, twice (as text and as details), and peers refuse more than 8 KiB of them."""
+"""Bytes of the message. A status travels twice in HTTP/2 trailers (as text and as details), and peers refuse more than
+8 KiB of trailers."""
 
 
 class Stopping(SignalboxError):
-    """The controller stops, so there will be no answer. ``retry_s``: when one that is started again may answer, in
-    seconds."""
+    """The controller is stopping and will not answer the call.
+
+    ``retry_s``: seconds after which a restarted controller may answer."""
 
     retry_s = 2.0
 
 
 class TooSlow(SignalboxError):
-    """The call has taken as long as a call may."""
+    """The call has exceeded its time limit."""
 
 
 class NotServed(SignalboxError):
-    """The method is in the proto file only."""
+    """The server has no such method."""
 
 
 class _Kind(NamedTuple):
@@ -87,11 +89,11 @@ _KINDS: dict[type[BaseException], _Kind] = {
     NotServed: _Kind(grpc.StatusCode.UNIMPLEMENTED, pb.ERROR_REASON_NO_SUCH_METHOD),
     BaseException: _Kind(grpc.StatusCode.INTERNAL, pb.ERROR_REASON_INTERNAL),
 }
-"""By class; a subclass without an entry counts as the nearest class that has one."""
+"""Code and reason by class of error; a subclass without an entry uses that of its nearest base class."""
 
 
 def status_of(error: BaseException) -> status_pb2.Status:
-    """What an error that is not ours says stays in the log."""
+    """Return the status for an error. The text of an error that is not a ``SignalboxError`` stays in the log."""
     code, reason = _kind(error)
     text = "internal error; the controller's log has it"
     if isinstance(error, InvalidInput):
@@ -107,7 +109,9 @@ def status_of(error: BaseException) -> status_pb2.Status:
 
 
 def code_of(error: BaseException) -> grpc.StatusCode:
-    """Of the status that a call with this error ends with. A call that was cancelled has none that anybody reads."""
+    """Return the status code of a call that ends with this error.
+
+    Nobody reads the status of a cancelled call; its code is ``CANCELLED``."""
     if isinstance(error, asyncio.CancelledError):
         return grpc.StatusCode.CANCELLED
     return _kind(error).code
@@ -122,7 +126,7 @@ def reason_name(reason: pb.ErrorReason) -> str:
 
 
 def _details(error: BaseException, text: str) -> Iterator[Message]:
-    """Besides ``ErrorInfo``."""
+    """Yield the details beside ``ErrorInfo``."""
     if isinstance(error, InvalidInput):
         yield error_details_pb2.BadRequest(
             field_violations=[
@@ -146,7 +150,7 @@ def _packed(detail: Message) -> any_pb2.Any:
 
 
 def _shown(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
-    """The first problems, as many as fit into a status, at least one."""
+    """Return the first problems, as many as fit into a status and at least one."""
     shown: list[FieldProblem] = []
     size = 0
     for problem in problems[:MAX_PROBLEMS]:
@@ -164,5 +168,5 @@ def _short(text: str) -> str:
 
 
 def _ascii(text: str) -> str:
-    """Percent-encoding would make three bytes of each byte outside ASCII."""
+    """Return the text in ASCII, since percent-encoding would need three bytes for each other byte."""
     return text.encode("ascii", "backslashreplace").decode("ascii")

@@ -1,6 +1,7 @@
-"""What has happened, for the API: lists in pages, and watches.
+"""Events of the controller's history for the API: pages and watches.
 
-In: the event history. Out: responses. A page's token and a resume token are the number of the last event that was sent.
+In: the event history. Out: responses. A page token and a resume token are the number of the last event that was
+sent.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from controller.api.pages import MAX_PAGE, page_size
 from controller.api.watches import SPACING_S, Publications, Wait, Write
 from controller.events import Event, EventHistory
 from controller.status import StatusBoard
-from signalbox.errors import FieldProblem, InvalidInput
+from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.mapping import message_of, seconds_since_1970, timestamp, word_of
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import EventKind
 
 MAX_KINDS = 64
-"""Kinds that one request may name, repetitions counted."""
+"""Kinds that one request may name, including repetitions."""
 
 
 def listed(request: pb.ListEventsRequest, history: EventHistory) -> pb.ListEventsResponse:
-    """Raises ``InvalidInput``."""
+    """Return a page of events. Raises ``InvalidInput``."""
     kinds, since = _wanted(request)
     size = page_size(request)
     found = history.after(_number("page_token", request.page_token, 0, history), size + 1, kinds, since)
@@ -32,14 +33,14 @@ def listed(request: pb.ListEventsRequest, history: EventHistory) -> pb.ListEvent
 
 
 class EventWatches:
-    """``board``: which has the history."""
+    """Watches of the event history of the ``board``."""
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
         self._publications = Publications(board, SPACING_S)
 
     async def watch(self, request: pb.WatchEventsRequest, write: Write, wait: Wait) -> None:
-        """Write events until ``wait`` raises. Raises ``InvalidInput``."""
+        """Write events until ``wait`` raises. Raises ``InvalidInput`` for a wrong request."""
         history = self._board.history
         kinds, since = _wanted(request)
         first = history.last
@@ -60,8 +61,10 @@ class EventWatches:
 
 
 def _wanted(request: Any) -> tuple[frozenset[EventKind], float]:
-    """The kinds, and since when events are wanted, in seconds since 1970: a microsecond earlier, because a time that
-    was a floating-point number may be rounded. Raises ``InvalidInput``."""
+    """Return the kinds and the earliest time (seconds since 1970) that a request asks for.
+
+    The time is reduced by a microsecond, because a client may have rounded it as a floating-point number. Raises
+    ``InvalidInput``."""
     if len(request.kinds) > MAX_KINDS:
         raise InvalidInput.of("kinds", f"at most {MAX_KINDS} are allowed (given: {len(request.kinds)})")
     words = [word_of(pb.EventKind.DESCRIPTOR, kind) for kind in request.kinds]
@@ -72,14 +75,17 @@ def _wanted(request: Any) -> tuple[frozenset[EventKind], float]:
 
 
 def _number(field: str, token: str, start: int, history: EventHistory) -> int:
-    """Raises ``InvalidInput``, also for a position that the history has not reached: nothing would come until then."""
+    """Return the event number in a token, or ``start`` without a token.
+
+    Raises ``InvalidInput`` for a malformed token, and for a number that the history has not reached, since a watch
+    would stay silent until then."""
     if not token:
         return start
     if not (token.isascii() and token.isdigit() and len(token) < 20):
-        raise InvalidInput.of(field, "is none that was sent; begin without one")
+        raise InvalidInput.of(field, f"'{cut(token)}' is not a token of this controller; omit it to start anew")
     if int(token) > history.last:
-        why = "the events before were not kept, and the clock was set back, or it is another controller's"
-        raise InvalidInput.of(field, f"is later than all events: {why}; begin without one")
+        why = "earlier events were lost and the clock was set back, or another controller issued it"
+        raise InvalidInput.of(field, f"'{token}' is later than all events: {why}; omit it to start anew")
     return int(token)
 
 

@@ -1,5 +1,6 @@
-"""The calls of the API for those who look after the fabric: watches, what a failure would do, what is taken out of use
-or forgotten, alarms that operators know of, and what has happened.
+"""Calls of the API for operators of the fabric.
+
+They are watches, failure analysis, drains, removal of absent parts, silences of alarms, and events.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 
 class FabricWork(pb_grpc.ControllerServiceServicer):
-    """A part of ``Services``, which has the other calls."""
+    """Part of ``Services``, which has the other calls."""
 
     _board: StatusBoard
     _events: EventWatches
@@ -88,7 +89,7 @@ class FabricWork(pb_grpc.ControllerServiceServicer):
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:
-    """Raises ``InvalidInput`` without any."""
+    """Return the names without repetitions. Raises ``InvalidInput`` when there are none."""
     found = tuple(dict.fromkeys(names))
     if not found:
         raise InvalidInput.of("names", "needs at least one: a switch (spine2) or a cable (leaf1:3)")

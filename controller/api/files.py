@@ -1,6 +1,7 @@
-"""What the API reads of files and SIGHUP replaces: its certificate and authorities, and who callers are.
+"""Files of the API that SIGHUP reloads: certificate, certificate authorities, and identities of callers.
 
-In: the configuration. Out: what counts now, also before there is a server. One that runs is told of new identities.
+In: the configuration. Out: the contents in force, also before the server exists. A running server is notified of new
+identities.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ log = structlog.get_logger(__name__)
 
 
 class ApiFiles:
-    """``credentials``: of the server, None without TLS. ``identities``: None where no file names them. ``replaced``:
-    called with each that takes their place, in the thread that does so. Raises ``InvalidInput`` for what cannot be
-    read, as the two methods do."""
+    """Contents of the API's files.
+
+    ``credentials``: TLS credentials of the server, None without TLS. ``identities``: None when no file is configured.
+    ``replaced``: called with each new value of ``identities``, in the thread that replaces it. The constructor and the
+    two ``prepare`` methods raise ``InvalidInput`` for a file that cannot be read."""
 
     def __init__(self, config: ApiConfig) -> None:
         self._newest = self._in_use = _certificates(config.tls_files)
         self.credentials: grpc.ServerCredentials | None = None
         if self._newest:
-            # The stubs leave out that None means: no change.
+            # At runtime gRPC takes None for "no change"; the type stubs do not allow it.
             changed: Any = self._changed
             needed = config.ca_certificates is not None
             self.credentials = grpc.dynamic_ssl_server_credentials(self._newest, changed, needed)
@@ -39,11 +42,13 @@ class ApiFiles:
         self.replaced: Callable[[Identities | None], None] = lambda _: None
 
     def prepare_certificates(self, config: ApiConfig) -> Callable[[], None]:
-        """Reads the files; what is returned has new connections use them, from any thread."""
+        """Read the files and return a function that applies them to new connections, callable from any thread."""
         return partial(setattr, self, "_newest", _certificates(config.tls_files))
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """gRPC asks before each handshake, in threads of its own. None: nothing has changed."""
+        """Return a new configuration, or None when nothing has changed.
+
+        gRPC calls this before each handshake, in threads of its own."""
         newest = self._newest
         if newest is self._in_use:
             return None
@@ -51,8 +56,9 @@ class ApiFiles:
         return newest
 
     def prepare_identities(self, config: ApiConfig) -> Callable[[], dict[str, object]]:
-        """Reads the file; what is returned makes it count, from any thread, and returns what is different, for the
-        log."""
+        """Read the file and return a function that puts it in force, callable from any thread.
+
+        That function returns the differences, for the log."""
         new, before = _identities(config.tokens), self.identities
 
         def take() -> dict[str, object]:
@@ -66,7 +72,7 @@ class ApiFiles:
 def _certificates(files: TlsFiles | None) -> grpc.ServerCertificateConfiguration | None:
     if files is None:
         return None
-    server_context("api", files)  # says what is wrong; gRPC does not
+    server_context("api", files)  # reports what is wrong, which gRPC does not
     authorities = read_small(files.ca_certificates) if files.ca_certificates else None
     pair = read_small(files.private_key), read_small(files.certificate)
     return grpc.ssl_server_certificate_configuration([pair], authorities)

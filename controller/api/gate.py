@@ -1,8 +1,8 @@
-"""The one way in: every call passes here before its handler, with its caller identified and its role checked.
+"""Gate before every handler: identifies the caller of a call and checks its role.
 
-In: a call's token or its connection's client certificate, and the method. Out: the handler runs with ``CALLER`` set,
-and the caller owes what it costs; or an error. Also a line in the audit log. Streams end when the identity that they
-were opened with is withdrawn.
+In: the method, and a call's token or its connection's client certificate. Out: the handler runs with ``CALLER`` set,
+and the caller is charged for the call; or an error. Writes the audit log. Ends a stream when the identity that opened
+it is withdrawn.
 """
 
 from __future__ import annotations
@@ -28,33 +28,34 @@ from controller.status import StatusBoard
 from signalbox.errors import Exhausted, InvalidInput, NotAllowed, Unauthenticated, cut, in_entry
 
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
-"""They have a line whatever the method."""
+"""Codes of refusals, which have a line in the audit log for every method."""
 _SCHEME = "Bearer "
 MAX_ENTRIES = 256
-"""Jobs in one request. The control loop judges all of them at one time, and answers nobody meanwhile."""
+"""Jobs in one request. The control loop checks all of them in one turn and answers nobody meanwhile."""
 _WITHOUT_TOKEN = ("take_over", "force")
-"""Fields that say to do without the lease token."""
+"""Fields of requests that replace the lease token."""
 
 COST: ContextVar[Callable[[float], None]] = ContextVar("cost", default=lambda _calls: None)
-"""Counts the call that runs as so many calls more."""
+"""Function that charges the running call as so many additional calls."""
 
 
 class Debts:
-    """Calls that each client owes for those that have cost the controller more than a call does: a proxy before the API
-    counts requests, and cannot know what is in them. A client may make ``per_s`` calls per second, and owes nothing for
-    those of one second. ``now`` is monotonic seconds."""
+    """Additional calls that each client is charged for requests that cost more than an ordinary call.
+
+    A proxy before the API counts requests, but cannot know their contents. A client may make ``per_s`` calls per
+    second, and additional calls up to one second's worth are free. ``now`` is in monotonic seconds."""
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
         self._paid_at: dict[str, float] = {}
 
     def charge(self, client: str, calls: float, now: float) -> None:
-        """Count so many calls more of the client."""
+        """Charge the client for so many additional calls."""
         self._paid_at = {known: at for known, at in self._paid_at.items() if at > now}
         self._paid_at[client] = max(now, self._paid_at.get(client, now)) + calls / self._per_s
 
     def refuse_debtor(self, client: str, now: float) -> None:
-        """Raises ``Exhausted`` for a client that owes more than the calls of one second."""
+        """Raise ``Exhausted`` for a client that owes more than the calls of one second."""
         wait_s = self._paid_at.get(client, now) - now - 1.0
         if wait_s > 0:
             text = f"{client}: former calls counted as more than {self._per_s:g} calls per second, which is the limit"
@@ -63,9 +64,11 @@ class Debts:
 
 
 class Gate:
-    """``identities``: None where none are configured. ``socket_role``: of who comes through a Unix socket with no
-    token. ``board``: says whose a job is. ``peer_of``: who makes a call, as far as its connection says. ``debts`` and
-    ``audit``: of several gates in common. To be used in the server's loop only."""
+    """Identification and access check of calls.
+
+    ``board`` provides the tenant of each job. ``identities``: None when none are configured. ``socket_role``: role of a
+    caller that uses a Unix socket without a token. ``peer_of`` returns the peer of a call, as far as its connection
+    shows it. Several gates share ``debts`` and ``audit``. For use in the server's loop only."""
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class Gate:
         self._streams: dict[asyncio.Future[None], tuple[Context, Caller]] = {}
 
     def replace(self, identities: Identities | None) -> None:
-        """From now on these count. Streams whose caller has become another one, or nobody, end."""
+        """Put new identities in force, and end the streams whose caller has changed or is no longer known."""
         self._identities = identities
         for withdrawn, (context, caller) in self._streams.items():
             try:
@@ -96,8 +99,10 @@ class Gate:
                 withdrawn.set_result(None)
 
     def behind(self, method: str, handler: Handler, streams: bool) -> Handler:
-        """The handler of the method (``/package.Service/Method``) behind this gate. It raises ``Unauthenticated``,
-        ``NotAllowed``, ``Exhausted``, ``InvalidInput`` and ``NotFound`` before anything of the request is done."""
+        """Return the handler of the method (``/package.Service/Method``) behind this gate.
+
+        It raises ``Unauthenticated``, ``NotAllowed``, ``Exhausted``, ``InvalidInput`` and ``NotFound`` before the
+        handler sees the request."""
         if method.startswith(OPEN_TO_ALL):
             return handler
         rule = RULES.get(method, Rule(frozenset()))
@@ -105,7 +110,7 @@ class Gate:
 
         async def admitted(request: Any, context: Context) -> Any:
             peer = self.peer(context)
-            structlog.contextvars.bind_contextvars(peer=peer.address)  # of this call's log lines
+            structlog.contextvars.bind_contextvars(peer=peer.address)  # in the log lines of this call
             caller: Caller | None = None
             code, why, noted, is_refusal = "OK", "", noting(), False
             try:
@@ -134,12 +139,12 @@ class Gate:
 
         return admitted
 
-    # ---- who
+    # ---- identification
 
     def _identify(self, peer: Peer, context: Context) -> Caller:
-        """Raises ``Unauthenticated``."""
+        """Return the caller. Raises ``Unauthenticated``."""
         if not peer.address:
-            raise Unauthenticated("it is not known who calls: HAProxy does not say who it is")
+            raise Unauthenticated("the caller is unknown: HAProxy did not set the header fields that name it")
         given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         if given and self._identities:
             if len(given) > 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):
@@ -164,7 +169,7 @@ class Gate:
         return caller
 
     def _why_nobody(self, peer: Peer) -> str:
-        """Why the certificate, if there is one, belongs to no caller; and what to add where."""
+        """Return why the peer's certificate identifies no caller, and what the operator must add to which file."""
         if not peer.names:
             return "a token is needed; client certificates count only with api.ca_certificates"
         if any(self._identities and self._identities.by_certificate([name]) for name in peer.names):
@@ -174,10 +179,12 @@ class Gate:
             f"({_shown(peer.names)}) to the file that api.tokens names"
         )
 
-    # ---- what
+    # ---- access
 
     def _check(self, method: str, rule: Rule, caller: Caller, request: Any) -> None:
-        """Raises ``NotAllowed``, ``InvalidInput`` for a request without the job's id or with too many entries, and
+        """Check the caller's role and the jobs that the request names.
+
+        Raises ``NotAllowed``, ``InvalidInput`` for a request without a job id or with too many entries, and
         ``NotFound``."""
         if caller.role not in rule.roles:
             allowed = ", ".join(sorted(rule.roles)) or "none"
@@ -212,12 +219,14 @@ class Gate:
 
 
 def _shown(names: Iterable[str]) -> str:
-    """Of a certificate, for a message and for the log. An authority has signed them, and may have checked nothing."""
+    """Return the names of a certificate for a message or the log.
+
+    An authority has signed them, but may not have checked their characters."""
     return cut(ascii(", ".join(names))[1:-1])
 
 
 async def _send_all(handler: Any, request: Any, context: Context) -> None:
-    """``handler`` writes to the context itself, or yields what is to be written."""
+    """Write the responses of ``handler``, which either yields them or writes to the context itself."""
     if inspect.isasyncgenfunction(handler):
         async for response in handler(request, context):
             await context.write(response)
@@ -226,27 +235,29 @@ async def _send_all(handler: Any, request: Any, context: Context) -> None:
 
 
 async def _stopped(task: asyncio.Future[None]) -> None:
-    """Returns when the task has ended, however."""
+    """Cancel the task, and return when it has ended."""
     task.cancel()
     await asyncio.wait({task})
 
 
 def _entries(request: Any) -> list[tuple[str, Any]]:
-    """Return the parts of a request that name a job each, with their names; the request itself, without a name, when
-    it has no entries. Of too many entries there is one more than are allowed."""
+    """Return the parts of a request that name a job each, with their names in errors.
+
+    A request without entries is its own only part, with an empty name. Of too many entries, one more than allowed is
+    returned."""
     if not hasattr(request, "jobs"):
         return [("", request)]
     return [(f"jobs[{n}]", entry) for n, entry in enumerate(islice(request.jobs, MAX_ENTRIES + 1))]
 
 
 def _job_id(request: Any) -> str | None:
-    """Return the job that a request or an entry names; None when it can name none, or could not be decoded."""
+    """Return the job that a request or an entry names; None when its type names none or it could not be decoded."""
     found = request.spec if hasattr(request, "spec") else request
     return getattr(found, "job_id", None)
 
 
 def _refuse_unnamed(request: Any, job_id: str) -> None:
-    """Raises ``InvalidInput`` where the request should name a job."""
+    """Raise ``InvalidInput`` when the request does not name its job."""
     in_spec = hasattr(request, "spec")
     if in_spec and not request.HasField("spec"):
         raise InvalidInput.of("spec", "is missing")

@@ -1,9 +1,9 @@
-"""The guard around every handler of the API.
+"""Guard around every handler of the API.
 
-It stands between gRPC and the services, which know nothing of it: requests that do not come, bytes that are no message
-of the method, errors, and calls that take too long become a status with details (``errors``); what is no error of ours
-goes to the log too. Every method is served in gRPC's streaming form, which alone is called before the request is there;
-on the wire there is no difference.
+It stands between gRPC and the services, which do not know it. Missing requests, bytes that are no message of the
+method, errors, and calls that exceed their time become a status with details (``errors``). Unexpected exceptions also
+go to the log. Every method is registered in gRPC's streaming form, because only that form is called before the request
+has arrived; on the wire there is no difference.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from signalbox.errors import InvalidInput, SignalboxError, Unavailable
 log = LimitedLog(structlog.get_logger(__name__))
 
 ANSWER_S = 5.0
-"""How long a call may take that needs no switch and no solver; less than clients wait."""
+"""Seconds that a call may take that needs no switch and no solver; clients wait longer."""
 
 INSTALL_S = 120.0
-"""How long a plan and the barriers of all switches may take."""
+"""Seconds that a plan and the barriers of all switches may take."""
 
 ANALYSIS_S = 140.0
-"""How long an analysis may take, which needs many plans, with those that wait before it."""
+"""Seconds that an analysis of many plans may take, including the analyses queued before it."""
 
 CANCELLED_WITHIN_S = 10.0
-"""gRPC cancels a call soon after its client has gone."""
+"""Seconds within which gRPC cancels a call whose client is gone."""
 
 NO_RETRY = ("grpc-retry-pushback-ms", "-1")
-"""gRPC A6: clients do not send the call again by themselves, a moment later. RetryInfo says when it can succeed."""
+"""Trailer that stops clients from retrying at once by themselves (gRPC A6); ``RetryInfo`` says when a retry can
+succeed."""
 
 _LIMIT: ContextVar[asyncio.Timeout | None] = ContextVar("limit", default=None)
-"""Of the call that runs."""
+"""Timeout of the call that runs."""
 
 _GRPC_LOG = logging.getLogger("grpc._cython.cygrpc")
 
@@ -56,9 +57,10 @@ Decode = Callable[[bytes], Any]
 
 
 class GuardedServer:
-    """Stands for the server towards the generated ``add_..._to_server`` functions, and guards what they add.
-    ``behind_gate``: what is to run for a method, from its full name, its handler, and whether it answers in a
-    stream. ``silent_s``: how long the request of a call may take to come."""
+    """Stand-in for the server that the generated ``add_..._to_server`` functions take; it guards what they add.
+
+    ``behind_gate`` returns the handler to run for a method, from its full name, its handler, and whether it answers
+    with a stream. ``silent_s``: seconds that the request of a call may take to arrive."""
 
     def __init__(
         self,
@@ -73,19 +75,20 @@ class GuardedServer:
         self._silent_s = silent_s
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        """The same handlers come registered."""
+        """Do nothing: the same handlers also arrive through ``add_registered_method_handlers``."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
         guarded = {name: self._guarded(f"/{service}/{name}", handler) for name, handler in handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
 
     def refuse_other_methods(self) -> None:
-        """Calls of methods that were not added end with details too. To be called last."""
+        """End calls of unknown methods with a detailed status too; to be called after all handlers were added."""
         self._server.add_generic_rpc_handlers((_OtherMethods(self._answering("", _no_method, bytes, None)),))
 
     def _guarded(self, path: str, handler: Any) -> Any:
-        """Return gRPC's handler of a method. Only reflection has a stream of requests, each of which is answered before
-        the next is read; no gate is before it."""
+        """Return gRPC's handler of a method.
+
+        Only reflection has a stream of requests. It answers each request before it reads the next, and has no gate."""
         decode, encode = handler.request_deserializer, _unless_bytes(handler.response_serializer)
         if handler.request_streaming:
             guarded = freed(self._dialogue(path, handler.stream_stream, decode))
@@ -103,7 +106,7 @@ class GuardedServer:
         return grpc.stream_unary_rpc_method_handler(freed(guarded), response_serializer=encode)
 
     def _one_request(self, path: str, method: Handler, decode: Decode, streams: bool) -> Answer:
-        """Return what reads one request and answers it."""
+        """Return a handler that reads one request and answers it."""
         name = _name(path)
 
         async def guarded(_requests: object, context: Context) -> Any:
@@ -117,7 +120,7 @@ class GuardedServer:
         return guarded
 
     def _dialogue(self, path: str, method: Any, decode: Decode) -> Answer:
-        """Return what answers requests until one does not come in time."""
+        """Return a handler that answers a stream of requests, until one does not arrive in time."""
 
         async def requests(context: Context) -> AsyncIterator[Any]:
             with suppress(TooSlow):
@@ -150,9 +153,10 @@ def task_of_call() -> asyncio.Task[Any]:
 
 
 def freed(answer: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return a handler whose errors keep no frames alive. gRPC keeps the error that ended a call, its traceback keeps
-    the frames, and these keep the call: a cycle with 20 kB of gRPC's own memory, which only the garbage collector would
-    free, up to an hour later."""
+    """Return a handler whose errors keep no frames alive.
+
+    gRPC keeps the error that ended a call, its traceback keeps the frames, and these keep the call. Such a cycle holds
+    20 kB of gRPC's own memory, and the garbage collector would free it up to an hour later."""
 
     async def freed(requests: object, context: Any) -> Any:
         try:
@@ -171,7 +175,7 @@ def _forget_frames(error: BaseException | None, _task: object) -> None:
 
 
 class _OtherMethods(grpc.GenericRpcHandler):
-    """gRPC asks it for methods that no handler before it has. All have the same handler: there is no end of them."""
+    """Handler of methods that no handler before it has; all share one handler, since their number is not bounded."""
 
     def __init__(self, handler: Any) -> None:
         self._handler = handler
@@ -181,19 +185,21 @@ class _OtherMethods(grpc.GenericRpcHandler):
 
 
 async def _no_method(_request: bytes, _context: Context) -> NoReturn:
-    raise NotServed("there is no such method; reflection and the proto file have all there are")
+    raise NotServed("there is no such method; server reflection and the proto file list all methods")
 
 
 def limit_s(method: str) -> float:
-    """How long a unary call may take, whatever the caller's deadline."""
+    """Return how many seconds a unary call may take, whatever the caller's deadline."""
     if method in ("Replan", "SetStrategy"):
         return INSTALL_S
     return ANALYSIS_S if method in ("Explain", "WhatIf", "GetPlanProof") else ANSWER_S
 
 
 def keep_clients_out_of_log() -> None:
-    """gRPC logs as errors with a traceback, as often as a client likes: metadata and paths that are not UTF-8, tokens
-    too; and that a client had gone when its answer was sent."""
+    """Drop gRPC's log records of faults of clients, which would let any client fill the log.
+
+    gRPC logs these with a traceback: metadata and paths that are not UTF-8, including tokens, and answers to clients
+    that are gone."""
     _GRPC_LOG.addFilter(_is_no_client)
 
 
@@ -203,8 +209,9 @@ def _is_no_client(record: logging.LogRecord) -> bool:
 
 
 class _Undecodable:
-    """In the place of a request that cannot be decoded: gRPC itself would end the call with UNKNOWN and put a traceback
-    into the log."""
+    """Placeholder for a request that cannot be decoded.
+
+    Without it gRPC would end the call with ``UNKNOWN`` and write a traceback to the log."""
 
 
 def _lenient(decode: Decode, data: bytes) -> Any:
@@ -216,12 +223,12 @@ def _lenient(decode: Decode, data: bytes) -> Any:
 
 
 def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Watches answer with bytes: what they send is encoded once for all watchers."""
+    """Return an encoder that leaves bytes as they are: watches encode a message once for all watchers."""
     return lambda answer: answer if isinstance(answer, bytes) else encode(answer)
 
 
 def _decoded(path: str, method: Handler) -> Handler:
-    """Who may not call the method is told that first."""
+    """Return the method with a check that the request could be decoded, after the gate's check of the caller."""
 
     async def decoded(request: Any, context: Context) -> Any:
         _refuse_undecodable(_name(path), request)
@@ -243,12 +250,12 @@ def _refuse_undecodable(name: str, request: Any) -> None:
 
 @asynccontextmanager
 async def _errors_told(name: str, context: Context) -> AsyncIterator[None]:
-    """What is raised within ends the call with its status."""
+    """End the call with the status of an exception that is raised within."""
     try:
         yield
     except grpc.aio.AbortError:
         raise
-    except grpc.aio.InternalError:  # it could not send, because the client has gone
+    except grpc.aio.InternalError:  # it could not send, because the client is gone
         await asyncio.sleep(CANCELLED_WITHIN_S)
         raise
     except TimeoutError:
@@ -263,18 +270,18 @@ async def _errors_told(name: str, context: Context) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _within(limit: float | None) -> AsyncIterator[None]:
-    """Raises ``TimeoutError`` after ``limit`` seconds; never without a limit."""
+    """Raise ``TimeoutError`` after ``limit`` seconds, or never when it is None."""
     async with asyncio.timeout(limit) as running:
         before = _LIMIT.set(running)
         try:
             yield
         finally:
-            _LIMIT.reset(before)  # it knows the task, and the task its variables
+            _LIMIT.reset(before)  # the timeout refers to the task, and the task to its context variables
 
 
 @contextmanager
 def not_counted() -> Iterator[None]:
-    """Around what takes long because of the request alone: the limit of the call is for its answer."""
+    """Stop the time limit of the call while a large request is converted: the limit is for the answer only."""
     running, loop = _LIMIT.get(), asyncio.get_running_loop()
     ends = running.when() if running else None
     if running is None or ends is None:

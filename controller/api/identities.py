@@ -1,8 +1,7 @@
-"""Who callers are: the tokens file, which names tokens and client certificates, their roles, and quotas and hosts of
-tenants.
+"""Identities of callers: the tokens file with tokens, client certificates, roles, and quotas and hosts of tenants.
 
-In: a TOML file that nobody else can read. Out: the ``Caller`` of a token or of a certificate's names. The file has
-no token in it, only its SHA-256: a token is 256 random bits, so nothing can be guessed from that.
+In: a TOML file that nobody else can read. Out: the ``Caller`` of a token or of a certificate's names. The file contains
+only the SHA-256 of each token: a token has 256 random bits, so it cannot be guessed from its hash.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from signalbox.jobs.spec import at_most
 from signalbox.secret_files import of_another_user, open_to_others
 
 TOKEN_PREFIX = "sbx_"
-"""So that tools which look for secrets in files find a token."""
+"""Prefix of each token, so that tools that search files for secrets recognize it."""
 MOST_PREFIXES = 1024
-"""Prefixes of one tenant."""
+"""Address prefixes of one tenant."""
 MOST_NAMED = 10
-"""Entries in a log line."""
+"""Entries that one log line names."""
 NOBODY = (
     "gives a role to no one, perhaps because it was not written to its end: add a [[token]] (signalbox token NAME "
     "--role ROLE prints one) or a [[certificate]]"
@@ -50,7 +49,7 @@ NOBODY = (
 
 
 class Role(StrEnum):
-    """What a caller may do; ``api.access`` has the methods of each."""
+    """Role of a caller; ``api.access`` has the methods of each role."""
 
     OPERATOR = "operator"
     TENANT = "tenant"
@@ -62,8 +61,10 @@ ROLES = ", ".join(f"'{role}'" for role in Role)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``name``: as the tokens file has it. ``tenant``: empty unless the role is that of a tenant. ``quota``: of the
-    tenant; with another one the caller is the same."""
+    """Identified caller.
+
+    ``name``: as in the tokens file. ``tenant``: empty unless the role is ``TENANT``. ``quota``: that of the tenant;
+    callers that differ only in it are equal."""
 
     name: str
     role: Role
@@ -78,17 +79,19 @@ _Name = Annotated[
 ]
 _Tenant = Annotated[str, matching("[A-Za-z0-9._-]{1,63}", "1 to 63 letters, digits and . _ -")]
 _WORD = re.compile("[A-Za-z -]{0,20}")
-"""No token, nor its SHA-256."""
+"""Value of a role that an error may show: it is too short to be a token or a SHA-256."""
 
 
 class _Table(Table):
-    """No value is in an error: it may be a token that someone has written where its SHA-256 belongs."""
+    """Table of the tokens file.
+
+    Errors contain no values, since one may be a token that was written in place of its SHA-256."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
 
 class _Identity(_Table):
-    """``tenant``: which one; for the role of that name only."""
+    """Entry that gives a role to a name. ``tenant`` is set for the role ``TENANT`` only."""
 
     name: _Name
     role: Role
@@ -111,17 +114,17 @@ class _Identity(_Table):
 
 
 class _Token(_Identity):
-    """``sha256``: of the token, in hexadecimal."""
+    """Entry of a token. ``sha256``: SHA-256 of the token, in hexadecimal."""
 
     sha256: Annotated[str, matching("[0-9a-f]{64}", "the 64 digits that `signalbox token` prints")]
 
 
 class _Certificate(_Identity):
-    """``name``: the common name of client certificates, or one of their alternative names."""
+    """Entry of a certificate. ``name``: common name or one of the alternative names of client certificates."""
 
 
 def _prefix(given: object) -> IPv4Network:
-    """Return the prefix. Hosts have IPv4 addresses; nothing but this function would refuse others."""
+    """Return the IPv4 prefix. Raises ``PydanticCustomError`` for other values, and for a prefix with host bits set."""
     try:
         prefix = IPv4Network(given, strict=False) if isinstance(given, str) else None
     except ValueError:
@@ -137,8 +140,9 @@ _Prefix = Annotated[IPv4Network, BeforeValidator(_prefix)]
 
 
 class _TenantLimits(_Table):
-    """What one tenant may have at a time; without a limit only those of the controller count. ``host_prefixes``: which
-    hosts its jobs may name; any without."""
+    """Limits of one tenant; a missing limit leaves only those of the controller.
+
+    ``host_prefixes``: hosts that jobs of the tenant may name; without them, any host."""
 
     name: _Tenant
     max_jobs: int | None = Field(default=None, ge=0)
@@ -164,9 +168,11 @@ class _Known(NamedTuple):
 
 
 class Identities:
-    """What one tokens file says. ``quotas_for_nobody``: tenants that have a quota, and neither a token nor a
-    certificate: a name is spelled in two ways, or the last token of the tenant was withdrawn. ``without_hosts``:
-    tenants whose jobs may name any host. ``has_certificates``: some callers have certificates."""
+    """Contents of one tokens file.
+
+    ``quotas_for_nobody``: tenants with a quota, but with neither a token nor a certificate: their name may be
+    misspelled, or their last token was withdrawn. ``without_hosts``: tenants whose jobs may name any host.
+    ``has_certificates``: whether some callers have certificates."""
 
     def __init__(self, file: _TokensFile) -> None:
         used = {identity.tenant for identity in (*file.token, *file.certificate) if identity.tenant}
@@ -184,8 +190,10 @@ class Identities:
 
     @classmethod
     def load(cls, path: Path) -> Identities:
-        """Raises ``InvalidInput`` with every problem of the file, when it gives a role to no one, and when others can
-        read or change it."""
+        """Return the contents of the file.
+
+        Raises ``InvalidInput`` with every problem of the file, when it gives a role to no one, and when others can read
+        or change it."""
         _refuse_open_file(path)
         file = read_toml(path, _TokensFile)
         InvalidInput.refuse(FieldProblem(f"{path}: {p.path}", p.message) for p in _problems(file))
@@ -194,8 +202,10 @@ class Identities:
         return cls(file)
 
     def differences(self, before: Identities) -> dict[str, object]:
-        """For the log: how many tokens and certificates there are and were, and which entries are new, other than
-        ``before``, or gone, such as ``token ops``."""
+        """Return the changes since ``before`` for the log.
+
+        They are the numbers of tokens and certificates, and the entries that were added, changed or withdrawn, such as
+        ``token ops``."""
         old, new = before._entries, self._entries
         changes = {
             "added": [name for name in new if name not in old],
@@ -210,7 +220,7 @@ class Identities:
         } | {change: _first(names) for change, names in changes.items() if names}
 
     def by_token(self, token: str) -> Caller | None:
-        """None for an unknown one. Takes the same time whichever it is."""
+        """Return the caller of a token, None for an unknown one; the time does not depend on which token it is."""
         digest = _digest(token)
         found = None
         for known in self._tokens:
@@ -219,25 +229,25 @@ class Identities:
         return found
 
     def by_certificate(self, names: Iterable[str]) -> Caller | None:
-        """None when none of the names is known, and when they are those of different callers."""
+        """Return the caller with one of the names; None when no name is known or they belong to different callers."""
         found = {self._certificates[name] for name in names if name in self._certificates}
         return found.pop() if len(found) == 1 else None
 
 
 def new_token() -> tuple[str, str]:
-    """A random token, and its SHA-256 in hexadecimal."""
+    """Return a random token, and its SHA-256 in hexadecimal."""
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     return token, _digest(token).hex()
 
 
 def token_table(name: str, role: Role, tenant: str | None, sha256: str) -> str:
-    """In TOML, for the tokens file. Raises ``InvalidInput`` for what the file would not take."""
+    """Return an entry of the tokens file in TOML. Raises ``InvalidInput`` for values that the file may not have."""
     given = {"name": name, "sha256": sha256, "role": role.value} | ({"tenant": tenant} if tenant else {})
     try:
         _Token.model_validate(given)
     except ValidationError as error:
         raise InvalidInput(field_problems(error, _Token)) from None
-    # What the fields may contain needs no escape, neither in JSON nor in TOML.
+    # The fields contain no character that JSON or TOML would escape.
     return "\n".join(["[[token]]", *(f"{key} = {json.dumps(value)}" for key, value in given.items())])
 
 
@@ -267,7 +277,7 @@ def _twice(table: str, field: str, values: list[str]) -> Iterable[FieldProblem]:
     seen: set[str] = set()
     for i, value in enumerate(values):
         if value in seen:
-            yield FieldProblem(f"{table}[{i}].{field}".removesuffix("."), "is there twice")
+            yield FieldProblem(f"{table}[{i}].{field}".removesuffix("."), "repeats an earlier entry; remove it")
         seen.add(value)
 
 

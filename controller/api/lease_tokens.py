@@ -1,9 +1,9 @@
-"""Lease tokens: who has one of a registration may renew, change and end it.
+"""Lease tokens: whoever has the token of a registration may renew, change and end it.
 
-A token is ``<uid>.<MAC>`` with the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648). So
-none is stored, and a wrong one is refused without asking anybody. Owns the secret: 32 random bytes in the state
-directory, in a file that only its owner can read, with a checksum after them: with one wrong bit every token would be
-wrong. Without a state directory, or with a new one, tokens of before say nothing. Neither tokens nor the secret may be
+A token is ``<uid>.<MAC>``: the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648). So the
+controller stores no token, and refuses a wrong one without a look-up. Owns the secret: 32 random bytes in the state
+directory, in a file that only its owner can read. A checksum follows them, because one wrong bit would make every token
+wrong. Without a state directory, or with a new one, earlier tokens are invalid. Neither tokens nor the secret may be
 logged or shown.
 """
 
@@ -24,14 +24,14 @@ SECRET_BYTES = 32
 CHECKSUM_BYTES = 8
 FILE = "lease.key"
 MAX_CHARS = 256
-"""Of a token; those that are made are shorter."""
+"""Characters of a token; those that the controller issues are shorter."""
 MAX_KNOWN = 10_000
-"""Tokens that were right, which need not be worked out again: each time the API's thread would give the interpreter to
-others."""
+"""Verified tokens that are remembered. Computing the MAC again would make the API's thread release the interpreter to
+other threads."""
 
 
 class LeaseTokens:
-    """Of one secret."""
+    """Lease tokens derived from one secret."""
 
     __slots__ = ("_known", "_secret")
 
@@ -41,18 +41,20 @@ class LeaseTokens:
 
     @classmethod
     def of(cls, state_dir: Path | None, in_use: bool = False) -> LeaseTokens:
-        """With the secret in the state directory, which is made when it is missing, unless tokens of it are in use;
-        None: with one for this process. A secret without a checksum, of an older version or made by hand, gets one. To
-        be called by the process that has claimed the directory. Raises ``InvalidInput``."""
+        """Return the tokens of the secret in the state directory, or of a random secret without a directory.
+
+        A missing secret is created unless ``in_use``, that is, unless tokens of it are in use. A secret without a
+        checksum, from an older version or made by hand, gets one. The caller must have claimed the directory. Raises
+        ``InvalidInput``."""
         return cls(_kept(state_dir / FILE, in_use) if state_dir else secrets.token_bytes(SECRET_BYTES))
 
     def token(self, uid: str) -> str:
-        """Of the registration."""
+        """Return the token of the registration."""
         mac = hmac.digest(self._secret, uid.encode(), "sha256")
         return f"{uid}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
 
     def uid(self, token: str) -> str | None:
-        """Of the registration that the token is of; None for anything else."""
+        """Return the uid of the registration that the token belongs to; None for anything else."""
         known = self._known.get(token)
         if known:
             return known
@@ -66,8 +68,9 @@ class LeaseTokens:
 
 
 def check(state_dir: Path | None, in_use: bool) -> None:
-    """Raises ``InvalidInput`` where ``LeaseTokens.of`` would, also while another process has claimed the directory:
-    makes nothing."""
+    """Raise ``InvalidInput`` where ``LeaseTokens.of`` would, without creating anything.
+
+    The directory may be claimed by another process."""
     if state_dir:
         _found(state_dir / FILE, in_use)
 
@@ -84,7 +87,7 @@ def _kept(path: Path, in_use: bool) -> bytes:
 
 
 def _found(path: Path, in_use: bool) -> bytes:
-    """A secret with or without its checksum; empty without a file. Raises ``InvalidInput``."""
+    """Return the secret with or without its checksum; empty without a file. Raises ``InvalidInput``."""
     try:
         if not path.exists():
             if in_use:
@@ -109,7 +112,7 @@ def _cannot(path: Path, error: OSError) -> InvalidInput:
 
 
 def _checked(secret: bytes) -> bytes:
-    """As it is in the file."""
+    """Return the secret with its checksum, as it is in the file."""
     return secret + hashlib.blake2b(secret, digest_size=CHECKSUM_BYTES).digest()
 
 
@@ -122,7 +125,7 @@ def _instructions(path: Path, why: str) -> str:
 
 
 def _make(path: Path, secret: bytes) -> None:
-    """Whole or not at all, also after a power failure."""
+    """Write the file completely or not at all, even if power fails."""
     made = path.with_suffix(".new")
     made.unlink(missing_ok=True)
     with open(made, "xb", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

@@ -1,4 +1,4 @@
-"""The addresses that the API listens on: TCP ports and Unix sockets.
+"""Addresses that the API listens on: TCP ports and Unix sockets.
 
 In: addresses as in the configuration. Out: a gRPC server that listens there, or ``OSError`` that names the address.
 """
@@ -18,17 +18,18 @@ from signalbox.addresses import host_and_port
 
 
 def add_tcp(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
-    """Have the server listen on every address of the host name. Return the address with the port that was chosen for
-    port 0. Raises ``OSError`` when one of them cannot be used."""
+    """Make the server listen on every address of the host name, and return the address with its port.
+
+    A port 0 is replaced by the port that was chosen. Raises ``OSError`` when one of the addresses cannot be used."""
     _refuse_unusable(address)
     add = server.add_insecure_port if credentials is None else _secured(server, credentials)
     return f"{address.rpartition(':')[0]}:{_added(add, address)}"
 
 
 def add_socket(server: grpc.aio.Server, path: Path, mode: int) -> None:
-    """Have the server listen on a Unix socket, which is never encrypted. Raises ``OSError`` when it cannot be made."""
+    """Make the server listen on a Unix socket, without TLS. Raises ``OSError`` when the socket cannot be made."""
     _make_room(path)
-    umask = os.umask(0o077)  # nobody else can connect before it has its mode
+    umask = os.umask(0o077)  # nobody else can connect before the socket has its mode
     try:
         _added(server.add_insecure_port, f"unix:{path}")
     finally:
@@ -37,13 +38,15 @@ def add_socket(server: grpc.aio.Server, path: Path, mode: int) -> None:
 
 
 def socket_path(address: str) -> Path | None:
-    """Return the path of a Unix socket's address, None of any other."""
+    """Return the path in the address of a Unix socket; None for any other address."""
     return Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
 
 
 def proxy_mode(path: Path) -> int:
-    """Return the mode of HAProxy's socket. In a directory with the set-group-ID bit the socket gets the directory's
-    group (inode(7)), and that may open it: it should have HAProxy's user alone. Else only the controller's user may."""
+    """Return the mode of HAProxy's socket.
+
+    In a directory with the set-group-ID bit the socket gets the directory's group (inode(7)), whose members may open
+    it. That group should have no member but HAProxy's user. Otherwise only the controller's user may open it."""
     return 0o660 if path.parent.stat().st_mode & stat.S_ISGID else 0o600
 
 
@@ -60,8 +63,9 @@ def _added(add: Callable[[str], int], address: str) -> int:
 
 
 def _refuse_unusable(address: str) -> None:
-    """Raises ``OSError`` with the reason, which gRPC does not tell; and where one of several addresses cannot be used,
-    which gRPC leaves out."""
+    """Raise ``OSError`` when one of the addresses cannot be used.
+
+    gRPC does not report the reason, and skips an unusable one among several addresses."""
     host, port = host_and_port(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -76,10 +80,11 @@ def _refuse_unusable(address: str) -> None:
 
 
 def _make_room(path: Path) -> None:
-    """Make the directory, and remove a socket that nobody listens on. Raises ``OSError`` when another process listens
-    there, or the file is no socket."""
+    """Make the directory, and remove a socket that nobody listens on.
+
+    Raises ``OSError`` when another process listens there, or when the file is no socket."""
     try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)  # whatever the umask: nobody else removes the socket
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)  # nobody else can remove the socket
     except OSError as error:
         raise OSError(error.errno, f"cannot make {path.parent} for the API's socket: {error.strerror}") from None
     try:
@@ -89,7 +94,7 @@ def _make_room(path: Path) -> None:
     if not is_socket:
         raise OSError(errno.EEXIST, f"cannot listen on unix:{path}: the file exists and is not a socket")
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)  # a listener whose queue is full would keep us waiting, for ever if it is stopped
+        probe.setblocking(False)  # a listener with a full queue would block us, and a stopped one would do so for ever
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:

@@ -1,4 +1,4 @@
-"""Conversions that take long, in a thread beside the API's loop: only the calls that need them wait.
+"""Thread for long conversions beside the API's loop, so that only the calls that need them wait.
 
 In: functions without side effects on the loop's data. Out: what they return or raise.
 """
@@ -13,16 +13,16 @@ from typing import TypeVar
 from controller.status import JobStatus
 
 SMALL = 256
-"""So many parts (flows, pairs, links) are converted in the loop itself: in some milliseconds."""
+"""Parts (flows, pairs, links) up to which a conversion runs in the loop itself, for a few milliseconds."""
 
 BYTES_OF_PART = 16
-"""Of a request; few parts are smaller."""
+"""Bytes per part of a request, to estimate the number of its parts; few parts are smaller."""
 
 Result = TypeVar("Result")
 
 
 def parts_of(job: JobStatus) -> int:
-    """Return about how many parts the message of a job has."""
+    """Return the approximate number of parts in the message of a job."""
     spec = job.spec
     ranks = transfers = 0
     for _, way in spec.ways():
@@ -32,20 +32,22 @@ def parts_of(job: JobStatus) -> int:
 
 
 class LongWork:
-    """One thread: each more would leave the loop a smaller share of the interpreter. What runs in it is Python, which
-    lets the loop run every few milliseconds; a single call of C that takes longer does not belong here."""
+    """Single thread for conversions; each further thread would take interpreter time from the loop.
+
+    It runs Python code, which lets the loop run every few milliseconds. A single C call that takes longer does not
+    belong here."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "grpc-api-conversions")
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Work that nobody waits for any more is not begun."""
+        """Run the work in the thread, and return its result. Work of a cancelled call is not begun."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def run_if_long(self, parts: int, work: Callable[[], Result]) -> Result:
-        """``parts``: about how many there are."""
+        """Run the work in the thread when it has many parts, otherwise at once. ``parts``: their approximate number."""
         return await self.run(work) if parts > SMALL else work()
 
     def close(self) -> None:
-        """What waits is dropped."""
+        """Stop the thread and drop queued work."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Lists in pages: how much a page has, and the opaque token with which the next one begins."""
+"""Pages of lists: their size, and the opaque token of the next page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_PAGE = 1000
 """Items in one answer."""
 
 MAX_PAGE_BYTES = 1 << 20
-"""Of one answer: gRPC's clients take 4 MiB unless they are told otherwise."""
+"""Bytes of one answer; gRPC clients accept 4 MiB by default."""
 
 _KIND = "after"
 
@@ -21,8 +21,9 @@ Listing = pb.ListJobsRequest | pb.ListRoutesRequest | pb.ListRulesRequest
 
 
 def page(request: Listing) -> tuple[int, str]:
-    """How many items to list, and the key that they come after, empty for the first page. Raises ``InvalidInput`` for a
-    negative number, and for a token that ``page_token`` has not made."""
+    """Return how many items to list, and the key after which they begin, empty for the first page.
+
+    Raises ``InvalidInput`` for a negative number, and for a token that ``page_token`` has not made."""
     size = page_size(request)
     if not request.page_token:
         return size, ""
@@ -32,7 +33,7 @@ def page(request: Listing) -> tuple[int, str]:
         version, after = "", ""
     if version != _KIND or not after:
         call = request.DESCRIPTOR.name.removesuffix("Request")
-        raise InvalidInput.of("page_token", f"is none that {call} has returned; begin without one")
+        raise InvalidInput.of("page_token", f"is not a token that {call} returned; omit it for the first page")
     return size, after
 
 
@@ -44,17 +45,18 @@ def page_size(request: Listing | pb.ListEventsRequest) -> int:
 
 
 def page_token(last: str) -> str:
-    """For the page that follows the one whose last item has this key."""
+    """Return the token of the page that follows the item with this key."""
     return base64.urlsafe_b64encode(f"{_KIND}:{last}".encode()).decode()
 
 
 def filled(items: Iterable[tuple[str, bytes]], size: int) -> tuple[list[bytes], str]:
-    """As many of the items as fit into a page of ``size``, at least one, and the token for the next page, empty after
-    the last. ``items``: with their keys, each serialized as an answer with it alone; those
-    beyond the page are not made.
+    """Return as many of the items as fit into a page of ``size``, at least one, and the token of the next page.
 
-    They are serialized one at a time, because serializing does not let other threads run: serialized parts, one after
-    the other, are one message (``watch_table``)."""
+    The token is empty after the last item. ``items`` yields the key of each item, and the item serialized as an answer
+    that has it alone; items beyond the page are not made.
+
+    Items are serialized one at a time, because serializing does not let other threads run. Serialized parts in a row
+    are one message (see ``watch_table``)."""
     parts: list[bytes] = []
     taken, last = 0, ""
     for key, part in items:

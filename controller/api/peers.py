@@ -1,9 +1,8 @@
-"""Who is at the other end of a call.
+"""Peer of a call: who is at the other end of its connection.
 
-In: what gRPC says of a connection that a client has with gRPC itself; header fields that HAProxy sets in calls that
-arrive at ``api.proxy_socket``, which only HAProxy may open. Out: the peer. The configuration that
-``controller/serving/haproxy.py`` writes deletes such fields from what a client sends before it sets them. At any other
-address the fields mean nothing.
+In: what gRPC reports of a direct connection; for calls that arrive at ``api.proxy_socket``, which only HAProxy may
+open, the header fields that HAProxy sets. Out: the peer. HAProxy, as ``controller/serving/haproxy.py`` configures it,
+deletes these fields from what a client sends before it sets them. At any other address the fields are ignored.
 """
 
 from __future__ import annotations
@@ -19,15 +18,16 @@ from controller.api.guard import Context
 PREFIX = "x-signalbox-"
 ADDRESS, PORT, TLS = f"{PREFIX}address", f"{PREFIX}port", f"{PREFIX}tls"
 CERTIFICATE = f"{PREFIX}certificate-bin"
-"""The client's certificate in DER. gRPC decodes the base64 of fields whose name ends so."""
+"""Field with the client's certificate in DER. gRPC decodes the base64 of fields whose name ends in ``-bin``."""
 _YES = "1"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end of a connection, as far as the connection itself says. ``address``: for people, empty
-    when it is not known. ``socket``: it came through a Unix socket. ``private``: no one on the way can read what is
-    sent. ``names``: of the certificate that it has shown."""
+    """Remote end of a connection, as far as the connection itself shows it.
+
+    ``address``: text for people, empty when unknown. ``socket``: whether it uses a Unix socket. ``private``: whether
+    nobody on the way can read what is sent. ``names``: names of the client certificate."""
 
     address: str
     socket: bool = False
@@ -36,13 +36,15 @@ class Peer:
 
     @property
     def host(self) -> str:
-        """The address without the port; all users of a Unix socket have the same."""
+        """Address without the port; all users of a Unix socket share one."""
         return self.address if self.socket else self.address.rpartition(":")[0]
 
 
 def peer_of(name: str, auth: Mapping[str, Iterable[bytes]]) -> Peer:
-    """Return the peer of a call. ``name``: as gRPC has it, such as ``ipv4:192.0.2.1:40000`` or ``unix:``. ``auth``:
-    gRPC's ``auth_context``."""
+    """Return the peer of a call.
+
+    ``name``: the peer as gRPC writes it, such as ``ipv4:192.0.2.1:40000`` or ``unix:``. ``auth``: gRPC's
+    ``auth_context``."""
     kind, _, address = unquote(name).partition(":")
     if kind in ("unix", "unix-abstract"):
         return Peer(address or kind, socket=True, private=True)
@@ -58,8 +60,10 @@ def peer_of(name: str, auth: Mapping[str, Iterable[bytes]]) -> Peer:
 
 
 def proxied_peer(context: Context) -> Peer:
-    """Return who makes a call that HAProxy hands over. A peer without an address, whom the gate refuses, when HAProxy
-    does not say it in exactly one field of each name, or in a form that is not HAProxy's."""
+    """Return the peer of a call that HAProxy forwards.
+
+    The peer has no address, and the gate refuses it, unless each header field occurs exactly once and in the form that
+    HAProxy writes."""
     given = [(key, value) for key, value in context.invocation_metadata() or () if key.startswith(PREFIX)]
     fields = dict(given)
     if len(fields) != len(given) or not fields.keys() <= {ADDRESS, PORT, TLS, CERTIFICATE}:
@@ -76,6 +80,6 @@ def proxied_peer(context: Context) -> Peer:
 
 
 def _unmapped(address: str) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address of one that is mapped into IPv6. Raises ``ValueError``."""
+    """Return the address; an IPv4 address that is mapped into IPv6 becomes IPv4. Raises ``ValueError``."""
     ip = ip_address(address)
     return getattr(ip, "ipv4_mapped", None) or ip

@@ -1,8 +1,8 @@
-"""The gRPC server: a thread with its own asyncio loop.
+"""gRPC server: a thread with its own asyncio loop.
 
-Owns the health service, and wires what stands before the services. What HAProxy hands over arrives at another server
-than what comes without it: only there HAProxy's header fields say who calls (``peers``). In: the configuration and
-what ``Services`` needs. Out: the addresses that are served.
+Owns the health service, and connects the gate and the guard with the services. Calls from HAProxy arrive at a server of
+their own: only that one trusts HAProxy's header fields (``peers``). In: the configuration and what ``Services`` needs.
+Out: the addresses that are served.
 """
 
 from __future__ import annotations
@@ -41,21 +41,23 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 log = structlog.get_logger(__name__)
 
 LAST_STATUS_S = 0.2
-"""How long a health watcher may take to receive that the server stops."""
+"""Seconds that a health watcher may take to receive that the server stops."""
 
 MOST_CALLS = 8192
-"""Calls and streams at one time of each of the two servers; gRPC refuses more."""
+"""Concurrent calls and streams of each of the two servers; gRPC refuses more."""
 IDLE_MS = 300_000
-"""A connection without calls is closed after this time."""
+"""Milliseconds after which a connection without calls is closed."""
 SUMMARY_EVERY_S = 1.0
-"""How often the log tells how many lines were left out."""
+"""Seconds between log lines that count the lines that were left out."""
 
 _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
 
 
 class ApiServer:
-    """``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: of registrations.
-    ``files``: that were read already. Raises ``InvalidInput`` for files that cannot be read."""
+    """API server.
+
+    ``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: lease tokens. ``files``:
+    files that were already read. Raises ``InvalidInput`` for files that cannot be read."""
 
     def __init__(
         self,
@@ -81,13 +83,14 @@ class ApiServer:
         self._grace_s = 0.0
 
     def start(self) -> tuple[str, ...]:
-        """Serve; returns the addresses with the ports that were chosen for port 0. Raises ``OSError`` when one of the
-        configured addresses cannot be bound; then none is."""
+        """Start serving, and return the addresses with the ports that were chosen for port 0.
+
+        Raises ``OSError`` when one of the configured addresses cannot be bound; then none is."""
         self._thread.start()
         return self._bound.result()
 
     def stop(self, grace_s: float = 1.0) -> None:
-        """Refuse new calls, give running ones ``grace_s`` to end, cancel the rest. Returns when all is closed."""
+        """Refuse new calls, cancel running ones after ``grace_s`` seconds, and return when all are closed."""
         self._grace_s = grace_s
         with suppress(RuntimeError):  # a closed loop needs no wake-up
             self._loop.call_soon_threadsafe(self._stopping.set)
@@ -96,8 +99,8 @@ class ApiServer:
         self._loop.close()
 
     def _replace(self, identities: Identities | None) -> None:
-        """From any thread, also before the server has started."""
-        with suppress(RuntimeError):  # it has stopped
+        """Put new identities in force, from any thread and also before the server has started."""
+        with suppress(RuntimeError):  # the server has stopped
             for gate in (self._gate, self._proxied_gate):
                 self._loop.call_soon_threadsafe(gate.replace, identities)
 
@@ -131,14 +134,14 @@ class ApiServer:
             self._services.close()
 
     async def _listen(self, servers: list[grpc.aio.Server]) -> tuple[str, ...]:
-        """Add the servers, which have not started, and return the addresses of clients. Raises ``OSError``."""
+        """Add the servers without starting them, and return the addresses for clients. Raises ``OSError``."""
         config, addresses = self._config, []
         server = await self._added_server(servers, self._gate)
         for address in config.listen:
             if path := listening.socket_path(address):
                 listening.add_socket(server, path, int(config.socket_mode, 8))
                 addresses.append(address)
-            elif config.proxy_socket is None:  # else HAProxy listens there
+            elif config.proxy_socket is None:  # otherwise HAProxy listens there
                 addresses.append(listening.add_tcp(server, address, self.files.credentials))
         if path := config.proxy_socket:
             server = await self._added_server(servers, self._proxied_gate)
@@ -161,8 +164,9 @@ class ApiServer:
         return server
 
     async def _stopped(self, servers: Iterable[grpc.aio.Server]) -> None:
-        """Wait for ``stop``. Raises the error of a gRPC server that ended by itself: no call would be served any more,
-        and nobody would know."""
+        """Wait for ``stop``.
+
+        Raises an error when a gRPC server ended by itself, since no call would be served any more."""
         stopping = asyncio.create_task(self._stopping.wait())
         ended = {asyncio.create_task(server.wait_for_termination()) for server in servers}
         done, _ = await asyncio.wait({stopping, *ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -183,36 +187,38 @@ async def _summaries() -> None:
 
 
 def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
-    """Return what gRPC limits by itself. Its limit of pings is the default: more than two without need end the
-    connection."""
+    """Return gRPC's own limits.
+
+    Its limit of pings is left at the default: more than two without need end the connection."""
     return (
-        # A port that another process has is an error.
+        # Report a port that another process has as an error.
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", config.max_message_bytes),
-        # Identity only: 600 bytes of gzip can be a job that takes a second.
+        # Allow no compression: 600 bytes of gzip can be a job that takes a second to process.
         ("grpc.compression_enabled_algorithms_bitset", 1),
-        # Of one connection.
+        # Limit of one connection.
         ("grpc.max_concurrent_streams", config.max_client_calls + config.max_client_streams),
-        # A connection that ends no TLS handshake, or sends no HTTP/2 settings.
+        # Limit for a connection that completes no TLS handshake or sends no HTTP/2 settings.
         ("grpc.server_handshake_timeout_ms", round(1000 * config.silent_s)),
         # Clients connect again without an error.
         ("grpc.max_connection_idle_ms", IDLE_MS),
-        # A watcher whose host died without closing its connection is noticed.
+        # Detect a watcher whose host died without closing its connection.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
     )
 
 
 class _HealthService(health.aio.HealthServicer):
-    """Ends the calls of its watchers, after telling them that the server stops. gRPC's own service leaves them to the
-    server, which cancels them with a traceback in the log for each."""
+    """Health service that ends the calls of its watchers after it has told them that the server stops.
+
+    gRPC's own service leaves them to the server, which cancels them with a traceback in the log for each."""
 
     def __init__(self) -> None:
         super().__init__()
         self._ended = asyncio.Event()
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:  # noqa: N802
-        """Streams the status until the caller goes or the service ends."""
+        """Stream the status until the caller cancels or the service ends."""
         watching = asyncio.create_task(super().Watch(request, context))
         ended = asyncio.create_task(self._ended.wait())
         try:
@@ -225,6 +231,6 @@ class _HealthService(health.aio.HealthServicer):
             ended.cancel()
 
     async def end(self) -> None:
-        """Not serving from now on: every watcher receives that, and its call ends."""
+        """Report ``NOT_SERVING`` to every watcher, and end their calls."""
         await self.enter_graceful_shutdown()
         self._ended.set()

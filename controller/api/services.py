@@ -1,8 +1,8 @@
-"""The two services of the API.
+"""Handlers of the two services of the API.
 
-In: requests, converted and put into the control loop's inbox with a future, and the published ``Status`` for every
-read. Out: converted answers, or errors, which the guard around every handler (``guard``) makes into a status. Handlers
-decide nothing about jobs or the network.
+In: requests, which are converted and put into the control loop's inbox with a future; and the published ``Status`` for
+every read. Out: converted answers, or errors, which the guard around every handler (``guard``) turns into a status.
+Handlers decide nothing about jobs or the network.
 """
 
 from __future__ import annotations
@@ -57,20 +57,23 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 VERSION = version("signalbox-controller")
 
 LINKS_OF_CALL, CONNECTIONS_OF_CALL = 64, 8
-"""Virtual links, and reported connections, that cost the control loop as much as a call, about."""
+"""Virtual links, and reported connections, that cost the control loop about as much as one call."""
 
 MAX_JOB_IDS = 10_000
-"""Jobs that one request for routes may name. One that names none asks for those of all jobs."""
+"""Jobs that one request for routes may name. A request that names none lists the routes of all jobs."""
 
 Found = TypeVar("Found")
 
 
 UNKNOWN_S = 2.0
-"""How long a call waits for a registration that is not known: it may just have begun or ended."""
+"""Seconds that a call waits for an unknown registration: it may just have begun or ended."""
 
 
 class Services(FabricWork, pb_grpc.JobServiceServicer):
-    """``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: of registrations."""
+    """Handlers of both services.
+
+    ``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: lease tokens of
+    registrations."""
 
     def __init__(self, board: StatusBoard, put: Callable[[Request], None], tokens: LeaseTokens) -> None:
         self._board = board
@@ -88,17 +91,17 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         self._ordered = Memo(ordered)
 
     def close(self) -> None:
-        """When no call runs any more."""
+        """Free the worker thread, after the last call has ended."""
         self._long_work.close()
 
     def stop_waiting(self) -> None:
-        """End every call that waits, with ``Stopping``. For the server's own loop."""
+        """End every waiting call with ``Stopping``. For use in the server's own loop."""
         self._stopping = True
         for event in self._waiting:
             event.set()
 
     async def _wait(self, event: asyncio.Event) -> None:
-        """Raises ``Stopping`` when the server stops first."""
+        """Wait for the event. Raises ``Stopping`` when the server stops first."""
         self._waiting.add(event)
         try:
             if not self._stopping:
@@ -113,8 +116,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return self._board.status
 
     def _job(self, job_id: str, uid: str | None = None) -> JobStatus:
-        """``uid``: of the registration that is meant; None: whichever there is. Raises ``NotFound`` with how it ended,
-        and for a job of another tenant."""
+        """Return the job.
+
+        ``uid``: registration that is meant; None for the present one. Raises ``NotFound`` with how the registration
+        ended, and for a job of another tenant."""
         status, caller = self._status, CALLER.get()
         job = status.jobs.get(JobId(job_id))
         seen = job is not None and may_see(caller, job.registration.tenant)
@@ -123,15 +128,17 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return job
 
     def _ended(self, job_id: str, uid: str | None = None) -> NotFound | None:
-        """How the registration ended, or the latest one; None while that is not certain."""
+        """Return how the registration ended, or the latest one without a uid; None while that is not certain."""
         status = self._status
         ends = own_ends(CALLER.get(), status.job_ends)
         error = not_found(ends, JobId(job_id), uid, id_in_use=JobId(job_id) in status.jobs)
         return None if error.reason is Gone.NO_SUCH_JOB else error
 
     def _owner(self, job_id: str, lease_token: str) -> str | None:
-        """The uid that the token is of; None without a token. Raises ``WrongLeaseToken`` for one that is none, and
-        ``NotFound`` if there is no such job either, and whatever the token for a job of another tenant."""
+        """Return the uid that the token belongs to; None without a token.
+
+        Raises ``WrongLeaseToken`` for an invalid token. Raises ``NotFound`` when there is no such job, and, whatever
+        the token, for a job of another tenant."""
         uid = self._tokens.uid(lease_token)
         job = self._status.jobs.get(JobId(job_id))
         if job and not may_see(CALLER.get(), job.registration.tenant):
@@ -142,15 +149,17 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return uid
 
     def _note_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:
-        """For the audit log, if a registration has ended so."""
+        """Add the uid of the registration that ended so to the audit line of the current call, if there is one."""
         meant = (job_id, reason, ended_at)
         found = (end for end in reversed(self._status.job_ends) if (end.job_id, end.reason, end.ended_at) == meant)
         if end := next(found, None):
             audit.note(uid_ended=end.uid)
 
     async def _certain(self, job_id: str, uid: str) -> None:
-        """Returns when the status has this registration, or its end. It has neither while another one has taken the job
-        over that is not on disk yet, and may be taken back."""
+        """Wait until the status has this registration or its end.
+
+        It has neither while another registration has taken the job over but is not on disk yet, and may still be
+        reverted."""
 
         def found() -> bool:
             job = self._status.jobs.get(JobId(job_id))
@@ -163,8 +172,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
                     published.clear()
 
     async def _uid_of(self, job_id: str, uid: str) -> str:
-        """Of the registration that the caller names, or of the one that has the id. Raises ``NotFound`` with how it
-        ended, and when it is not known for longer than it takes to learn how a registration ended."""
+        """Return the uid of the registration that the caller names, or of the one that has the job's id.
+
+        Raises ``NotFound`` with how it ended, and when it stays unknown longer than a registration's end takes to be
+        published."""
         if uid:
             with suppress(TimeoutError):
                 async with asyncio.timeout(UNKNOWN_S):
@@ -172,7 +183,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return self._job(job_id, uid or None).uid
 
     async def _named(self, job_id: str, uid: str) -> str | None:
-        """The uid, when a registration of the job has or had it; None without one. Raises ``NotFound``."""
+        """Return the uid when a registration of the job has or had it; None without a uid. Raises ``NotFound``."""
         if not uid or self._ended(job_id, uid):
             return uid or None
         return await self._uid_of(job_id, uid)
@@ -183,13 +194,15 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return await self._long_work.run_if_long(parts_of(job), work)
 
     async def _read(self, request: Message, convert: Callable[[], Found]) -> Found:
-        """The request converted; a large one holds up no other call."""
+        """Return the converted request; a large one is converted in the worker thread and delays no other call."""
         with not_counted():
             return await self._long_work.run_if_long(request.ByteSize() // BYTES_OF_PART, convert)
 
     async def _links(self, specs: Sequence[JobSpec]) -> list[VirtualLinks]:
-        """Made here, so that the control loop need not. Jobs with many count as many calls of their client: the loop
-        has to look at each."""
+        """Return the virtual links of each spec, expanded here to relieve the control loop.
+
+        Jobs with many links are charged to their client as many calls, since the control loop must process each
+        link."""
         count = sum(map(link_count, specs))
         COST.get()(count / LINKS_OF_CALL)
         with not_counted():
@@ -197,8 +210,10 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
             return await self._long_work.run_if_long(count, made)
 
     async def _ask(self, message: Request) -> Any:
-        """Put the message and wait for its reply. When the caller goes or the time of the call is over, what changes
-        nothing is given up: its reply is cancelled. Changes happen once they are put."""
+        """Put the message and wait for its reply.
+
+        When the caller goes away or the call's time is over, the reply of a message that changes nothing is cancelled.
+        Changes are carried out once they are put."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         message.reply.add_done_callback(lambda _: self._replies.set(loop, answered))
@@ -207,7 +222,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
             await self._wait(answered)
         finally:
             if isinstance(message, Question | Replan):
-                message.reply.cancel()  # does nothing to one that is there
+                message.reply.cancel()  # has no effect on a reply that has arrived
         return message.reply.result()
 
     # ---- jobs
@@ -269,7 +284,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return pb.UpdateJobsResponse(jobs=await self._updated(request, entries))
 
     async def _updated(self, request: Message, entries: Sequence[convert.Entry]) -> list[pb.Job]:
-        """``entries``: of the request, which changes all of their jobs or none."""
+        """Return the changed jobs. The request changes the jobs of all ``entries`` or none."""
         owners, current = [], []
         for entry, one in entries:
             with in_entry(entry):
@@ -293,7 +308,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         job_id, force = request.job_id, request.force
         if request.uid and not force:
-            raise InvalidInput.of("uid", "is for force only: otherwise the lease token says which registration it is")
+            raise InvalidInput.of("uid", "is for force only; without force the lease token names the registration")
         owner = await self._named(job_id, request.uid) if force else self._owner(job_id, request.lease_token)
         deregister = messages.DeregisterJob(JobId(job_id), owner, force and owner is None, CALLER.get().tenant)
         await self._ask(deregister)
@@ -371,7 +386,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         status, dpid = self._status, Dpid(request.dpid)
         rules = status.rules.get(dpid)
         if dpid in status.extension.switches:
-            text = f"{dpid:#x} is an optical switch, whose only rules are what it connects: GetFabric has that"
+            text = f"{dpid:#x} is an optical switch, whose only rules are its circuits; call GetFabric for them"
             raise InvalidInput.of("dpid", text)
         if rules is None:
             raise NotKnownYet(f"switch {dpid:#x} is not connected, or its rules are not read yet")
@@ -385,6 +400,6 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
 
 
 def _fabric(status: Status, late: frozenset[Dpid]) -> bytes:
-    """The answer of ``GetFabric``. ``late``: see ``convert_fabric.rates``."""
+    """Return the answer of ``GetFabric``. ``late``: see ``convert_fabric.rates``."""
     encoded: bytes = convert_fabric.fabric_message(status, late).SerializeToString()
     return encoded

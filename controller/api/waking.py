@@ -1,4 +1,4 @@
-"""Replies of the control loop, which wake the API's loop from its thread."""
+"""Wake-ups of the API's loop by replies of the control loop, which runs in another thread."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from contextlib import suppress
 
 
 class Bursts:
-    """Sets the events of a burst with one wake-up of the loop: each is a system call, with which the thread that makes
-    it gives the interpreter away."""
+    """Queue of events that are set with one wake-up of the loop.
+
+    Each wake-up is a system call, at which the calling thread gives up the interpreter."""
 
     def __init__(self) -> None:
         self._due: deque[asyncio.Event] = deque()
         self._woken = False
 
     def set(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-        """From any thread; always of the same loop."""
+        """Set the event soon; callable from any thread, but always with the same loop."""
         self._due.append(event)
         if not self._woken:
             self._woken = True
@@ -24,6 +25,6 @@ class Bursts:
                 loop.call_soon_threadsafe(self._set_all)
 
     def _set_all(self) -> None:
-        self._woken = False  # before: what is added from now on may come too late for this time
+        self._woken = False  # before the loop: an event that is added after it may need another wake-up
         while self._due:
             self._due.popleft().set()

@@ -1,7 +1,7 @@
-"""The rows that watchers of jobs, fabric, plan and alarms follow.
+"""Rows that watchers of jobs, fabric, plan and alarms follow.
 
-In: a published ``Status``. Out: its rows by key, and how each becomes a response that has nothing but that row. The
-classes keep what the encoding of the next status can use again; one thread at a time calls them.
+In: a published ``Status``. Out: its rows by key, and the response that contains only that row. The classes keep
+encodings that the next status can use again; only one thread at a time may call them.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ def _bytes(message: Message) -> bytes:
 # ---- jobs
 
 JobKey = tuple[JobId, str]
-"""Of one registration: the job's id and the uid."""
+"""Key of a registration: the job's id and the uid."""
 
 JobRow = tuple[JobStatus, JobDemand | None, tuple[float, ...]]
-"""The job, its demand, and what it has reported."""
+"""Job, its demand, and its latest reports (number of iterations, communication time in seconds, efficiency)."""
 
 _SNAPSHOT = attrgetter(*(field.name for field in fields(JobStatus) if field.name != "vitals"))
-"""What of a job does not change without a new status. Tuples compare by identity first."""
+"""Fields of a job that change only with a new status. Tuples compare by identity first."""
 
 
 class JobRows(Rows[JobKey, JobRow]):
-    """Registered jobs. What is left of the lease and measured rates are no part of a row: they change all the time."""
+    """Registered jobs. Rows leave out the remaining time of the lease and measured rates, which change all the time."""
 
     def __init__(self) -> None:
         self._ends: Mapping[str, JobEnd] = {}
 
     def of(self, status: Status) -> Mapping[JobKey, JobRow]:
-        """A job that is gone is among the ends of the same status."""
+        """Return the jobs, and remember the ends in the same status, which include every job that is gone."""
         self._ends = {end.uid: end for end in status.job_ends}
         return _jobs(status)
 
@@ -96,22 +96,22 @@ def _jobs(status: Status) -> dict[JobKey, JobRow]:
 
 
 def _told(demand: JobDemand | None) -> object:
-    """What watchers are told of it."""
+    """Return the fields of a demand whose changes watchers receive."""
     return demand and (demand.source, demand.learning, demand.difference)
 
 
 # ---- fabric
 
 FabricKey = Dpid | LinkId | str | PartKey | tuple[str, str]
-"""Of a switch, a link, a host, a part that is down, a drained part."""
+"""Key of a switch, a link, a host, a part that is down, or a drained part."""
 
 FabricRow = tuple[Any, ...]
-"""A switch, perhaps with its status; a link, its name, and two rates in bit/s: of all traffic, and of what nobody
-announced; a host and the name of its switch; a part that is down; a drained part."""
+"""Row of one kind: a switch and its status or None; a link, its name, and its rates of all and of background traffic in
+bit/s; a host and the name of its switch; a part that is down; a drained part."""
 
 
 class FabricRows(Rows[FabricKey, FabricRow]):
-    """Switches, links with their rates, hosts, parts that are down, and what is drained."""
+    """Switches, links with their rates, hosts, parts that are down, and drained parts."""
 
     def __init__(self) -> None:
         self._names = Memo(_names)
@@ -165,7 +165,9 @@ class FabricRows(Rows[FabricKey, FabricRow]):
                 return _bytes(pb.WatchFabricResponse(switches_gone=[dpid]))
 
     def _link(self, link: Link, name: str) -> pb.WatchFabricResponse:
-        """The response, but for the rates. All links change every second: most of it is made once."""
+        """Return the response of a link without its rates.
+
+        It is kept and used again, because the rates of all links change every second."""
         known = self._links.get(link.id)
         if known is None or known[:2] != (link, name):
             known = link, name, pb.WatchFabricResponse(links=[convert_fabric.link_message(link, name)])
@@ -180,11 +182,11 @@ def _names(fabric: Fabric) -> Mapping[LinkId, str]:
 # ---- plan
 
 PlanRow = tuple[Plan, bool, Mapping[str, float], Mapping[JobId, object]]
-"""The plan, whether it is installed, what other schemes reach, and which bytes of each job it was made for."""
+"""Plan, whether it is installed, the levels that baseline schemes reach, and the source of each job's demand."""
 
 
 class PlanRows(Rows[str, PlanRow]):
-    """The newest plan: one row, or none before the first."""
+    """Newest plan: one row, or none before the first plan."""
 
     def __init__(self) -> None:
         self._status = Status()
@@ -209,10 +211,10 @@ class PlanRows(Rows[str, PlanRow]):
 
 
 class AlarmRows(Rows[AlarmKey, Alarm]):
-    """What is wrong now."""
+    """Alarms that are raised."""
 
     def __init__(self) -> None:
-        # Read once: the same alarm must not seem to be raised at another time.
+        # Read the offset once, so that the raise time of an alarm never changes.
         self._unix_offset_s = time.time() - time.monotonic()
 
     def of(self, status: Status) -> Mapping[AlarmKey, Alarm]:

@@ -1,13 +1,13 @@
-"""Rows that watchers follow: encoded once for all of them, and since when each is as it is.
+"""Table of rows that watchers follow: each row is encoded once for all watchers, with the version of its last change.
 
-Owns the version of the table, the encoded rows, and what is remembered of rows that are gone. In: all rows as they are
-now. Out: messages for watchers, each made of the rows that have changed since the version that the watcher knows: a
-watcher that asks late gets every row once, in its newest form.
+Owns the version of the table, the encoded rows, and the memory of removed rows. In: all present rows. Out: messages for
+watchers, each made of the rows that have changed since the version that the watcher knows. A watcher that reads late
+gets each row once, in its newest form.
 
 A serialized message is put together from serialized parts: "concatenating the encoded forms of two messages" merges
 them, and repeated fields of both add up (https://protobuf.dev/programming-guides/encoding/, "Last One Wins").
 
-Pure. For one thread, but for ``changes``, which may run in another one between two calls of ``apply``.
+Pure. For one thread, except ``changes``, which may run in another thread between two calls of ``apply``.
 """
 
 from __future__ import annotations
@@ -25,39 +25,42 @@ from controller.status import Status
 from signalbox.errors import InvalidInput
 
 MESSAGE_BYTES = 32 * 1024
-"""About as much is sent in one message, but for rows that are larger. gRPC keeps one message for a watcher that does
-not read."""
+"""Approximate bytes of one message, unless a single row is larger. gRPC keeps one message for a watcher that does not
+read."""
 
 REMEMBERED = 10_000
-"""Rows that are gone, of which watchers can still be told."""
+"""Removed rows that are remembered, so that watchers can still receive their removal."""
 
 SHARED = 32
-"""Messages that are kept for other watchers until the next change; most watchers need the same."""
+"""Messages kept for other watchers until the next change; most watchers need the same ones."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
 class ResumeTokens:
-    """Texts that name a position in a stream. A process that has started again does not know those of before, but for
-    the registration that they are of."""
+    """Texts that name a position in a stream.
+
+    A restarted process recognizes no position of an earlier token, but still finds the registration that the token
+    names."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(16)
 
     def token(self, stream: str, position: int, uid: str = "") -> str:
-        """``uid``: of the registration whose stream it is, if it is one's."""
+        """Return a token; ``uid`` names the registration whose stream it is, if any."""
         return f"{uid}.{self._digest(stream)}-{position:x}".removeprefix(".")
 
     def position(self, stream: str, token: str) -> int | None:
-        """None without a token, and for one of another stream or an earlier start. Raises ``InvalidInput`` for what is
-        no token."""
+        """Return the position; None without a token, and for a token of another stream or an earlier start.
+
+        Raises ``InvalidInput`` for a malformed token."""
         found = _parts(token)
         return int(found["position"], 16) if found and found["stream"] == self._digest(stream) else None
 
     @staticmethod
     def uid(token: str) -> str:
-        """Of the registration that the token names, empty when it names none. Raises ``InvalidInput`` as above."""
+        """Return the registration that the token names, empty when it names none. Raises ``InvalidInput`` as above."""
         found = _parts(token)
         return (found["uid"] or "") if found else ""
 
@@ -70,15 +73,15 @@ def _parts(token: str) -> re.Match[str] | None:
         return None
     found = re.fullmatch(r"((?P<uid>[0-9a-f-]{1,64})\.)?(?P<stream>[0-9a-f]{16})-(?P<position>[0-9a-f]{1,16})", token)
     if not found:
-        raise InvalidInput.of("resume_token", "is none that a watch has sent; leave it empty for a new watch")
+        raise InvalidInput.of("resume_token", "is not a token that a watch sent; leave it empty for a new watch")
     return found
 
 
 class Rows(Generic[Key, Value]):
-    """The rows of one watch, and how they become serialized responses with nothing in them but that row."""
+    """Rows of one watch, and their serialized responses, each with a single row."""
 
     def of(self, status: Status) -> Mapping[Key, Value]:
-        """Return all that there are."""
+        """Return all present rows."""
         raise NotImplementedError
 
     def row(self, key: Key, value: Value) -> bytes:
@@ -86,22 +89,24 @@ class Rows(Generic[Key, Value]):
         raise NotImplementedError
 
     def gone(self, key: Key, value: Value) -> bytes:
-        """Return the response for a row that is gone. ``value``: its last one."""
+        """Return the response for a row that was removed; ``value`` is its last one."""
         raise NotImplementedError
 
     def same(self, before: Value, now: Value) -> bool:
-        """Whether a row is known to be the same for two values; False costs an encoding, no more."""
+        """Return whether two values certainly give the same row; False only costs an encoding."""
         return bool(before == now)
 
     def owner(self, value: Value) -> str:  # noqa: ARG002
-        """Return whose the row is, the same for all values of a key."""
+        """Return the owner of the row, which is the same for all values of a key."""
         return ""
 
 
 @dataclass(slots=True)
 class _Row(Generic[Value]):
-    """``value``: None when the row is gone, since thousands of those are remembered. ``encoded``: of the row, or of its
-    end. ``version``: of the table, when the row changed last."""
+    """Encoded row.
+
+    ``value``: None when the row was removed, since thousands of removed rows are remembered. ``encoded``: the row, or
+    its removal. ``version``: version of the table at the row's last change."""
 
     value: Value | None
     encoded: bytes
@@ -114,7 +119,9 @@ class _Row(Generic[Value]):
 
 
 class WatchTable(Generic[Key, Value]):
-    """``response``: the watch's message, with ``resume_token`` and perhaps ``snapshot``."""
+    """Versioned table of encoded rows.
+
+    ``response``: message type of the watch, with ``resume_token`` and maybe ``snapshot``."""
 
     def __init__(
         self,
@@ -125,12 +132,12 @@ class WatchTable(Generic[Key, Value]):
     ) -> None:
         self.version = 0
         self.forgotten = 0
-        """Rows that were gone at this version, or before, may be forgotten."""
+        """Version up to which removed rows may be forgotten."""
         self._encoding = rows
         self._remembered = remembered
         self._message_bytes = message_bytes
         self._rows: dict[Key, _Row[Value]] = {}
-        self._gone: dict[Key, None] = {}  # the first to go comes first
+        self._gone: dict[Key, None] = {}  # oldest removal first
         self._listed: tuple[_Row[Value], ...] | None = ()
         self._shared: dict[tuple[int | None, int, str | None], tuple[bytes | None, int | None]] = {}
         self._tokens = ResumeTokens()
@@ -139,10 +146,12 @@ class WatchTable(Generic[Key, Value]):
             _serialized(response, snapshot=True) if "snapshot" in response.DESCRIPTOR.fields_by_name else b""
         )
 
-    # ---- what the rows are
+    # ---- changes of the rows
 
     def changes(self, values: Mapping[Key, Value]) -> list[tuple[Key, _Row[Value]]]:
-        """How ``values``, all rows that there are, differ from the table. Encodes what differs."""
+        """Return the differences between the table and ``values``, which are all present rows.
+
+        Encodes the changed rows."""
         encoding, found = self._encoding, list[tuple[Key, _Row[Value]]]()
         for key, value in values.items():
             row = self._rows.get(key)
@@ -152,14 +161,14 @@ class WatchTable(Generic[Key, Value]):
                 if row is None or row.gone or row.encoded != encoded:
                     found.append((key, _Row(value, encoded, encoding.owner(value))))
                     continue
-            row.value = value  # what is the same object next time is compared in no time
+            row.value = value  # the comparison of identical objects at the next status is fast
         for key, row in self._rows.items():
             if row.value is not None and key not in values:
                 found.append((key, _Row(None, encoding.gone(key, row.value), row.owner)))
         return found
 
     def apply(self, changes: Iterable[tuple[Key, _Row[Value]]]) -> None:
-        """Take in what ``changes`` has found."""
+        """Apply the result of ``changes``."""
         version = self.version + 1
         for key, new in changes:
             self.version = new.version = version
@@ -181,19 +190,20 @@ class WatchTable(Generic[Key, Value]):
             self._shared.clear()
 
     def update(self, values: Mapping[Key, Value]) -> None:
-        """The rows are ``values`` now."""
+        """Replace the rows by ``values``."""
         self.apply(self.changes(values))
 
-    # ---- what watchers are told
+    # ---- messages for watchers
 
     def position(self, token: str, only: str | None = None) -> int | None:
-        """The version that the watcher with this token knows; None when it needs a snapshot. ``only``: as in
-        ``Reader``. Raises ``InvalidInput`` for what is no token."""
+        """Return the version that the watcher with this token knows; None when it needs a snapshot.
+
+        ``only``: as in ``Reader``. Raises ``InvalidInput`` for a malformed token."""
         known = self._tokens.position(f"only {only}" if only is not None else "all", token)
         return known if known is not None and self.forgotten <= known <= self.version else None
 
     def listed(self) -> tuple[_Row[Value], ...]:
-        """All rows, also those that are gone; the same object until others come or are forgotten."""
+        """Return all rows, including removed ones; the same object until rows are added or forgotten."""
         if self._listed is None:
             self._listed = tuple(self._rows.values())
         return self._listed
@@ -201,9 +211,11 @@ class WatchTable(Generic[Key, Value]):
     def message(
         self, rows: tuple[_Row[Value], ...], at: int, after: int | None, until: int, only: str | None
     ) -> tuple[bytes | None, int | None]:
-        """A message of the rows from index ``at`` on that have changed after a version (None: of all that there are),
-        and the index where the next one begins. The last one, which has None there, says that the watcher knows version
-        ``until``. No message when there is nothing to say."""
+        """Return a message, and the index of the row where the next message begins.
+
+        The message has the rows from index ``at`` on that have changed after version ``after``; None means all present
+        rows. The last message, with None as its index, says that the watcher knows version ``until``. The message is
+        None when there is nothing to send."""
         if rows is not self._listed or until != self.version:
             return self._message(rows, at, after, until, only)
         place = (after, at, only)
@@ -236,10 +248,10 @@ class WatchTable(Generic[Key, Value]):
 
 
 class Reader(Generic[Key, Value]):
-    """One watcher: what it has been told. ``only``: of whose rows alone it is told, None: of all."""
+    """Position of one watcher. ``only``: owner whose rows it receives; None: all rows."""
 
     def __init__(self, table: WatchTable[Key, Value], token: str = "", only: str | None = None) -> None:
-        """Raises ``InvalidInput`` for what is no token."""
+        """Begin at the position of the token. Raises ``InvalidInput`` for a malformed token."""
         self._table = table
         self._only = only
         self._after = table.position(token, only)
@@ -248,8 +260,10 @@ class Reader(Generic[Key, Value]):
         self._at: int | None = None  # None: between two passes over the rows
 
     def message(self) -> bytes | None:
-        """The next message; None when the watcher knows everything. What changes while a snapshot or a change is read
-        in parts is told in its newest form, and once more after it."""
+        """Return the next message; None when the watcher knows everything.
+
+        Rows that change while the reader passes over the rows are sent in their newest form, and once more in the next
+        pass."""
         table = self._table
         if self._at is None:
             if self._after is not None and self._after < table.forgotten:

@@ -1,8 +1,8 @@
-"""Watches: streams that begin with what there is and go on with what changes.
+"""Watches: streams that begin with a snapshot and continue with changes.
 
 In: the published ``Status``, and a wake-up after each publication. Out: serialized messages, which all watchers of the
-same thing share. A watcher waits until its reader has room (``write`` returns then), and gets what has changed
-meanwhile as one change. For the API's thread; long encodings run beside it.
+same thing share. A watcher waits until its reader has room (``write`` returns then), and gets all changes of that time
+as one. For the API's thread; long encodings run in another one.
 """
 
 from __future__ import annotations
@@ -27,42 +27,44 @@ from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
 
 SPACING_S = 1.0
-"""Watchers are told of a change at once, and of what follows together, so often: rates of links change all the time."""
+"""Seconds between messages to a watcher: the first change is sent at once, and later ones together, since rates of
+links change all the time."""
 
 ROUTES_SPACING_S = 0.02
-"""The same for routes, which trainers wait for."""
+"""Seconds between messages with routes, which trainers wait for."""
 
 TOGETHER = 16
 TURN_S = 0.015
-"""So many watchers are woken together, and the next ones so much later."""
+"""Watchers that are woken together, and seconds until the next ones are woken."""
 
 LARGE_BYTES = 256 * 1024
 LARGE_TOGETHER = 4
-"""So many messages above this size, a plan or the routes of a job, are on their way at a time."""
+"""Messages above this size (a plan, the routes of a job) that are sent at the same time."""
 
 SHARED_ROUTES_BYTES = 16 << 20
-"""Of the latest messages with routes that are kept for other watchers."""
+"""Bytes of the latest messages with routes that are kept for other watchers."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 Write = Callable[[bytes], Awaitable[None]]
-"""Sends a message; returns when the reader's window has taken it."""
+"""Function that sends a message, and returns when the reader's window has taken it."""
 
 Wait = Callable[[asyncio.Event], Awaitable[None]]
-"""Returns when the event is set. Raises when the server stops first."""
+"""Function that returns when the event is set, and raises when the server stops first."""
 
 UidOf = Callable[[str, str], Awaitable[str]]
-"""The uid of the registration that is meant, by the job's id and the uid, empty for the one that has the id. Raises
-``NotFound``."""
+"""Function that returns the uid of a registration, from the job's id and the uid, which is empty for the present
+registration. Raises ``NotFound``."""
 
 Ended = Callable[[str, str], NotFound | None]
-"""How the registration ended, by the job's id and the uid; None while that is not certain."""
+"""Function that returns how the registration ended, from the job's id and the uid; None while that is not certain."""
 
 
 class Publications:
-    """Wakes watchers after a publication: at once, and then at most every ``spacing_s``. The board knows one listener
-    for all of them, and none while there are none."""
+    """Wake-ups of watchers after publications: at once, and then at most every ``spacing_s`` seconds.
+
+    The board has one listener for all watchers, and none while there are no watchers."""
 
     def __init__(self, board: StatusBoard, spacing_s: float) -> None:
         self._board = board
@@ -72,11 +74,11 @@ class Publications:
         self._waking = False
         self._next_at = 0.0
         self.wakes = 0
-        """How often watchers were woken."""
+        """Number of times that watchers were woken."""
 
     @contextmanager
     def heard(self, concerned: Callable[[], bool] = lambda: True) -> Iterator[asyncio.Event]:
-        """The event is set after publications. ``concerned``: whether this one is of interest."""
+        """Yield an event that is set after publications for which ``concerned`` returns True."""
         if not self._watchers:
             loop = asyncio.get_running_loop()
             self._unsubscribe = self._board.subscribe(lambda: self._published(loop))
@@ -90,7 +92,9 @@ class Publications:
                 self._unsubscribe()
 
     def _published(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the control loop's thread. Whoever is woken reads the board afterwards, so one wake-up is enough."""
+        """Schedule a wake-up, from the control loop's thread.
+
+        A woken watcher reads the board, so one wake-up is enough."""
         if not self._waking:
             self._waking = True
             with suppress(RuntimeError):  # the server has stopped
@@ -100,7 +104,7 @@ class Publications:
         loop.call_at(max(loop.time(), self._next_at), self.wake)
 
     def wake(self) -> None:
-        """Wake those who are concerned now, a few at a time: other calls have their turns between them."""
+        """Wake the concerned watchers in groups, so that other calls run between them."""
         loop = asyncio.get_running_loop()
         self._waking = False
         self.wakes += 1
@@ -117,13 +121,13 @@ def _set_all(events: list[asyncio.Event]) -> None:
 
 
 class LargeMessages:
-    """Limits how many large messages wait for readers at a time. gRPC holds a copy of each."""
+    """Limit of the large messages that wait for readers at a time; gRPC holds a copy of each."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(LARGE_TOGETHER)
 
     async def write(self, write: Write, message: bytes) -> None:
-        """Returns when it is written."""
+        """Write the message, and return when it is written."""
         if len(message) <= LARGE_BYTES:
             await write(message)
             return
@@ -132,7 +136,7 @@ class LargeMessages:
 
 
 class Feed(Generic[Key, Value]):
-    """A table that follows the status while there are watchers, and is brought up to date when the first one comes."""
+    """Table that follows the status while there are watchers, and catches up when the first watcher arrives."""
 
     def __init__(
         self, board: StatusBoard, response: type[Message], rows: Rows[Key, Value], large: LargeMessages
@@ -147,8 +151,9 @@ class Feed(Generic[Key, Value]):
         self._following: asyncio.Task[None] | None = None
 
     async def watch(self, token: str, only: str | None, write: Write, wait: Wait) -> None:
-        """Write messages until ``wait`` raises. ``only``: the rows of one owner; None: all. Raises ``InvalidInput`` for
-        what is no resume token."""
+        """Write messages until ``wait`` raises.
+
+        ``only``: owner whose rows are sent; None: all rows. Raises ``InvalidInput`` for a malformed resume token."""
         reader = Reader(self._table, token, only)
         with self._publications.heard() as published:
             await self._up_to_date()
@@ -160,8 +165,9 @@ class Feed(Generic[Key, Value]):
                 await self._woken()
 
     async def _up_to_date(self) -> None:
-        """Returns when the table has what was published before the call. All who ask at once share the work, which goes
-        on when one of them leaves."""
+        """Wait until the table has what was published before the call.
+
+        Concurrent callers share the work, which continues when one of them is cancelled."""
         if self._following:  # it may have begun before the publication
             await asyncio.wait({self._following})
         if not self._following:
@@ -170,7 +176,7 @@ class Feed(Generic[Key, Value]):
         await asyncio.shield(self._following)
 
     async def _woken(self) -> None:
-        """Brings the table up to date once for all who are woken together, whatever is published until the last is."""
+        """Bring the table up to date once for all watchers of one wake-up, whatever is published meanwhile."""
         if self._followed_at != self._publications.wakes:
             await self._up_to_date()
         elif self._following:
@@ -187,7 +193,7 @@ class Feed(Generic[Key, Value]):
 
 
 class Routes:
-    """The routes of jobs: all of a job's in one message."""
+    """Routes of jobs: one message has all routes of a job."""
 
     def __init__(
         self, board: StatusBoard, uid_of: UidOf, ended: Ended, large: LargeMessages, long_work: LongWork
@@ -205,9 +211,11 @@ class Routes:
         self._shared_bytes = 0
 
     async def watch(self, job_id: str, uid: str, token: str, write: Write, wait: Wait) -> None:
-        """Write the newest routes whenever they have changed, until ``wait`` raises. ``uid``: of the registration;
-        empty: that of the token, or the one that has the id. Raises ``NotFound`` when the registration ends or has
-        ended, ``InvalidInput`` for what is no resume token."""
+        """Write the newest routes whenever they have changed, until ``wait`` raises.
+
+        ``uid``: registration that is watched; when it is empty, the one that the token names, or the present one.
+        Raises ``NotFound`` when the registration ends or has ended, and ``InvalidInput`` for a malformed resume
+        token."""
         named = self._tokens.uid(token)
         uid = await self._uid_of(job_id, uid or named)
         stream = f"{uid} {job_id}"
@@ -232,11 +240,14 @@ class Routes:
                 await wait(published)
 
     def _known(self, job: JobStatus, status: Status) -> bool:
-        """Of a job from before a restart not before it is known what switches hold: they may hold its pins."""
+        """Return whether the routes of the job are certain.
+
+        After a restart, the routes of an earlier job are unknown until the rules of the switches were read, since they
+        may hold its pins."""
         return job.routes_known or not status.adopting or job.registration.registered_at > self._since
 
     async def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
-        """Encoded once for all watchers who ask while it is."""
+        """Return the message with a job's routes, encoded once for all watchers that need it."""
         token = self._tokens.token(stream, job.routes_generation, job.uid)
         if len(job.routes) <= SMALL:
             return self._shared.get(token) or self._keep(token, _encoded(token, job, status))
@@ -262,7 +273,7 @@ def _encoded(token: str, job: JobStatus, status: Status) -> bytes:
 
 
 class Watches:
-    """All that can be watched."""
+    """Watches of all kinds."""
 
     def __init__(self, board: StatusBoard, uid_of: UidOf, ended: Ended, long_work: LongWork) -> None:
         large = LargeMessages()

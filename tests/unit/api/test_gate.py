@@ -100,5 +100,5 @@ def test_a_certificate_without_a_role_is_named_with_what_is_to_be_added(tmp_path
 
 @pytest.mark.parametrize("configured", [True, False])
 def test_who_cannot_be_told_is_nobody(identities: Identities, configured: bool) -> None:
-    with pytest.raises(Unauthenticated, match="it is not known who calls"):
+    with pytest.raises(Unauthenticated, match="the caller is unknown"):
         identified(Peer(""), identities if configured else None)

@@ -177,7 +177,7 @@ def test_what_a_token_must_be_is_told_without_a_pattern(file: Path) -> None:
 def test_a_prefix_that_a_tenant_has_twice_is_refused(file: Path) -> None:
     prefixes = '["10.0.1.0/24", "10.0.2.0/24", "10.0.1.0/24"]'
     file.write_text(f'{FILE}\n[[tenant]]\nname = "twice"\nhost_prefixes = {prefixes}\n')
-    assert [one.partition("].")[2] for one in problems(file)] == ["host_prefixes[2]: is there twice"]
+    assert [one.partition("].")[2] for one in problems(file)] == ["host_prefixes[2]: repeats an earlier entry; remove it"]
 
 
 def test_what_is_different_is_told_by_name(file: Path) -> None:
@@ -206,11 +206,11 @@ def test_of_many_that_are_gone_the_first_are_named(file: Path) -> None:
 def test_what_is_there_twice_is_refused(file: Path) -> None:
     file.write_text(FILE + FILE)
     assert problems(file) == [
-        "FILE: token[1].name: is there twice",
-        "FILE: token[1].sha256: is there twice",
-        "FILE: certificate[2].name: is there twice",
-        "FILE: certificate[3].name: is there twice",
-        "FILE: tenant[1].name: is there twice",
+        "FILE: token[1].name: repeats an earlier entry; remove it",
+        "FILE: token[1].sha256: repeats an earlier entry; remove it",
+        "FILE: certificate[2].name: repeats an earlier entry; remove it",
+        "FILE: certificate[3].name: repeats an earlier entry; remove it",
+        "FILE: tenant[1].name: repeats an earlier entry; remove it",
     ]
 
 

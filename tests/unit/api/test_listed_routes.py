@@ -73,5 +73,5 @@ def test_pages_follow_each_other_without_gaps() -> None:
 
 
 def test_a_token_that_the_call_has_not_made_is_refused_by_its_name() -> None:
-    with pytest.raises(InvalidInput, match="is none that ListRoutes has returned"):
+    with pytest.raises(InvalidInput, match="is not a token that ListRoutes returned"):
         pages.page(pb.ListRoutesRequest(page_token="x"))
