@@ -1,10 +1,11 @@
-"""Decides between the handshake of a connection and its use: is its dpid unique, and is the controller its master?
+"""Admission of connections after their handshake: one per dpid, with the controller as master.
 
-Sans-IO. In: connections, and what they answer. Out: calls of ``admit`` with the connections that may be used. When a
-second connection comes with the dpid of a first one, the first is sent an echo request: if it answers, the second is
-refused. If it does not, it ends after the usual number of echo requests, and the second takes its place: a switch that
-is busy with its rules answers late, and must not lose its dpid to another. Only one controller may write to a switch,
-so the role of its master is claimed (OpenFlow 1.3.5 sections 6.3.5 and 7.3.9). ``now`` is monotonic seconds.
+Sans-IO. In: connections, and their replies. Out: calls of ``admit`` with the connections that may be used. When a
+second connection claims the dpid of a first one, the first is sent an echo request. If it replies, the second is
+refused. If it does not, it ends after the usual number of echo requests, and the second takes its place. So a switch
+that replies late, because it is busy with its rules, does not lose its dpid to another. Only one controller may write
+to a switch, so the controller claims the role of its master (OpenFlow 1.3.5 sections 6.3.5 and 7.3.9). ``now`` is in
+monotonic seconds.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from controller.southbound.framework import ofp
 from controller.southbound.openflow_framing import message
 
 limited_log = LimitedLog(structlog.get_logger(__name__))
-"""Anybody can come as many switches."""
+"""Limited log, because anybody can connect any number of switches."""
 
 ROLES_WITHIN_S = 1.0
 ATTEMPTS = 3
-"""To become the master. Another controller may claim the switch at the same moment: the later generation wins."""
+"""Attempts to become the master. Another controller may claim the switch at the same moment: the later generation
+wins."""
 MASTERSHIP_LOST = (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
 """Type and code of the error that says that another controller has become the master."""
 
@@ -35,11 +37,12 @@ _STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 
 
 class Mastership:
-    """Becomes the master of one switch. ``state``: ``asking``, then ``master`` or ``refused``; a switch without roles
-    refuses and is used all the same.
+    """Claim of the master role for one switch.
 
-    The generation is asked for first, and the next one is claimed: it grows with every change of masters, has 64 bits
-    that wrap around, and is all ones in Open vSwitch before the first."""
+    ``state`` is ``asking``, then ``master`` or ``refused``; a switch without roles refuses and is used all the same.
+
+    The present generation is requested first, and the next one is claimed. It grows with every change of masters, has
+    64 bits that wrap around, and is all ones in Open vSwitch before the first change."""
 
     def __init__(self, connection: Connection) -> None:
         self.state: Literal["asking", "master", "refused"] = "asking"
@@ -63,7 +66,7 @@ class Mastership:
             self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, (generation + 1) % _GENERATIONS)
 
     def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:
-        """``code``: type and code of the error."""
+        """Handle an error; ``code`` is its type and code."""
         if xid != self._xid or self.state != "asking":
             return
         self._left -= 1
@@ -75,9 +78,11 @@ class Mastership:
 
 @dataclass(slots=True)
 class _Dpid:
-    """``holder``: the connection that has the dpid. ``roles``: while it is not admitted yet, until ``deadline`` at the
-    latest. ``waiting``: later connections with the same dpid, the newest last. ``asked``: the echo request that the
-    holder has to answer."""
+    """Connections that claim one dpid.
+
+    ``holder``: connection that has the dpid. ``roles``: set until the holder is admitted, at ``deadline`` at the
+    latest. ``waiting``: later connections with the same dpid, the newest last. ``asked``: transaction id of the echo
+    request that the holder must answer."""
 
     holder: Connection
     roles: Mastership | None
@@ -100,7 +105,7 @@ class Admission:
             self._ask_holder(entry)
 
     def gone(self, connection: Connection, now: float) -> None:
-        """The connection has ended."""
+        """Forget a connection that has ended."""
         entry = self._dpids.get(connection.id)
         if entry is None:
             return
@@ -141,7 +146,7 @@ class Admission:
         self._dpids[connection.id] = _Dpid(connection, Mastership(connection), now + ROLES_WITHIN_S, waiting)
 
     def _give_up(self, entry: _Dpid, now: float) -> None:
-        """The newest of the waiting connections comes next: the others may be half-open as well."""
+        """Give the dpid to the newest waiting connection: the others may be half-open as well."""
         del self._dpids[entry.holder.id]
         if entry.waiting:
             *others, newest = entry.waiting

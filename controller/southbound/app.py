@@ -1,7 +1,7 @@
-"""The Ryu app: connects messages of switches and commands of the control loop to the sans-IO parts of the southbound.
+"""Ryu app: connects switch messages and control-loop commands with the sans-IO parts of the southbound.
 
 In: Ryu's events and, through ``carry_out``, the control loop's commands. Out: messages for the loop through ``put``. A
-handler translates, hands on and returns; it never waits. All code here runs in the hub.
+handler translates a message, passes it on and returns; it never waits. All code here runs in the hub.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ from controller.tables.table_use import is_full
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
-"""Of switches that come and go: anybody can come as many."""
+"""Log of connections and disconnections, limited because anybody can connect any number of switches."""
 
 TICK_S = 0.1
 REPORT_S = 1.0
 FLOODING = 0.5
-"""Of the time: a switch that is not read for longer floods."""
+"""Part of the time for which a switch that floods was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             raise TypeError(f"{type(command).__name__} is no command for the southbound")
 
     def _connect(self, command: InstallStage) -> None:
-        """Optical switches: what is deleted is dark for a while before anything is added."""
+        """Install a stage on optical switches, with a pause between deletions and additions.
+
+        The deleted circuits stay dark during the pause."""
         gone = command.stage.only(lambda _, mod: mod.op == "delete").mods
         for dpid, mods in gone.items():
             if dpid in self._switches:
@@ -160,7 +162,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             pause()
 
     def disconnect(self) -> None:
-        """Ends every connection without telling the loop; the switches keep their rules."""
+        """End every connection without a message to the control loop; the switches keep their rules."""
         for dpid in list(self._switches):
             self._switches.pop(dpid).connection.close()
             self._end_conversations(dpid)
@@ -170,7 +172,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         return self._switches[dpid].connection.send(*messages)
 
     def _send_frames(self, to_send: Iterable[tuple[PortRef, bytes]]) -> None:
-        """One write for consecutive frames of one switch."""
+        """Send frames, with one write for consecutive frames of one switch."""
         for dpid, group in groupby(to_send, key=lambda frame: frame[0].dpid):
             if dpid in self._switches:
                 packets = encode.packet_outs((at.port, frame) for at, frame in group)
@@ -200,8 +202,9 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             pause(TICK_S)
 
     def _report_counters(self) -> None:
-        """Put the counters of all switches at once, since each message wakes the control loop. The first counters of a
-        switch wait until its rules have been read."""
+        """Put the counters of all switches together, since each message wakes the control loop.
+
+        The first counters of a switch wait until its rules have been read."""
         waiting: dict[object, Counters | LearningCounters] = {}
         for counters in self._counted:
             dpid, flows = counters.dpid, counters.flows
@@ -214,7 +217,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._counted[:] = waiting.values()
 
     def _report(self, now: float) -> None:
-        """Packets that were refused, and switches that flood."""
+        """Report refused packets, and switches that flood."""
         if now < self._report_at:
             return
         self._report_at = now + REPORT_S
@@ -232,17 +235,17 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._admission.arrived(connection, time.monotonic())
 
     def _admit(self, connection: Connection) -> None:
-        """The connection is the only one of its switch, and may write to it."""
+        """Register the connection as the only one of its switch, which may write to it."""
         dpid = Dpid(connection.id)
         self._taken.pop(dpid, None)
         if self._switches.pop(dpid, None):
             self._end_conversations(dpid)
-        local = connection.ports.get(ofp.OFPP_LOCAL)  # named like the bridge
+        local = connection.ports.get(ofp.OFPP_LOCAL)  # it has the name of the bridge
         switch = self._switches[dpid] = _Switch(connection, local.name if local else f"{dpid:016x}")
         ports = tuple(port for port in connection.ports.values() if port.number <= ofp.OFPP_MAX)
         limited_log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
         self._put(SwitchConnected(dpid, switch.name, ports), connection.backlog)
-        if dpid in self._optical:  # it has no LLDP of its own, and nothing of it is counted
+        if dpid in self._optical:  # it sends no LLDP of its own, and its counters are not polled
             return
         self._discovery.switch_connected(dpid, ports)
         self._poller.switch_connected(dpid, time.monotonic())
@@ -275,7 +278,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._counted[:] = [counters for counters in self._counted if counters.dpid != dpid]
 
     def _heard_from(self, connection: Connection) -> Dpid | None:
-        """The dpid of an admitted connection, whose switch is thereby alive; None for any other connection."""
+        """Return the dpid of an admitted connection, and mark its switch as alive; None for other connections."""
         dpid = Dpid(connection.id)
         switch = self._switches.get(dpid)
         if switch is None or switch.connection is not connection:
@@ -286,7 +289,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     @on(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def on_port_status(self, connection: Connection, message: Frame) -> None:
         port, removed = decode.port_status(message.body)
-        if not connection.port_changed(port, removed):  # also before its admission, which tells these ports
+        if not connection.port_changed(port, removed):  # before the admission too, which reports these ports
             connection.ignore("ports beyond a limit")
             return
         dpid = self._heard_from(connection)

@@ -1,9 +1,10 @@
-"""One switch's connection, from accept to end; Ryu calls it a datapath.
+"""Connection of one switch, from accept to end; Ryu calls it a datapath.
 
-In: its bytes, and messages to send. Out: events for the app's handlers, and through ``refused`` why the connection was
-ended, if the peer caused it. One greenlet receives and one watches the time. A peer that floods or does not read delays
-no other: sending never waits, the bytes kept for a peer have a limit, and a peer is not read for a while when it has
-used its part of the hub with messages that nobody asked for, or when the control loop has not taken in those before.
+In: received bytes, and messages to send. Out: events for the app's handlers, and through ``refused`` the reason when
+the peer caused the end of the connection. One greenlet receives, and one watches the time. A peer that floods or does
+not read delays no other: sending never waits, and the bytes kept for a peer are limited. The connection is not read for
+a while when its peer has used its share of the hub with unsolicited messages. The same holds while the control loop has
+not processed its earlier messages.
 """
 
 from __future__ import annotations
@@ -43,23 +44,25 @@ from controller.southbound.transport import PlainTransport, TlsTransport
 log = structlog.get_logger(__name__)
 
 MAX_UNSENT = 8 * 1024 * 1024
-"""Bytes kept for one switch that does not read: some 80,000 rules."""
+"""Bytes kept for one switch that does not read: about 80,000 rules."""
 TURN_S = 0.003
-"""After so much work for one connection the others have their turn."""
+"""Seconds of work for one connection after which others run."""
 SHARE = 0.25
-"""Of the hub's time, for messages of one peer that nobody asked for, and for small parts of answers, which need not
-end. It is not read while they have taken more."""
+"""Share of the hub's time for unsolicited messages of one peer, and for small parts of replies, which may never end. A
+peer that has used more is not read for a while."""
 MOST_WAITING = 100
-"""Messages of one connection that the control loop has not taken in yet; the peer is not read while there are more."""
+"""Messages of one connection that the control loop has not processed yet; the peer is not read while there are more."""
 LOOK_AGAIN_S = 0.02
 MAX_KINDS = 20
 """Kinds of ignored messages that a log line names: a switch can send any number of them."""
 
 
 class Connection:
-    """``address`` and ``peer``, with the port: where it comes from. ``id``, the dpid, and ``ports`` are known when the
-    app hears of it. ``refused`` is called with the reason and details before a connection ends because of its peer.
-    ``backlog``: what the control loop has not taken in of it."""
+    """Connection of one switch.
+
+    ``address`` and ``peer`` (with the port) name the remote end. ``id``, the dpid, and ``ports`` are known when the app
+    is notified. ``refused`` is called with a reason and details before the connection ends because of its peer.
+    ``backlog`` counts the messages that the control loop has not processed."""
 
     def __init__(
         self,
@@ -99,8 +102,9 @@ class Connection:
         self._transport = TlsTransport(sock, tls) if tls else PlainTransport(sock)
 
     def send(self, *messages: bytes) -> list[int]:
-        """Sends messages and returns their transaction ids, which it sets; never waits. Messages to a connection that
-        has ended are dropped."""
+        """Send messages with new transaction ids, and return these; never waits.
+
+        Messages to a connection that has ended are dropped."""
         first = self._xid + 1
         self._xid += len(messages)
         xids = [xid & 0xFFFFFFFF for xid in range(first, first + len(messages))]
@@ -110,7 +114,7 @@ class Connection:
         return xids
 
     def send_bytes(self, data: bytes) -> None:
-        """Sends messages that have their transaction ids."""
+        """Send messages that already have their transaction ids."""
         if self._ended:
             return
         try:
@@ -126,20 +130,20 @@ class Connection:
             self._draining = spawn(self._outbox, self._drain)
 
     def refuse(self, reason: RefusalReason, why: str) -> None:
-        """Ends the connection because of the peer; counted and logged once."""
+        """End the connection because of its peer; counted and logged once."""
         if not self._ended:
             self._refused(self, reason, why)
             self.close()
 
     def close(self) -> None:
-        """Ends the connection; the app hears of it when the hub gets to it."""
+        """End the connection; the app is notified later, from the hub."""
         self._ended = True
         self._socket.shut_down()
 
-    # ---- its life
+    # ---- lifetime
 
     def serve(self) -> None:
-        """Returns when the connection has ended. Any exception is a fault of the controller."""
+        """Serve the connection, and return when it has ended. Any exception is a fault of the controller."""
         self._greenlets.append(spawn(self._outbox, self._end_if_silent))
         try:
             self._transport.open()
@@ -167,20 +171,20 @@ class Connection:
             self._set_state(DEAD_DISPATCHER)
 
     def _set_state(self, state: str) -> None:
-        """Tells the app, but nothing of a connection whose handshake was not completed."""
+        """Notify the app of the new state, unless the handshake was never completed."""
         if self.id is not None:
             self.state = state
             self._events.send(ofp_event.EventOFPStateChange, state, self)
 
     def _end_if_silent(self) -> None:
-        """The handshake may take as long as a switch may be silent later."""
+        """End a connection whose handshake takes longer than a switch may be silent later."""
         patience_s = self._config.echo_interval_s * self._config.echo_misses
         pause(patience_s)
         if self.id is None:
             self.refuse("silent", f"no OpenFlow handshake within {patience_s:g} s")
 
     def _send_echo_requests(self) -> None:
-        """Ends the connection when too many in a row are not answered."""
+        """Send echo requests, and end the connection when too many in a row remain without a reply."""
         while self._unanswered < self._config.echo_misses:
             self._unanswered += 1
             self.send_bytes(message(ofp.OFPT_ECHO_REQUEST))
@@ -201,7 +205,7 @@ class Connection:
         splitter = Splitter()
         spent_s = 0.0
         while data := self._transport.receive():
-            began = time.thread_time()  # what other threads take meanwhile is not the peer's fault
+            began = time.thread_time()  # CPU time of this thread only: the peer does not cause what other threads use
             for frame in splitter.feed(data):
                 if self._ended:
                     return
@@ -220,7 +224,7 @@ class Connection:
                 spent_s, began = 0.0, time.thread_time()
 
     def nobody_asked(self) -> None:
-        """The reply that is being handled answers no request: it is charged to the peer like what it sends unasked."""
+        """Charge the reply that is being handled to the peer: no request of the controller asked for it."""
         self._is_charged = True
 
     def _exceeds_share(self) -> bool:
@@ -230,8 +234,9 @@ class Connection:
         return self._charged_s > TURN_S
 
     def _hold(self) -> None:
-        """Do not read the peer for a while, and not before the control loop has taken in what came from it. What it
-        sends meanwhile waits in its own connection."""
+        """Pause reading from the peer, until the control loop has processed its earlier messages.
+
+        Whatever the peer sends meanwhile waits in its own connection."""
         began = time.monotonic()
         pause(self._charged_s / SHARE)
         while self.backlog.waiting > MOST_WAITING // 2 and not self._ended:
@@ -239,7 +244,7 @@ class Connection:
         self._held_s += time.monotonic() - began
 
     def take_held_s(self) -> float:
-        """For how long the peer was not read since this was asked last, because it sent too much."""
+        """Return for how many seconds since the last call the peer was not read because it had sent too much."""
         held_s, self._held_s = self._held_s, 0.0
         return held_s
 
@@ -254,7 +259,7 @@ class Connection:
             self._begin_use(bytes(self._handshake.ports))
 
     def _begin_use(self, descs: bytes) -> None:
-        """``descs``: descriptions of its ports."""
+        """Begin to use the connection; ``descs`` are the descriptions of its ports."""
         dpid = self._handshake.dpid
         if self._config.dpid_in_certificate and f"{dpid:#x}" not in self._transport.names():
             self.refuse("other_certificate", f"no name in its certificate is its dpid, {dpid:#x}")
@@ -273,7 +278,7 @@ class Connection:
         self._set_state(MAIN_DISPATCHER)
 
     def port_changed(self, port: Port, removed: bool) -> bool:
-        """Keep what is known of a port. False when it is one too many."""
+        """Update the known ports. Return False when the port exceeds a limit."""
         if removed:
             if self.ports.pop(port.number, None):
                 self._limits.port_removed()
@@ -284,7 +289,7 @@ class Connection:
         return True
 
     def _hand_on(self, frame: Frame) -> None:
-        """To the handlers of the app that are subscribed to messages of this kind."""
+        """Pass the message to the app's handlers of its kind."""
         if frame.version != VERSION:
             raise Malformed(f"version {frame.version} after {VERSION} was agreed on")
         kind = EVENTS.get(frame.kind)

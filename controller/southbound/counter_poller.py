@@ -1,10 +1,9 @@
-"""Polls counters: per switch and interval the port counters and the counters of flow entries that count together, and
-every few polls the packets that the meters of the control table dropped; and more often the rules of jobs that are
-being learnt.
+"""Polls of counters: those of ports and of counted flow entries, every interval.
 
-In: the time, parts of replies. Out: requests through ``send``, ``Counters`` and ``LearningCounters`` messages. Switches
-are polled at one moment: what a link carried is compared with what switches elsewhere counted of its flows in the same
-time. ``now`` is monotonic seconds.
+Every few polls read the packets that the meters of the control table dropped as well. Rules of jobs that are being
+learnt are polled more often. In: the time, parts of replies. Out: requests through ``send``, ``Counters`` and
+``LearningCounters`` messages. All switches are polled at the same moment, because the traffic of a link is compared
+with what other switches counted of its flows in that time. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -23,17 +22,20 @@ from controller.tables.messages import Counters, LearningCounters, PortCount, Ru
 from controller.tables.rules import FlowKey
 
 METERS_EVERY = 5
-"""Polls after which the meters are read again: they change only while a host floods the controller."""
+"""Polls between two readings of the meters, which change only while a host floods the controller."""
 PATIENCE = 3
-"""Intervals after which a poll that is not answered is given up."""
+"""Intervals after which a poll without a reply is abandoned."""
 TIMES = 4
-"""Polls per interval of what is being learnt. Open vSwitch brings its counters up to date every half second at most."""
+"""Polls per interval of rules that are being learnt. Open vSwitch updates its counters at most every half second."""
 
 
 @dataclass(slots=True)
 class _Polled:
-    """``due``: when the open poll was due. ``waited``: intervals that it has taken so far. ``halfway_at``: when the
-    switch is polled once more. ``meters``: False once it has refused to read them. ``polls``: their number so far."""
+    """State of the polls of one switch.
+
+    ``due``: time at which the open poll was due. ``waited``: intervals that it has taken so far. ``halfway_at``: time
+    of an additional poll. ``meters``: False once the switch has refused to read them. ``polls``: number of polls so
+    far."""
 
     next_at: float
     due: float = 0.0
@@ -44,8 +46,10 @@ class _Polled:
 
 
 class CounterPoller(Requests):
-    """A switch has one poll at a time: the next waits until the last is answered, or is given up after a few intervals,
-    when the replies that did come are reported."""
+    """Regular polls of all switches.
+
+    A switch has one poll at a time. The next one waits until the last is answered or, after a few intervals, abandoned;
+    then the replies that did arrive are reported."""
 
     def __init__(
         self, interval_s: float, send: encode.Send, put: Callable[[Counters], None], given: GivenRules
@@ -74,7 +78,7 @@ class CounterPoller(Requests):
             polled.halfway_at = polled.next_at - self._interval_s / 2
 
     def tick(self, now: float) -> None:
-        """Sends the polls that are due."""
+        """Send the polls that are due."""
         for dpid, polled in self._switches.items():
             if polled.halfway_at <= now:
                 due, polled.halfway_at = polled.halfway_at, math.inf
@@ -97,11 +101,11 @@ class CounterPoller(Requests):
         polled.polls += 1
 
     def _refused(self, dpid: Dpid, kind: int) -> None:
-        """The other requests may still be answered."""
+        """Remember that the switch refuses to read meters; the other requests may still be answered."""
         self._switches[dpid].meters &= kind != ofp.OFPMP_METER
 
     def _finish(self, dpid: Dpid, asked: Gathered) -> None:
-        """Report the poll, complete or given up."""
+        """Report the poll, complete or abandoned."""
         del self._asked[dpid]
         ports: dict[PortNo, PortCount] = {}
         for part in asked.of(ofp.OFPMP_PORT_STATS):
@@ -119,9 +123,11 @@ class CounterPoller(Requests):
 
 
 class LearningPoller(Requests):
-    """Polls the rules that count pairs of jobs which are being learnt. What such a job sends is hashed until it is
-    known which of its pairs carry traffic. All switches are asked at once: their answers show the pairs of one
-    collective together. ``interval_s``: of counters."""
+    """Polls of the rules that count pairs of jobs that are being learnt.
+
+    The traffic of such a job is hashed until it is known which of its pairs carry traffic. All switches are polled
+    together, so that their replies show the pairs of one collective together. ``interval_s``: interval of the regular
+    polls."""
 
     def __init__(
         self, interval_s: float, send: encode.Send, put: Callable[[LearningCounters], None], given: GivenRules
@@ -143,11 +149,11 @@ class LearningPoller(Requests):
         self._connected.discard(dpid)
 
     def poll(self, dpids: frozenset[Dpid]) -> None:
-        """Poll these switches from now on, no others."""
+        """Poll only these switches from now on."""
         self._polled = dpids
 
     def tick(self, now: float) -> None:
-        """Send the polls that are due. A switch that does not answer is asked again after a few intervals."""
+        """Send the polls that are due. A switch that does not reply is polled again after a few intervals."""
         if now < self._next_at:
             return
         every_s = self._interval_s / TIMES
@@ -164,7 +170,7 @@ class LearningPoller(Requests):
 
 
 def _rule_counts(asked: Gathered) -> dict[FlowKey, RuleCount]:
-    """The counters of the rules in the replies, without rules that are not the controller's."""
+    """Return the counters of the rules in the replies, without rules of others."""
     return {
         count.rule.key: RuleCount(count.bytes, count.packets)
         for part in asked.of(ofp.OFPMP_FLOW)

@@ -1,6 +1,6 @@
 """Link discovery by LLDP probes: when to send them, which links they prove, which links are lost.
 
-Sans-IO. In: switches and ports that come and go, frames that switches handed up, the time (``now``, monotonic seconds).
+Sans-IO. In: switches and ports that are added and removed, frames from switches, the time (``now``, monotonic seconds).
 Out: probes to send, ``LinkSeen`` and ``LinkLost``, and the number of refused frames by port and reason.
 
 A probe counts once, and only while it is fresh: every probe has its own number, and a port keeps the numbers that it
@@ -22,35 +22,37 @@ from controller.fabric.topology import Dpid, Port, PortRef
 from controller.southbound.ethernet_frames import ProbeFrames
 
 MAX_STEP_S = 0.25
-"""The longest time between two ticks that counts as listening; in the rest the hub was stalled."""
+"""Seconds between two ticks that count as listening; for the rest of a longer gap the hub was stalled."""
 FIRST_GAP_S = 0.25
-"""Between the first two probes of a port, where ports are few. It doubles until the port has settled."""
+"""Seconds between the first two probes of a port while ports are few. The gap doubles until the port has settled."""
 SLOT_S = 0.5
-"""Between the times at which settled ports are probed together; a quarter of the interval where that is shorter."""
+"""Seconds between the times at which settled ports are probed together; a quarter of the interval when that is
+shorter."""
 BLOCK = 32
-"""Ports of one switch that are probed together, once they have settled."""
+"""Settled ports of one switch that are probed together."""
 MISSES = 3
-"""Unanswered probes before a link is lost."""
+"""Probes without arrival before a link is lost."""
 GRACE_S = 1.0
-"""Time for the last of these to arrive; less where ``link_timeout_s`` is short."""
+"""Seconds that the last of these probes has to arrive; fewer when ``link_timeout_s`` is short."""
 FRESH_TIMEOUTS = 3
-"""Link time-outs after which a probe does not count any more: longer than a busy hub or switch delays one."""
+"""Age of a probe, in link time-outs, above which it no longer counts: longer than a busy hub or switch delays one."""
 USUAL_PORTS = 256
-"""A switch with more ports has the probes of so many: each of its ports waits longer, and no others."""
+"""Ports of a switch that count for the rate of probes. The ports of a switch with more wait longer, and delay no other
+switch."""
 QUIET_SHARE = 4
-"""When the rate does not allow every port a probe per interval, ports without a link wait up to this factor longer."""
+"""Factor by which ports without a link wait longer when the rate does not allow every port a probe per interval."""
 BURST = 4
-"""New ports may push the rate up to this many times ``max_probes_per_s``."""
+"""Factor by which new ports may raise the rate above ``max_probes_per_s``."""
 BURST_S = 0.1
-"""Probes of so much time may be sent at once."""
+"""Seconds whose probes may be sent at once."""
 MAX_REFUSED = 4096
-"""Ports and reasons counted between two reports: limits the memory that a hostile switch can take."""
+"""Ports and reasons counted between two reports: limits the memory that a hostile switch can use."""
 GOLDEN = 0x9E37_79B9_7F4A_7C15
 """2^64 divided by the golden ratio."""
 
 
 class Probe(NamedTuple):
-    """Send ``frame`` out of ``at``."""
+    """Probe: a frame, and the port to send it from."""
 
     at: PortRef
     frame: bytes
@@ -58,10 +60,12 @@ class Probe(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Port:
-    """A port that is up. ``peer``: where its probes arrive, None before the first; ``announced``: after ``LinkSeen``.
+    """State of a port that is up. Times are in listening time, except ``sent_at``.
+
+    ``peer``: port where its probes arrive, None before the first arrival. ``announced``: whether ``LinkSeen`` was sent.
     ``turn``: number of its valid entry in the schedule. ``gap_s``: time to the next probe while it backs off, None when
-    it has settled. ``fresh``: when its latest probes were sent. ``unanswered``: probes since the last that arrived;
-    ``missed_at``: when the last of ``MISSES`` was sent. Times are listening time, except ``sent_at``."""
+    it has settled. ``fresh``: send times of its latest probes, by number. ``unanswered``: probes since the last
+    arrival. ``missed_at``: send time of the last of ``MISSES`` probes."""
 
     at: PortRef
     head: bytes
@@ -77,7 +81,9 @@ class _Port:
 
 
 class Discovery:
-    """Times inside are listening time: a clock that stops while the hub does not listen."""
+    """Schedule and results of the probes.
+
+    Inner times are listening time: a clock that stops while the hub is stalled."""
 
     def __init__(
         self,
@@ -87,7 +93,7 @@ class Discovery:
         key: bytes | None = None,
         one_way: Container[PortRef] = (),
     ) -> None:
-        """``one_way``: ports whose links lead one way only, those to optical switches."""
+        """Begin without ports. ``one_way``: ports whose links have one direction only, those to optical switches."""
         self._one_way = one_way
         self._interval = probe_interval_s
         self._timeout = link_timeout_s
@@ -112,7 +118,7 @@ class Discovery:
     # ---- ports
 
     def switch_connected(self, dpid: Dpid, ports: Iterable[Port]) -> None:
-        """The ports of a switch, after every handshake. Known links are announced again when a probe arrives."""
+        """Take the ports of a switch after a handshake. Known links are announced again when a probe arrives."""
         up = {PortRef(dpid, port.number) for port in ports if port.up}
         for at in self._of.get(dpid, set()) - up:
             self._port_down(at)
@@ -125,7 +131,7 @@ class Discovery:
             self._restart(self._ports[at])
 
     def switch_left(self, dpid: Dpid) -> None:
-        """Forgets the switch, its ports and their links, without ``LinkLost``."""
+        """Forget the switch, its ports and their links, without ``LinkLost``."""
         for at in list(self._of.get(dpid, ())):
             self._port_down(at)
         for of_switch in (self._of, self._due, self._linked):
@@ -133,8 +139,10 @@ class Discovery:
         self._alive.pop(dpid, None)
 
     def rules_confirmed(self, dpids: Iterable[Dpid]) -> None:
-        """These switches hand probes up from now on; probes that they received before were lost. Their own probes cause
-        new ones of the other ends (``received``)."""
+        """Probe the ports of these switches again, which forward probes to the controller from now on.
+
+        Probes that they received before were lost. Their own probes cause new probes from the other ends
+        (``received``)."""
         for dpid in dpids:
             for at in sorted(self._of.get(dpid, ())):
                 port = self._ports[at]
@@ -143,8 +151,9 @@ class Discovery:
                     self._restart(port)
 
     def connected_anew(self, ports: Iterable[PortRef]) -> None:
-        """Optical switches connect these ports elsewhere from now on, or nowhere: where their probes arrived before is
-        forgotten, without ``LinkLost``."""
+        """Forget where the probes of these ports arrived, without ``LinkLost``, and probe them again.
+
+        Optical switches connect these ports elsewhere from now on, or nowhere."""
         for at in ports:
             if port := self._ports.get(at):
                 self._unlink(port)
@@ -178,7 +187,7 @@ class Discovery:
     # ---- time
 
     def tick(self, now: float) -> list[Probe]:
-        """The probes that are due, sorted by switch. Call it a few times per ``MAX_STEP_S``."""
+        """Return the probes that are due, sorted by switch; to be called a few times per ``MAX_STEP_S``."""
         passed = max(0.0, now - self._ticked)
         self._listened += min(MAX_STEP_S, passed)
         self._ticked = now
@@ -189,7 +198,7 @@ class Discovery:
         switches = deque(dpid for dpid, due in self._due.items() if due and due[0][0] <= now)
         if switches:
             switches.rotate(-(self._sent % len(switches)))
-        while switches and self._allowance >= 1:  # in turn: one with many ports delays no other
+        while switches and self._allowance >= 1:  # round robin, so that a switch with many ports delays no other
             dpid = switches.popleft()
             if port := self._take_due(dpid, now):
                 self._allowance -= 1
@@ -201,7 +210,7 @@ class Discovery:
         return probes
 
     def _take_due(self, dpid: Dpid, now: float) -> _Port | None:
-        """The next port of this switch whose probe is due."""
+        """Return the next port of this switch whose probe is due."""
         due = self._due[dpid]
         while due and due[0][0] <= now:
             _, turn, port = heapq.heappop(due)
@@ -210,11 +219,11 @@ class Discovery:
         return None
 
     def _weight(self, dpid: Dpid) -> float:
-        """How much each of its ports counts."""
+        """Return the weight of each port of the switch."""
         return min(1.0, USUAL_PORTS / max(1, len(self._of.get(dpid, ()))))
 
     def _count_ports(self) -> tuple[float, float]:
-        """Ports with a link, and the others, by their weight."""
+        """Return the weighted number of ports with a link, and of those without."""
         if self._counts is None:
             linked = sum(number * self._weight(dpid) for dpid, number in self._linked.items())
             ports = sum(min(USUAL_PORTS, len(of)) for of in self._of.values())
@@ -222,7 +231,9 @@ class Discovery:
         return self._counts
 
     def _intervals(self) -> tuple[float, float]:
-        """Seconds between probes of ports with a link, and of the others: one interval when the rate allows it."""
+        """Return the seconds between probes of ports with a link, and of the others.
+
+        Both are one interval when the rate allows it."""
         linked, quiet = self._count_ports()
         linked_s = max(self._interval, (linked + quiet / QUIET_SHARE) / self._rate)
         if not quiet:
@@ -230,8 +241,10 @@ class Discovery:
         return linked_s, max(self._interval, quiet / (self._rate - linked / linked_s))
 
     def _next_at(self, port: _Port, now: float, interval_s: float) -> float:
-        """When the next probe is sent. Gaps double until a probe arrives or the interval is reached; then comes the
-        port's slot in every interval."""
+        """Return when the next probe is sent.
+
+        Gaps double until a probe arrives or the interval is reached; after that the port has one slot in every
+        interval."""
         gap_s = port.gap_s
         if gap_s is not None and gap_s < interval_s and not port.announced:
             port.gap_s = 2 * gap_s
@@ -240,13 +253,15 @@ class Discovery:
         return _slot(port.at, now, interval_s)
 
     def _restart(self, port: _Port) -> None:
-        """As after coming up; a probe that was sent a moment ago is not repeated."""
+        """Probe the port as if it had just come up, but not twice within a moment."""
         port.gap_s = self._first_gap_s(port.at.dpid)
         self._schedule(port, port.sent_at + FIRST_GAP_S)
 
     def _first_gap_s(self, dpid: Dpid) -> float:
-        """With thousands of new ports each is probed once before any is probed again: more probes would delay a busy
-        hub."""
+        """Return the gap between the first two probes of a port.
+
+        With thousands of new ports each is probed once before any is probed again, because more probes would delay a
+        busy hub."""
         return max(FIRST_GAP_S, self._count_ports()[1] / (BURST * self._rate)) / self._weight(dpid)
 
     def _schedule(self, port: _Port, at: float) -> None:
@@ -267,8 +282,10 @@ class Discovery:
         return Probe(port.at, self._frames.frame(port.head, self._sent))
 
     def lost(self) -> list[LinkLost]:
-        """Links whose probes stopped arriving. Probes must have been sent, and any message of both switches must have
-        come since the last of them: a silent switch is found by echo requests instead."""
+        """Return the links whose probes stopped arriving.
+
+        Probes must have been sent, and both switches must have sent some message since the last of them: echo requests
+        find a silent switch."""
         grace = min(GRACE_S, self._timeout / 5)
         changes = []
         for port in list(self._suspects):
@@ -282,14 +299,14 @@ class Discovery:
         return changes
 
     def alive(self, dpid: Dpid) -> None:
-        """A message of the switch has arrived."""
+        """Note that a message of the switch has arrived."""
         if dpid in self._alive:
             self._alive[dpid] = self._listened
 
-    # ---- probes that arrive
+    # ---- received probes
 
     def received(self, dst: PortRef, frame: bytes) -> list[LinkLost | LinkSeen]:
-        """The changes that follow from an LLDP frame that came in at ``dst``: a new link, or one that moved."""
+        """Return the changes that follow from an LLDP frame received at ``dst``: a new link, or one that moved."""
         probe = self._frames.read(frame)
         if isinstance(probe, str):
             return self._refuse(RefusedPacket(dst, probe))
@@ -320,7 +337,7 @@ class Discovery:
             port.announced = True
             changes.append(LinkSeen(port.at, at.at))
         if at.at not in self._one_way and (at.peer != port.at or not at.announced):
-            # This end receives and the other sends: a probe of this end may complete the link.
+            # This end receives and the other sends: a probe from this end may complete the link.
             self._schedule(at, at.sent_at + self._first_gap_s(at.at.dpid))
         return changes
 
@@ -332,10 +349,10 @@ class Discovery:
         port.peer, port.announced, port.unanswered = None, False, 0
         self._suspects.discard(port)
 
-    # ---- refusals
+    # ---- refused packets
 
     def refuse(self, packet: RefusedPacket) -> None:
-        """Counts a packet that is not used."""
+        """Count a packet that is not used."""
         if packet in self._refused or len(self._refused) < MAX_REFUSED:
             self._refused[packet] += 1
 
@@ -344,7 +361,7 @@ class Discovery:
         return []
 
     def take_refused(self) -> Mapping[RefusedPacket, int]:
-        """How many packets were refused since the last call, by port and reason."""
+        """Return the number of packets refused since the last call, by port and reason."""
         refused, self._refused = self._refused, Counter()
         return refused
 
@@ -354,8 +371,10 @@ def _switch(probe: Probe) -> Dpid:
 
 
 def _slot(at: PortRef, now: float, interval_s: float) -> float:
-    """The next time after ``now`` at which the port is probed; no later than an interval, in whole slots. All ports of
-    a block have the same slot: a write to another switch costs more than another probe."""
+    """Return the next time after ``now`` at which the port is probed, at most one interval later.
+
+    Times are whole slots. All ports of a block share a slot: a write to another switch costs more than another
+    probe."""
     slot_s = min(SLOT_S, interval_s / 4)
     slots = math.ceil(interval_s / slot_s - 1e-6)
     mine = int(phase(at.dpid) * slots) + at.port // BLOCK
@@ -364,6 +383,8 @@ def _slot(at: PortRef, now: float, interval_s: float) -> float:
 
 
 def phase(dpid: Dpid) -> float:
-    """In [0, 1], evenly spread over switches that are numbered one after the other (Fibonacci hashing: Knuth, The Art
-    of Computer Programming, section 6.4). In integers: a datapath id may have 64 bits, more than a float."""
+    """Return a number in [0, 1] that is evenly spread over consecutive datapath ids.
+
+    It uses Fibonacci hashing (Knuth, The Art of Computer Programming, section 6.4), in integers: a datapath id may have
+    64 bits, more than a float."""
     return (dpid * GOLDEN % (1 << 64)) / (1 << 64)

@@ -1,9 +1,9 @@
 """Ethernet frames that the controller sends and reads: ARP for IPv4, and its LLDP probes. Pure.
 
 ARP as in RFC 826, with probes as in RFC 5227. A link probe is one LLDP frame (IEEE 802.1AB) that names the port it was
-sent from, signed by this process: an organisationally specific TLV holds the port, a counter and a tag over both (keyed
-BLAKE2s, RFC 7693) with a key that only this process has. So a host can neither invent nor change a probe, and probes of
-an earlier process are refused. ``discovery`` decides whether a counter may still be used.
+sent from, signed by this process. An organisationally specific TLV contains the port, a counter and a tag over both
+(keyed BLAKE2s, RFC 7693) with a key that only this process has. So a host can neither invent nor change a probe, and
+probes of an earlier process are refused. ``discovery`` decides whether a counter is still fresh.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Arp(NamedTuple):
 
 
 def arp_probe(ip: str) -> bytes:
-    """A broadcast request for ``ip`` that claims no address itself, so that no neighbour table changes."""
+    """Return a broadcast request for ``ip`` that claims no address itself, so that no neighbour table changes."""
     return arp_frame(BROADCAST_MAC, CONTROLLER_MAC, Arp("request", CONTROLLER_MAC, "0.0.0.0", _UNKNOWN_MAC, ip))
 
 
 def arp_reply(ip: str, mac: str, asker_ip: str, asker_mac: str) -> bytes:
-    """Tells the asker that ``ip`` is at ``mac``, as the owner would."""
+    """Return the reply that the owner of ``ip`` would send: ``ip`` is at ``mac``."""
     return arp_frame(asker_mac, mac, Arp("reply", mac, ip, asker_mac, asker_ip))
 
 
 def arp_frame(eth_dst: str, eth_src: str, packet: Arp) -> bytes:
-    """The frame, padded to Ethernet's shortest."""
+    """Return the frame, padded to the minimum size of Ethernet."""
     body = _ARP.pack(
         1,
         0x0800,
@@ -63,8 +63,10 @@ def arp_frame(eth_dst: str, eth_src: str, packet: Arp) -> bytes:
 
 
 def parse_arp(frame: bytes) -> Arp | None:
-    """None when the frame is not a whole, untagged ARP request or reply for IPv4 over Ethernet, or when its sender is
-    a group address or not the station that sent the frame."""
+    """Return the ARP packet in a frame, None for a frame that is not usable.
+
+    A usable frame is a whole, untagged ARP request or reply for IPv4 over Ethernet. Its sender must be no group
+    address, and must be the station that sent the frame."""
     if len(frame) < _ETHERNET.size + _ARP.size:
         return None
     _, eth_src, eth_type = _ETHERNET.unpack_from(frame)
@@ -82,9 +84,10 @@ def _mac_bytes(text: str) -> bytes:
 # ---- link probes
 
 Unread = Literal["foreign", "malformed", "forged"]
-"""Foreign LLDP; marked as a probe, but not whole; whole, but not signed with this process's key."""
+"""Reason to refuse a frame: LLDP of others; marked as a probe, but incomplete; complete, but not signed with this
+process's key."""
 
-# The nearest-bridge group address of IEEE 802.1AB; the sender is locally administered.
+# The destination is the nearest-bridge group address of IEEE 802.1AB; the source is locally administered.
 _LLDP = bytes.fromhex("0180c200000e") + bytes.fromhex("025342000002") + struct.pack("!H", ETH_LLDP)
 _LOCALLY_ASSIGNED = 7
 _CHASSIS, _PORT_ID, _TTL, _END, _ORGANISATIONAL = 1, 2, 3, 0, 127
@@ -93,19 +96,19 @@ _PORT = struct.Struct("!QI")
 _TAG_BYTES = 16
 _SIGNED_BYTES = 20
 _BODY = struct.Struct(f"!QIQ{_TAG_BYTES}s")
-_OURS = bytes.fromhex("025342") + bytes([1])  # the organisation (locally administered), the subtype
+_OURS = bytes.fromhex("025342") + bytes([1])  # organisation (locally administered), then subtype
 _MARK = struct.pack("!H", _ORGANISATIONAL << 9 | len(_OURS) + _BODY.size) + _OURS
 
 
 class ProbeFrames:
-    """Writes and reads the probes of one key. ``key``: up to 32 bytes, random unless given."""
+    """Writer and reader of the probes of one key. ``key``: up to 32 bytes, random by default."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key or secrets.token_bytes(32)
 
     @staticmethod
     def head(at: PortRef) -> bytes:
-        """The part of a port's probes that never changes."""
+        """Return the part of a port's probes that never changes."""
         return b"".join(
             (
                 _LLDP,
@@ -118,13 +121,14 @@ class ProbeFrames:
         )
 
     def frame(self, head: bytes, counter: int) -> bytes:
-        """The whole probe, from a port's ``head``; longer than Ethernet's shortest frame."""
+        """Return the whole probe, from a port's ``head``; it is longer than Ethernet's minimum."""
         number = counter.to_bytes(8, "big")
         return head + number + self._tag(head[-_PORT.size :] + number) + b"\0\0"
 
     def read(self, frame: bytes) -> tuple[PortRef, int] | Unread:
-        """The port that a genuine probe was sent from, and its counter. Searches for the mark instead of parsing the
-        TLVs before it: they prove nothing, the tag does."""
+        """Return the port that a genuine probe was sent from, and its counter; otherwise why it is refused.
+
+        The function searches for the mark instead of parsing the TLVs before it: only the tag proves anything."""
         if frame[12:14] != _LLDP[12:14]:
             return "foreign"
         start = frame.find(_MARK, len(_LLDP))

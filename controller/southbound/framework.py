@@ -1,6 +1,6 @@
-"""Ryu or os-ken, eventlet and its hub; the only file that imports these packages.
+"""Ryu or os-ken, eventlet and its hub; no other file imports these packages.
 
-The hub runs in the main thread, with nothing monkey-patched (docs/architecture.md). In: messages of switches through
+The hub runs in the main thread, without monkey-patching (docs/architecture.md). In: messages of switches through
 ``Events``. Out: calls of the app's handlers, and the names of the framework that the rest of the southbound uses.
 os-ken is the maintained fork of Ryu; ``FRAMEWORK`` is the one in use.
 
@@ -30,8 +30,9 @@ CHOICE = "SIGNALBOX_OPENFLOW"
 
 
 def chosen() -> str:
-    """The framework to use: the value of the environment variable ``SIGNALBOX_OPENFLOW``, ``ryu`` or ``os_ken``;
-    without it Ryu if it is installed. Raises ``InvalidInput``."""
+    """Return the framework to use: the environment variable ``SIGNALBOX_OPENFLOW``, ``ryu`` or ``os_ken``.
+
+    Without the variable it is Ryu if that is installed. Raises ``InvalidInput``."""
     wanted = os.environ.get(CHOICE) or ("ryu" if find_spec("ryu") else "os_ken")
     if wanted not in ("ryu", "os_ken"):
         raise InvalidInput.of(CHOICE, f"must be ryu or os_ken, not '{wanted}'")
@@ -43,7 +44,7 @@ _HTTP = {"client": http.client, "server": http.server}
 with warnings.catch_warnings():
     # Deprecations inside eventlet, Ryu and WebOb are known; no operator can act on them.
     warnings.simplefilter("ignore")
-    # No name is resolved in the hub; eventlet's own resolver would take 15 MB.
+    # The hub resolves no names; eventlet's own resolver would take 15 MB.
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")
     import eventlet.hubs
     import eventlet.wsgi
@@ -74,7 +75,7 @@ with warnings.catch_warnings():
         from os_ken.ofproto import ofproto_v1_3_parser as ofp_parser
         from os_ken.ofproto.ofproto_protocol import ProtocolDesc
 
-# eventlet leaves copies with its own sockets and threads in the place of these modules.
+# eventlet replaces these modules by copies with its own sockets and threads.
 for _name, _module in _HTTP.items():
     setattr(http, _name, _module)
 
@@ -105,24 +106,26 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 PROTOCOL = ProtocolDesc(ofp.OFP_VERSION)
-"""Takes the place of a datapath where the framework's parser and serialisers ask for one."""
+"""Stand-in for a datapath, which the framework's parser and serialisers expect."""
 
 Handler = TypeVar("Handler", bound=Callable[..., None])
 
 
-# ---- messages of switches to the app
+# ---- messages from switches to the app
 
 
 class Events:
-    """Calls the app's handlers directly, without the framework's queue. Their arguments are a connection and a message
-    instead of an object of the framework."""
+    """Direct calls of the app's handlers, without the framework's queue.
+
+    Handlers get a connection and a message instead of an object of the framework."""
 
     def __init__(self) -> None:
         self._handlers: dict[tuple[Any, str], list[Callable[..., None]]] = {}
 
     def send(self, event: Any, state: str, *arguments: Any) -> bool:
-        """False when no handler is subscribed to this class of events in this state of a connection. Raises
-        ``Malformed`` when a handler does."""
+        """Call the handlers of an event. Return False when none is subscribed to it in this state of a connection.
+
+        Raises ``Malformed`` when a handler does."""
         handlers = self._handlers.get((event, state))
         if handlers is None:
             service = lookup_service_brick(ofp_event.NAME)  # None once the framework has ended
@@ -136,8 +139,10 @@ class Events:
 
 
 def on(event: Any, dispatcher: str) -> Callable[[Handler], Handler]:
-    """Subscribes a method of the app to a class of events. ``Malformed`` passes through to the connection that the
-    message came from; any other exception goes to ``self.outbox`` and ends the process."""
+    """Return a decorator that subscribes a method of the app to a class of events.
+
+    ``Malformed`` passes through to the connection that sent the message; any other exception goes to ``self.outbox``
+    and ends the process."""
 
     def decorate(handler: Handler) -> Handler:
         @functools.wraps(handler)
@@ -154,22 +159,23 @@ def on(event: Any, dispatcher: str) -> Callable[[Handler], Handler]:
     return decorate
 
 
-# ---- the hub
+# ---- hub
 
 
 def pause(seconds: float = 0.0) -> None:
-    """Lets the hub's other work run."""
+    """Let other greenlets of the hub run."""
     hub.sleep(seconds)
 
 
 def wait_readable(sock: socket.socket) -> None:
-    """Lets the hub's other work run until the socket can be read."""
+    """Let other greenlets of the hub run until the socket is readable."""
     eventlet.hubs.trampoline(sock, read=True)
 
 
 def spawn(outbox: Outbox, body: Callable[[], None]) -> Any:
-    """Start a greenlet, the only way to do so; an exception in it ends the process. Ask whether there is one with
-    ``is None``: a greenlet that has not begun or has ended is false."""
+    """Start a greenlet; no other way is allowed. An exception in it ends the process.
+
+    Compare the result with ``is None``: a greenlet that has not begun or has ended is false."""
 
     def guarded() -> None:
         try:
@@ -191,19 +197,22 @@ def _fail(outbox: Outbox, where: Any, error: Exception) -> None:
 
 
 class HubSocket:
-    """A connected socket whose waiting is done by the hub. It is registered for reading once instead of for each wait,
-    which saves two system calls per message."""
+    """Connected socket that waits in the hub.
+
+    It is registered for reading once instead of for each wait, which saves two system calls per message."""
 
     def __init__(self, sock: Any) -> None:
         self._socket = sock
         self._hub = eventlet.hubs.get_hub()
         self._waiting: Any = None
-        with suppress(OSError):  # the peer may have left
+        with suppress(OSError):  # the peer may already be gone
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._listener = self._hub.add(self._hub.READ, sock.fileno(), self._wake, self._wake, None)
 
     def receive(self, size: int) -> bytes:
-        """Yields to the hub, also when there is something to read. Empty once the peer has ended the connection."""
+        """Return received bytes, empty once the peer has ended the connection.
+
+        Always yields to the hub, even when data is ready."""
         while True:
             self._waiting = eventlet.getcurrent()
             self._hub.switch()
@@ -216,7 +225,7 @@ class HubSocket:
             waiting.switch()
 
     def send_now(self, data: bytes | memoryview) -> int:
-        """How many bytes were taken without waiting."""
+        """Return how many bytes were sent without waiting."""
         try:
             return int(self._socket.fd.send(data))
         except BlockingIOError:
@@ -226,7 +235,7 @@ class HubSocket:
         eventlet.hubs.trampoline(self._socket, write=True)
 
     def shut_down(self) -> None:
-        """Ends the connection; a greenlet that waits here continues."""
+        """End the connection; a greenlet that waits here continues."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

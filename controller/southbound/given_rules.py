@@ -1,7 +1,8 @@
-"""The flow entries that each switch may hold: those that were read back, and those that were sent to it since.
+"""Flow entries that each switch may hold: those that were read back, and those that were sent to it since.
 
-In: read-backs, mods as they are sent and confirmed, sizes of answers. Out: which counters are of such entries, which
-parts of answers are more than the switch may hold. What a switch invents costs the control loop next to nothing.
+In: read-backs, mods as they are sent and confirmed, sizes of replies. Out: which counters belong to such entries, and
+which parts of replies exceed what the switch may hold. So entries that a switch invents cost the control loop next to
+nothing.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from controller.tables.messages import RuleCount, SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, RuleMod
 
 ENTRY_BYTES = 256
-"""The size of a flow entry of ours is half of it."""
+"""Bytes allowed per flow entry, twice the size of an entry of the controller."""
 MORE_BYTES = 1 << 18
-"""Bytes that an answer may have beyond the entries that are known: some 2,000 entries. Four times as many held the
-control loop for 0.9 s when a switch invented them."""
+"""Bytes that a reply may have beyond the known entries: about 2,000 entries. Four times as many blocked the control
+loop for 0.9 s when a switch invented them."""
 MOST_LEFT = 4096
-"""Switches that have left whose number of entries is remembered, those with most."""
+"""Disconnected switches whose number of entries is remembered, those with most."""
 
 
 class _Before:
-    """How many entries of ours a switch had when it was there last."""
+    """Number of the controller's entries that each switch had at its last disconnection."""
 
     def __init__(self, known: Iterable[Dpid]) -> None:
         self._known = set(known)
         self._left: dict[Dpid, int] = {}
 
     def get(self, dpid: Dpid) -> int | None:
-        """Return the number of entries, None for a switch that was there before this process started."""
+        """Return the number of entries, None for a switch that was connected before this process started."""
         return None if dpid in self._known else self._left.get(dpid, 0)
 
     def note(self, dpid: Dpid, entries: int) -> None:
@@ -42,8 +43,10 @@ class _Before:
 
 @dataclass(slots=True)
 class _Switch:
-    """``is_read``: a read-back was complete. ``flows``: the switch may hold these. ``deleting``: the latest mod of
-    those whose deletion it has not confirmed. ``since``: what was sent since a read-back began, None while there is
+    """Entries of a connected switch.
+
+    ``is_read``: a read-back was completed. ``flows``: entries that the switch may hold. ``deleting``: latest mod of
+    each entry whose deletion is not confirmed. ``since``: mods sent since a read-back began, None while there is
     none."""
 
     is_read: bool = False
@@ -61,8 +64,10 @@ class _Switch:
 
 
 class GivenRules:
-    """``known``: switches that hold what the process before gave them: their first answers may be of any size. All
-    other switches have nothing of ours when they come for the first time."""
+    """Entries of all switches.
+
+    ``known``: switches with entries from the previous process, whose first replies may have any size. All other
+    switches have no entries of the controller when they connect for the first time."""
 
     def __init__(self, known: Iterable[Dpid] = ()) -> None:
         self._switches: dict[Dpid, _Switch] = {}
@@ -74,7 +79,7 @@ class GivenRules:
         self._switches.setdefault(dpid, _Switch()).since = []
 
     def read(self, message: SwitchRules) -> None:
-        """The switch holds these rules, and may hold what was sent to it meanwhile."""
+        """Take a read-back: the switch holds these rules, and maybe what was sent to it meanwhile."""
         since = self._switches[message.dpid].since or ()
         switch = self._switches[message.dpid] = _Switch(True, dict.fromkeys(message.rules.flows))
         switch.note(since)
@@ -86,7 +91,9 @@ class GivenRules:
             switch.since.extend(mods)
 
     def confirmed(self, dpid: Dpid, mods: Iterable[RuleMod]) -> None:
-        """The switch has carried these out: what was deleted, and not sent again since, is gone."""
+        """Note that the switch has carried out these mods.
+
+        Entries that were deleted, and not sent again since, are removed."""
         switch = self._switches.setdefault(dpid, _Switch())
         for mod in mods:
             if isinstance(mod.rule, FlowRule) and switch.deleting.get(mod.rule.key) is mod:
@@ -100,18 +107,18 @@ class GivenRules:
             self._before.note(dpid, len(switch.flows) - len(switch.deleting))
 
     def is_read(self, dpid: Dpid) -> bool:
-        """Whether it is known what the switch holds."""
+        """Return whether the entries of the switch have been read."""
         return dpid in self._switches and self._switches[dpid].is_read
 
     def of_given(self, dpid: Dpid, counts: Mapping[FlowKey, RuleCount]) -> Mapping[FlowKey, RuleCount]:
-        """Return the counters of entries that the switch may hold; the same object when these are all."""
+        """Return the counters of entries that the switch may hold; the same object when all of them are."""
         invented = set(counts).difference(self._switches[dpid].flows)
         return {key: count for key, count in counts.items() if key not in invented} if invented else counts
 
-    # ---- sizes of answers
+    # ---- sizes of replies
 
     def takes(self, dpid: Dpid, size: int) -> bool:
-        """Whether a part of an answer is to be read. ``size``: bytes of entries of ours until its end."""
+        """Return whether a part of a reply is to be read. ``size``: bytes of the controller's entries up to its end."""
         switch = self._switches.get(dpid)
         entries = len(switch.flows) if switch and switch.is_read else self._before.get(dpid)
         is_taken = entries is None or size <= MORE_BYTES + entries * ENTRY_BYTES
@@ -121,19 +128,21 @@ class GivenRules:
         return is_taken
 
     def takes_foreign(self, dpid: Dpid, size: int) -> bool:
-        """The same of all entries. Others may have made any number: those of a switch with many are read slowly."""
+        """Return True, and mark the switch as slow to read when it has many entries; ``size`` as in ``takes``.
+
+        The entries may be of others, who may have made any number."""
         if size > MORE_BYTES:
             self._slow.add(dpid)
         return True
 
     def take_slow(self, dpid: Dpid) -> bool:
-        """Whether a part is to be charged to its sender, since this was asked last."""
+        """Return whether a part is to be charged to its sender, and reset that."""
         is_slow = dpid in self._slow
         self._slow.discard(dpid)
         return is_slow
 
     def take_invented(self, dpid: Dpid) -> bool:
-        """Whether parts of answers were not read, since this was asked last."""
+        """Return whether parts of replies were skipped since the last call, and reset that."""
         has_invented = dpid in self._invented
         self._invented.discard(dpid)
         return has_invented

@@ -1,7 +1,7 @@
-"""How a connection begins: hello, features, ports (OpenFlow 1.3.5 sections 6.3.1, 7.3.1 and 7.3.5.7).
+"""Handshake of a connection: hello, features, ports (OpenFlow 1.3.5 sections 6.3.1, 7.3.1 and 7.3.5.7).
 
-Sans-IO. In: the messages of the switch. Out: what to answer; at the end the switch's dpid and the bytes that describe
-its ports. Each step is accepted once and in its order.
+Sans-IO. In: the messages of the switch. Out: the answers; at the end the switch's dpid and the bytes that describe its
+ports. Each step is accepted once and in its order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INCOMPATIBLE = struct.pack("!HH", ofp.OFPET_HELLO_FAILED, ofp.OFPHFC_INCOMPATIB
 
 
 class NoCommonVersion(Exception):
-    """The switch does not speak OpenFlow 1.3. ``answer``: the error message to send to it."""
+    """The switch does not support OpenFlow 1.3. ``answer``: the error message to send to it."""
 
     def __init__(self, text: str, answer: bytes = b"") -> None:
         super().__init__(text)
@@ -32,7 +32,7 @@ class NoCommonVersion(Exception):
 
 
 class TooManyPorts(Exception):
-    """More than a switch, or all together, may have."""
+    """The switch, or all switches together, have too many ports."""
 
 
 class _State(Enum):
@@ -43,7 +43,9 @@ class _State(Enum):
 
 
 class Handshake:
-    """``dpid`` and ``ports``, descriptions of ``PORT_SIZE`` bytes each, are complete once it is ``done``."""
+    """State of one handshake.
+
+    ``dpid`` and ``ports``, descriptions of ``PORT_SIZE`` bytes each, are complete once it is ``done``."""
 
     def __init__(self) -> None:
         self._state = _State.HELLO
@@ -55,12 +57,14 @@ class Handshake:
         return self._state is _State.DONE
 
     def begin(self) -> bytes:
-        """The first message. It has no version bitmap: only the version of its header is supported."""
+        """Return the first message. It has no version bitmap, since only the version of its header is supported."""
         return message(ofp.OFPT_HELLO)
 
     def take(self, frame: Frame) -> bytes:
-        """The answer, which may be empty. Messages that may come at any time are ignored. Raises ``Malformed``,
-        ``NoCommonVersion`` and ``TooManyPorts``."""
+        """Return the answer to a message, which may be empty.
+
+        Messages that may arrive at any time are ignored. Raises ``Malformed``, ``NoCommonVersion`` and
+        ``TooManyPorts``."""
         if self._state is not _State.HELLO and frame.version != VERSION:
             raise Malformed(f"version {frame.version} after {VERSION} was agreed on")
         if frame.kind == ofp.OFPT_ERROR:
@@ -113,8 +117,9 @@ _STEPS: Mapping[tuple[_State, int], Callable[[Handshake, Frame], bytes]] = {
 
 
 def _versions(body: bytes) -> frozenset[int]:
-    """The versions in the bitmaps of a hello, empty when it has none. Elements are padded to 8 bytes, which their
-    length does not count (section 7.5.1)."""
+    """Return the versions in the bitmaps of a hello, empty without a bitmap.
+
+    Elements are padded to 8 bytes, which their length does not include (section 7.5.1)."""
     versions: set[int] = set()
     start = 0
     while start < len(body):

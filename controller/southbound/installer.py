@@ -1,8 +1,8 @@
-"""Installs stages: mods to each switch, then a barrier; finds the mod that an error message belongs to.
+"""Installation of stages: mods to each switch, then a barrier; finds the mod that an error message refers to.
 
-In: ``InstallStage``, and the answers of switches. Out: messages through ``send``, which returns their transaction ids,
-and one ``StageDone`` per stage. A stage that takes longer than ``PATIENCE_S`` is reported in parts: the results until
-then, and later each late switch. ``now`` is monotonic seconds.
+In: ``InstallStage``, and the replies of switches. Out: messages through ``send``, which returns their transaction ids,
+and one ``StageDone`` per stage. A stage that takes longer than ``PATIENCE_S`` is reported in parts: first the results
+until then, and later each late switch. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from controller.tables.rules import RuleMod
 log = structlog.get_logger(__name__)
 
 BATCH = 256
-"""Messages to pack and send before others may run: about 2 ms."""
+"""Messages that are packed and sent before others may run: about 2 ms."""
 PATIENCE_S = 1.0
-"""How long a stage waits for slow switches."""
+"""Seconds that a stage waits for slow switches before its first report."""
 
 
 @dataclass(slots=True)
 class _Stage:
-    """``late``: it was reported that not all switches have answered."""
+    """State of one stage. ``late``: a report without all switches was sent."""
 
     command: InstallStage
     late_at: float
@@ -40,7 +40,9 @@ class _Stage:
 
 @dataclass(slots=True)
 class _OnSwitch:
-    """One stage on one switch: mods by transaction id, what was rejected, and the barrier's id when it was sent."""
+    """State of one stage on one switch.
+
+    ``mods``: by transaction id. ``rejected``: with reasons. ``barrier``: its transaction id, None until it is sent."""
 
     stage: _Stage
     mods: dict[int, RuleMod] = field(default_factory=dict)
@@ -59,7 +61,7 @@ class Installer:
         self._open: dict[Dpid, list[_OnSwitch]] = {}
 
     def install(self, command: InstallStage, connected: Container[Dpid], now: float) -> Iterator[None]:
-        """Sends the stage; yields where others may run. Switches that are not ``connected`` count as timed out."""
+        """Send the stage, and yield where others may run. Switches that are not ``connected`` count as timed out."""
         stage = _Stage(command, now + PATIENCE_S, now + self._barrier_timeout_s, set(command.stage.mods))
         work = {dpid: _OnSwitch(stage) for dpid in command.stage.mods}
         for dpid, on_switch in work.items():
@@ -93,9 +95,9 @@ class Installer:
             on_switch.barrier = xids[-1]
 
     def error(self, dpid: Dpid, xid: int, reason: str) -> bool:
-        """The switch rejected a message; False when the message belongs to no open stage."""
+        """Handle an error message; return False when it refers to no message of an open stage."""
         for on_switch in self._open.get(dpid, ()):
-            if (mod := on_switch.mods.pop(xid, None)) is not None:  # a switch may refuse it any number of times
+            if (mod := on_switch.mods.pop(xid, None)) is not None:  # a switch may refuse the same message several times
                 on_switch.rejected.append((mod, reason))
                 return True
             if on_switch.barrier == xid:
@@ -114,7 +116,7 @@ class Installer:
             self._close(dpid, on_switch, timed_out=True)
 
     def expire(self, now: float) -> None:
-        """Reports stages with late switches, and gives up on overdue barriers."""
+        """Report stages with late switches, and abandon overdue barriers."""
         stages = {one.stage.command.change_id: one.stage for them in self._open.values() for one in them}
         for stage in stages.values():
             if not stage.late and stage.late_at <= now:

@@ -1,5 +1,7 @@
-"""What one switch, or one address, may take of what all switches share: connections, ports, and messages that wait for
-the control loop."""
+"""Limits of what one switch, or one address, may use of what all switches share.
+
+They apply to connections, ports, and messages that wait for the control loop.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,14 @@ from controller.fabric.topology import Dpid
 from controller.tables.messages import FromSwitches
 
 MAX_SWITCH_PORTS = 4096
-"""Of one switch. A chassis with 576 ports that are divided by four has 2,304."""
+"""Ports of one switch. A chassis with 576 ports that are each split into four has 2,304."""
 
 
 class Limits:
-    """Of all connections. ``known``: switches of the fabric, for which connections are kept free; so are half of all
-    connections at most, else whoever makes up many dpids would leave none to a new switch."""
+    """Use of connections and ports by all switches.
+
+    ``known``: switches of the fabric, for which connections are reserved. At most half of all connections are reserved,
+    otherwise someone who invents many dpids would leave none to a new switch."""
 
     def __init__(self, openflow: OpenFlowConfig, known: Iterable[Dpid] = ()) -> None:
         self._most = openflow.max_connections
@@ -31,7 +35,7 @@ class Limits:
         self._ports = 0
 
     def connect(self, address: str) -> tuple[RefusalReason, str] | None:
-        """One more connection from this address. Return why it is refused, if it is."""
+        """Count one more connection from this address, or return why it is refused."""
         if (total := self._connections.total()) >= self._most:
             return "too_many", f"{total} connections are there, which is the limit (openflow.max_connections)"
         if (own := self._connections[address]) >= self._most_of_address:
@@ -41,7 +45,7 @@ class Limits:
         return None
 
     def identify(self, dpid: Dpid) -> str:
-        """A connection is that of this switch. Return why it is refused, empty if it is not."""
+        """Assign a connection to this switch. Return why it is refused, empty if it is not."""
         if dpid not in self._known:
             if self._connections.total() + self._missing > self._most:
                 return "the last connections are kept for switches that were there before"
@@ -54,7 +58,7 @@ class Limits:
         return ""
 
     def leave(self, address: str, dpid: Dpid | None, ports: int) -> None:
-        """A connection has ended. ``dpid``: None when it was not known. ``ports``: of the switch."""
+        """Count the end of a connection. ``dpid``: None when it was unknown. ``ports``: ports of the switch."""
         self._connections[address] -= 1
         if not self._connections[address]:
             del self._connections[address]
@@ -66,7 +70,9 @@ class Limits:
                 self._missing += dpid in self._known
 
     def take_ports(self, before: int, more: int) -> str:
-        """A switch that has ``before`` ports has ``more``. Return why they are refused, empty if they are not."""
+        """Count ``more`` ports of a switch with ``before`` ports.
+
+        Return why they are refused, empty if they are not."""
         if before + more > MAX_SWITCH_PORTS:
             return f"it has more than {MAX_SWITCH_PORTS} ports"
         if self._ports + more > self._most_ports:
@@ -79,8 +85,9 @@ class Limits:
 
 
 class Backlog:
-    """Messages of one connection on their way to the control loop. One thread counts what it adds, another what it
-    takes: each number has one writer."""
+    """Number of messages of one connection on their way to the control loop.
+
+    One thread counts what it adds, another what it takes, so each number has one writer."""
 
     def __init__(self) -> None:
         self.added = 0
@@ -92,6 +99,8 @@ class Backlog:
 
 
 class Put(Protocol):
-    """Hand a message to the control loop; counted in ``backlog`` until that has taken it in. Never waits."""
+    """Function that puts a message for the control loop, and never waits.
+
+    ``backlog`` counts the message until the control loop has taken it."""
 
     def __call__(self, message: FromSwitches, backlog: Backlog | None = None, /) -> None: ...

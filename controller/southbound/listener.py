@@ -1,7 +1,7 @@
-"""Accepts the connections of switches, and counts and logs those that are refused.
+"""Listener for connections of switches; counts and logs refused connections.
 
-In: an address. Out: one greenlet per connection, so that an error of a peer ends only its own; ``ConnectionRefused``
-messages.
+In: an address. Out: one greenlet per connection, so that an error of a peer ends only its own connection;
+``ConnectionRefused`` messages.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ log = structlog.get_logger(__name__)
 
 BACKLOG = 512
 MAX_HANDSHAKES = 256
-"""Connections whose handshake is not done, and no more than half of all; one more ends another."""
+"""Connections in their handshake, and at most half of all connections; one more ends another."""
 LOG_S = 10.0
 LOG_LINES = 4
-"""Refusals logged in each ``LOG_S``; the others are only counted."""
+"""Refusals logged per ``LOG_S`` seconds; further ones are only counted."""
 PAUSE_S = 0.5
 
 
 class ListenError(OSError):
-    """The OpenFlow address cannot be listened on."""
+    """The controller cannot listen on the OpenFlow address."""
 
 
 def listen(openflow: OpenFlowConfig) -> Any:
-    """A listening socket that shares its port with no other process. Raises ``ListenError``."""
+    """Return a listening socket that shares its port with no other process. Raises ``ListenError``."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(openflow.host, openflow.port, type=socket.SOCK_STREAM)[0]
         sock = green_socket(family, kind)
@@ -57,7 +57,7 @@ def listen(openflow: OpenFlowConfig) -> Any:
 
 
 class Listener:
-    """From ``start`` on, switches can connect."""
+    """Acceptor of connections; switches can connect after ``start``."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Listener:
         outbox: Outbox,
         known: Iterable[Dpid] = (),
     ) -> None:
-        """``known``: switches of the fabric."""
+        """Prepare the limits. ``known``: switches of the fabric."""
         self._socket = sock
         self._openflow = openflow
         self._tls = tls
@@ -87,20 +87,20 @@ class Listener:
         spawn(self._outbox, self._accept)
 
     def close(self) -> None:
-        """New connections are refused from now on; those that exist go on."""
+        """Refuse new connections; existing ones continue."""
         self._closed = True
         self._socket.close()
 
     def _accept(self) -> None:
         while not self._closed:
             while self._backlog.waiting > MOST_WAITING:
-                pause(LOOK_AGAIN_S)  # what was refused is to be counted first
+                pause(LOOK_AGAIN_S)  # until the control loop has counted earlier refusals
             try:
                 sock, address = self._socket.accept()
             except OSError as error:
                 if self._closed:
                     return
-                # Out of file descriptors, or the peer has left: temporary.
+                # Out of file descriptors, or the peer is gone: temporary.
                 log.warning("cannot accept a connection", why=str(error))
                 pause(PAUSE_S)
                 continue
@@ -120,7 +120,7 @@ class Listener:
             self._make_room()
             refused = self._limits.connect(connection.address)
             if refused:
-                pause()  # those that were just ended leave
+                pause()  # lets the connection that was just ended free its place
                 refused = self._limits.connect(connection.address)
             if refused:
                 connection.refuse(*refused)
@@ -138,7 +138,7 @@ class Listener:
             self._in_handshake.pop(connection, None)
 
     def _make_room(self) -> None:
-        """Where too many wait for their handshake, the address with most of them loses its oldest."""
+        """End the oldest handshake of the address with most handshakes when there are too many."""
         for connection in [connection for connection in self._in_handshake if connection.id is not None]:
             del self._in_handshake[connection]
         most = min(MAX_HANDSHAKES, self._openflow.max_connections // 2)
@@ -157,7 +157,7 @@ class Listener:
             log.warning("connection refused", peer=connection.peer, reason=reason, why=why, **switch)
 
     def _report(self) -> None:
-        """Logs the counts of what was not logged line by line."""
+        """Log the counts of refusals and messages that had no line of their own."""
         while True:
             if self._logged > LOG_LINES:
                 log.warning("more connections refused", count=self._logged - LOG_LINES)

@@ -1,7 +1,7 @@
 """Multipart requests to switches, and their replies (OpenFlow 1.3.5 section 7.3.5).
 
 Sans-IO. In: requests, parts of replies as they arrive, errors. Out: the requests through ``send``, and the content of
-the parts. Each part is read when it arrives, so that a long reply is not read at once.
+the parts. Each part is decoded when it arrives, so that a long reply is not decoded at once.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from controller.southbound.openflow_encode import Send
 from controller.southbound.openflow_framing import Malformed
 
 MAX_BYTES = 1 << 24
-"""Of all parts of one reply: more than a hundred thousand flow entries."""
+"""Bytes of all parts of one reply: more than a hundred thousand flow entries."""
 
 PART_BYTES = 256
-"""What a part counts for at least. A switch that has much to say fills its parts."""
+"""Bytes that a part counts for at least. A switch with a long reply fills its parts."""
 
 READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_FLOW: decode.flow_stats,
@@ -40,7 +40,7 @@ _HEADER = struct.Struct("!BBHIHH4x")
 
 
 class Reply(NamedTuple):
-    """One part of a multipart reply. ``kind``: OFPMP_*. ``more``: another part follows."""
+    """Part of a multipart reply. ``kind``: OFPMP_*. ``more``: another part follows."""
 
     xid: int
     kind: int
@@ -49,7 +49,7 @@ class Reply(NamedTuple):
 
 
 def multipart_reply(message: bytes) -> Reply:
-    """A whole message, with its header. Raises ``Malformed``."""
+    """Return the part in a whole message with its header. Raises ``Malformed``."""
     if len(message) < _HEADER.size:
         raise Malformed(f"a multipart reply of {len(message)} bytes")
     _, _, _, xid, kind, flags = _HEADER.unpack_from(message)
@@ -59,9 +59,9 @@ def multipart_reply(message: bytes) -> Reply:
 class Gathered:
     """Replies to requests of different kinds (OFPMP_*) that were sent to a switch together.
 
-    ``kinds``: by transaction id. ``at``: when the last complete reply came in, or when the requests were sent.
-    ``until``: when they are given up. Both are monotonic seconds. ``readers``: the function that reads a part of each
-    kind. ``takes``: whether to read a part of flow entries; is called with the bytes of all these until its end."""
+    ``kinds``: kind by transaction id. ``at``: time of the last complete reply, or of the requests. ``until``: time at
+    which they are abandoned. Both are in monotonic seconds. ``readers``: decoder of each kind. ``takes`` returns
+    whether to read a part of flow entries; it gets the bytes of all such parts up to the end of this one."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Gathered:
         self._bytes = 0
 
     def part(self, reply: Reply, now: float) -> bool:
-        """Reads one part; False when no such request is open. Raises ``Malformed``."""
+        """Read one part. Return False when it belongs to no open request. Raises ``Malformed``."""
         kind = self._waiting.get(reply.xid)
         if kind is None:
             return False
@@ -99,8 +99,9 @@ class Gathered:
         return True
 
     def refused(self, xid: int) -> int | None:
-        """The switch answered with an error: that reply stays empty. Returns the kind of the request, None when no such
-        request is open."""
+        """Note that the switch answered a request with an error, so its reply stays empty.
+
+        Return the kind of the request, None when no such request is open."""
         kind = self._waiting.pop(xid, None)
         if kind is not None:
             del self._answers[kind]
@@ -111,18 +112,20 @@ class Gathered:
         return not self._waiting
 
     def answered(self, kind: int) -> bool:
-        """Whether the reply is complete and no refusal; it may be empty."""
+        """Return whether the reply is complete and no refusal; it may be empty."""
         return kind in self._answers and kind not in self._waiting.values()
 
     def of(self, kind: int) -> list[Any]:
-        """The content of each part of a reply; empty while parts are missing, or when it was refused or not asked
-        for."""
+        """Return the content of each part of a reply.
+
+        The list is empty while parts are missing, and when the request was refused or not sent."""
         return self._answers[kind] if self.answered(kind) else []
 
 
 class Requests:
-    """The requests to each switch that are open. A subclass decides when to ask for what, and reports the replies.
-    ``now`` is monotonic seconds."""
+    """Open requests to each switch. A subclass decides when to send them, and reports the replies.
+
+    ``now`` is in monotonic seconds."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -137,12 +140,12 @@ class Requests:
         takes: Callable[[int], bool] = lambda _: True,
         readers: Mapping[int, Callable[[bytes], Any]] = READERS,
     ) -> None:
-        """Send requests, by kind, in place of those that are open. The rest: see ``Gathered``."""
+        """Send requests, by kind, and abandon those that are open. The other parameters are as in ``Gathered``."""
         kinds = dict(zip(self._send(dpid, *requests.values()), requests, strict=True))
         self._asked[dpid] = Gathered(kinds, now, until, readers, takes)
 
     def part(self, dpid: Dpid, reply: Reply, now: float) -> bool:
-        """Take one part of a reply. Return False when it belongs to no open request. Raises ``Malformed``."""
+        """Read one part of a reply. Return False when it belongs to no open request. Raises ``Malformed``."""
         asked = self._asked.get(dpid)
         if asked is None or not asked.part(reply, now):
             return False
@@ -151,7 +154,7 @@ class Requests:
         return True
 
     def error(self, dpid: Dpid, xid: int) -> bool:
-        """Note that the switch refuses a request. Return False when it belongs to none that is open."""
+        """Note that the switch refuses a request. Return False when it is not open."""
         asked = self._asked.get(dpid)
         refused = asked.refused(xid) if asked else None
         if asked is None or refused is None:
@@ -165,8 +168,8 @@ class Requests:
         self._asked.pop(dpid, None)
 
     def _refused(self, dpid: Dpid, kind: int) -> None:
-        """The switch refuses requests of this kind."""
+        """Note that the switch refuses requests of this kind."""
 
     def _finish(self, dpid: Dpid, asked: Gathered) -> None:
-        """All requests are answered or refused; they are still open."""
+        """Report the replies: every request is answered or refused. They are still open."""
         raise NotImplementedError

@@ -1,10 +1,10 @@
-"""Reads the messages of switches: OpenFlow 1.3 bytes to rules, counters, ports, errors and frames.
+"""Decoder of switch messages: OpenFlow 1.3 bytes to rules, counters, ports, errors and frames.
 
 In: bodies of messages and of multipart replies, whole packet-ins. Out: rules, or None for a foreign rule that the
 controller's own types cannot express; counts; frames. Every length is checked; ``Malformed`` is the only error raised.
 Section numbers are those of OpenFlow 1.3.5.
 
-The same flow entries are read every few seconds, so the rules that their bytes mean are remembered, up to a bound.
+The same flow entries are read every few seconds, so decoded rules are cached, up to a bound.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from controller.tables.rules import (
 )
 
 UNSUPPORTED = (1 << 64) - 1
-"""Section 7.3.5: all bits of a counter that the switch does not have."""
+"""Value of a counter that the switch does not have: all bits are set (section 7.3.5)."""
 
 REMEMBERED = 1 << 15
 REMEMBERED_SIZE = 256
-"""Flow entries that are remembered, and their largest size in bytes: limits the memory that a switch can take."""
+"""Flow entries that are cached, and their largest size in bytes: limits the memory that a switch can use."""
 
 COMMON_SIZE = 2048
-"""The largest group, in bytes, that is remembered."""
+"""Bytes of the largest group that is cached."""
 
 _TABLES = {int(table): table for table in Table}
 _GROUP_KINDS: dict[int, Literal["select", "fast_failover", "other"]] = {
@@ -60,11 +60,11 @@ _ROLE = struct.Struct("!I4xQ")
 _PACKET_IN = struct.Struct("!IHBBQ")
 _PACKET_IN_AT = 8
 _ONLY_IN_PORT = bytes.fromhex("0001000c80000004")
-"""How the match of nearly every packet-in begins: 12 bytes, of which 8 are the field ``in_port``."""
+"""First bytes of the match of nearly every packet-in: 12 bytes, of which 8 are the field ``in_port``."""
 _U32 = struct.Struct("!I")
 _FLOW = struct.Struct("!HBxIIHHHH4xQQQ")
 _FLOW_ID = struct.Struct("!HHHH4xQ")
-# The same in parts: length, table, all of priority to cookie, packet count, byte count; not the duration.
+# The same, grouped: length, table, all of priority to cookie, packet count, byte count; without the duration.
 _FLOW_PARTS = struct.Struct("!H1s9x20sQQ")
 _GROUP_DESC = struct.Struct("!HBxI")
 _BUCKET = struct.Struct("!HHII4x")
@@ -88,8 +88,10 @@ _PORT_STATS = np.dtype(
 
 
 class FlowCount(NamedTuple):
-    """One flow entry: the rule, None when it is foreign or a ``FlowRule`` cannot express it, and its packets and bytes
-    so far, None where the switch does not count them."""
+    """Counters of one flow entry.
+
+    ``rule``: None when the entry is foreign or a ``FlowRule`` cannot express it. ``packets``, ``bytes``: totals so far,
+    None where the switch does not count them."""
 
     rule: FlowRule | None
     packets: int | None
@@ -113,20 +115,22 @@ def _unpacked(layout: struct.Struct, data: bytes, what: str) -> tuple[Any, ...]:
 
 
 def port_desc(data: bytes) -> Port:
-    """Section 7.2.1; also for the switch's own reserved ports. ``curr_speed`` is in kbit/s."""
+    """Return the port that a description defines (section 7.2.1).
+
+    The switch's own reserved ports are allowed. ``curr_speed`` is in kbit/s."""
     number, mac, name, config, state, curr_speed, _ = _unpacked(_PORT, data, "a port description")
     up = not config & ofp.OFPPC_PORT_DOWN and not state & ofp.OFPPS_LINK_DOWN
     return Port(PortNo(number), _printable(name), mac.hex(":"), up, curr_speed * 1000.0)
 
 
 def _printable(name: bytes) -> str:
-    """Without control characters, which a terminal or a log viewer would act on."""
+    """Return the name without control characters, on which a terminal or a log viewer would act."""
     text = name.rstrip(b"\0").decode("utf-8", "replace")
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def port_status(body: bytes) -> tuple[Port, bool]:
-    """The port, and whether it was removed (section 7.4.3)."""
+    """Return the port, and whether it was removed (section 7.4.3)."""
     if len(body) != _PORT_STATUS.size + _PORT.size:
         raise Malformed(f"port status of {len(body)} bytes")
     (reason,) = _PORT_STATUS.unpack_from(body)
@@ -136,8 +140,9 @@ def port_status(body: bytes) -> tuple[Port, bool]:
 
 
 def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
-    """Type and code, None for an experimenter's, and their names: ``OFPET_BAD_ACTION(2): OFPBAC_BAD_OUT_GROUP(9)``
-    (section 7.4.4)."""
+    """Return type and code, and their names: ``OFPET_BAD_ACTION(2): OFPBAC_BAD_OUT_GROUP(9)`` (section 7.4.4).
+
+    Type and code are None for an experimenter's error."""
     if len(body) < _ERROR.size:
         raise Malformed(f"error message of {len(body)} bytes")
     kind, code = _ERROR.unpack_from(body)
@@ -150,19 +155,19 @@ def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
 
 
 def role_reply(body: bytes) -> tuple[int, int]:
-    """Role and generation (section 7.3.9)."""
+    """Return role and generation (section 7.3.9)."""
     role, generation = _unpacked(_ROLE, body, "role reply")
     return role, generation
 
 
 def barrier_reply(body: bytes) -> None:
-    """Only checks that it is empty (section 7.3.8)."""
+    """Check that the body is empty (section 7.3.8)."""
     if body:
         raise Malformed(f"barrier reply of {len(body)} bytes")
 
 
 def packet_in(message: bytes) -> tuple[PortNo | None, bytes]:
-    """The port that a frame came in by, and the frame, of a whole message (section 7.4.1)."""
+    """Return the ingress port of a frame, and the frame, from a whole message (section 7.4.1)."""
     at = _PACKET_IN_AT + _PACKET_IN.size
     if message.startswith(_ONLY_IN_PORT, at) and len(message) >= at + 18:
         return PortNo(_U32.unpack_from(message, at + 8)[0]), message[at + 18 :]
@@ -173,14 +178,14 @@ def packet_in(message: bytes) -> tuple[PortNo | None, bytes]:
     return (None if in_port is None else PortNo(int.from_bytes(in_port, "big"))), message[end + 2 :]
 
 
-# ---- flows
+# ---- flow entries
 
 
 _known: dict[bytes, FlowRule | None] = {}
 
 
 def flow_stats(body: bytes) -> list[FlowCount]:
-    """Section 7.3.5.2."""
+    """Return the flow entries with their counters (section 7.3.5.2)."""
     counts = []
     at, end = 0, len(body)
     known = _known
@@ -212,7 +217,9 @@ def _remember(entry: bytes) -> FlowRule | None:
 
 
 def _flow_rule(entry: bytes) -> FlowRule | None:
-    """``entry``: the bytes that ``flow_stats`` takes together. Foreign entries are checked as well."""
+    """Return the rule in an entry; ``entry`` has the bytes that ``flow_stats`` combines.
+
+    Foreign entries are checked too."""
     priority, idle_timeout, hard_timeout, _, cookie = _FLOW_ID.unpack_from(entry, 1)
     fields, at = match_fields(entry, 1 + _FLOW_ID.size, len(entry))
     match = match_of(fields)
@@ -225,7 +232,7 @@ def _flow_rule(entry: bytes) -> FlowRule | None:
 
 
 def foreign_flow_keys(body: bytes) -> list[FlowKey]:
-    """The keys of foreign flow entries that a rule of the controller could have too (section 7.3.5.2)."""
+    """Return the keys of foreign flow entries that a rule of the controller could have too (section 7.3.5.2)."""
     keys = []
     for at, end in structures(body, 0, len(body), "a flow entry", _FLOW.size):
         _, number, _, _, priority, _, _, _, cookie, _, _ = _FLOW.unpack_from(body, at)
@@ -242,7 +249,7 @@ def foreign_flow_keys(body: bytes) -> list[FlowKey]:
 
 
 def group_descs(body: bytes) -> list[GroupRule]:
-    """Section 7.3.5.10."""
+    """Return the groups (section 7.3.5.10)."""
     groups = []
     for at, end in structures(body, 0, len(body), "a group", _GROUP_DESC.size):
         _, number, group_id = _GROUP_DESC.unpack_from(body, at)
@@ -263,7 +270,7 @@ def _buckets(data: bytes) -> tuple[Bucket, ...] | None:
 
 
 _common_buckets = lru_cache(maxsize=1 << 11)(_buckets)
-"""Groups to different destinations have the same buckets."""
+"""Cached ``_buckets``: groups to different destinations have the same buckets."""
 
 
 def _bucket(actions: tuple[Action, ...] | None, watch_port: int, watch_group: int) -> Bucket | None:
@@ -277,7 +284,7 @@ def _bucket(actions: tuple[Action, ...] | None, watch_port: int, watch_group: in
 
 
 def meter_configs(body: bytes) -> list[MeterRule]:
-    """Section 7.3.5.13."""
+    """Return the meters (section 7.3.5.13)."""
     meters = []
     for at, end in structures(body, 0, len(body), "a meter", _METER_CONFIG.size):
         _, flags, meter_id = _METER_CONFIG.unpack_from(body, at)
@@ -290,7 +297,7 @@ def meter_configs(body: bytes) -> list[MeterRule]:
 
 
 def meter_stats(body: bytes) -> list[MeterDrops]:
-    """Section 7.3.5.12."""
+    """Return the packets that each meter has dropped (section 7.3.5.12)."""
     drops = []
     for at, end in structures(body, 0, len(body), "a meter", _METER_STATS.size, length_at=4):
         bands = body[at + _METER_STATS.size : end]
@@ -305,21 +312,20 @@ def meter_stats(body: bytes) -> list[MeterDrops]:
 
 
 def flow_count(body: bytes) -> int:
-    """Section 7.3.5.3: how many flow entries there are."""
+    """Return the number of flow entries (section 7.3.5.3)."""
     _, _, flows = _unpacked(_AGGREGATE, body, "aggregate statistics")
     return int(flows)
 
 
 def table_stats(body: bytes) -> dict[Table, int]:
-    """Entries in each table that Signalbox uses (section 7.3.5.4)."""
+    """Return the number of entries in each table that the controller uses (section 7.3.5.4)."""
     if len(body) % _TABLE_STATS.size:
         raise Malformed(f"table statistics of {len(body)} bytes")
     return {_TABLES[table]: entries for table, entries in _TABLE_STATS.iter_unpack(body) if table in _TABLES}
 
 
 def table_features(body: bytes) -> dict[Table, int]:
-    """How many entries each table that Signalbox uses has room for (section 7.3.5.5.1). The table's properties are not
-    read."""
+    """Return the capacity of each table that the controller uses (section 7.3.5.5.1); properties are skipped."""
     limits = {}
     for at, _ in structures(body, 0, len(body), "features of a table", _TABLE_FEATURES.size):
         _, table, max_entries = _TABLE_FEATURES.unpack_from(body, at)
@@ -329,19 +335,19 @@ def table_features(body: bytes) -> dict[Table, int]:
 
 
 def group_features(body: bytes) -> dict[OtherTable, int]:
-    """How many groups of each kind that Signalbox uses there is room for (section 7.3.5.11)."""
+    """Return how many groups of each kind that the controller uses fit (section 7.3.5.11)."""
     _, select, _, fast_failover = _unpacked(_GROUP_FEATURES, body, "group features")
     return {OtherTable.SELECT_GROUPS: select, OtherTable.FAST_FAILOVER_GROUPS: fast_failover}
 
 
 def meter_features(body: bytes) -> dict[OtherTable, int]:
-    """How many meters there is room for (section 7.3.5.14)."""
+    """Return how many meters fit (section 7.3.5.14)."""
     (meters,) = _unpacked(_METER_FEATURES, body, "meter features")
     return {OtherTable.METERS: meters}
 
 
 def port_stats(body: bytes) -> dict[PortNo, PortCount]:
-    """Bytes per port (section 7.3.5.6), without the switch's own reserved ports."""
+    """Return bytes per port (section 7.3.5.6), without the switch's own reserved ports."""
     if len(body) % _PORT_STATS.itemsize:
         raise Malformed(f"port statistics of {len(body)} bytes")
     stats = np.frombuffer(body, _PORT_STATS)

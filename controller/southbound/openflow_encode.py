@@ -1,4 +1,4 @@
-"""Rules, requests and frames to send as OpenFlow 1.3 bytes, packed by hand: thousands are sent within a second.
+"""Encoder of rules, requests and frames as OpenFlow 1.3 bytes, packed by hand: thousands are sent within a second.
 
 In: rule mods, requests, frames. Out: whole messages with transaction id 0; ``Connection.send`` sets it. The bytes equal
 those of Ryu's serialisers. Section numbers are those of OpenFlow 1.3.5.
@@ -49,7 +49,7 @@ _ALL = {
     ofp.OFPMP_METER: struct.pack("!I4x", ofp.OFPM_ALL),
     ofp.OFPMP_METER_CONFIG: struct.pack("!I4x", ofp.OFPM_ALL),
 }
-"""Bodies of multipart requests; the other kinds have none."""
+"""Bodies of multipart requests by kind; other kinds have none."""
 
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIHxx")
 _GROUP_MOD = struct.Struct("!HBxI")
@@ -72,7 +72,7 @@ _BAND = struct.Struct("!HHII4x")
 
 
 class Send(Protocol):
-    """Sends messages to a switch; returns their transaction ids."""
+    """Function that sends messages to a switch, and returns their transaction ids."""
 
     def __call__(self, dpid: Dpid, /, *messages: bytes) -> list[int]: ...
 
@@ -81,7 +81,7 @@ class Send(Protocol):
 
 
 def mod_message(mod: RuleMod) -> bytes:
-    """The message that carries out ``mod``. Raises ``ValueError`` for a rule that a switch would not keep as it is."""
+    """Return the message that carries out ``mod``. Raises ``ValueError`` for a rule that a switch would change."""
     rule = mod.rule
     try:
         if isinstance(rule, FlowRule):
@@ -94,8 +94,10 @@ def mod_message(mod: RuleMod) -> bytes:
 
 
 def _flow_mod(op: str, rule: FlowRule) -> bytes:
-    """Section 7.3.4.1. Modify and delete reach only entries with our cookie. A modify keeps the entry's cookie,
-    counters and duration (section 6.4): an entry that changes its owner has to be added over the old one."""
+    """Return a flow mod (section 7.3.4.1).
+
+    Modify and delete affect only entries with the controller's cookie. A modify keeps the entry's cookie, counters and
+    duration (section 6.4), so an entry that changes its owner must be added over the old one."""
     table, priority, match = rule.key
     body = _match(match)
     if op != "delete":
@@ -107,7 +109,7 @@ def _flow_mod(op: str, rule: FlowRule) -> bytes:
 
 
 def _group_mod(op: str, rule: GroupRule) -> bytes:
-    """Section 7.3.4.2."""
+    """Return a group mod (section 7.3.4.2)."""
     weight = 1 if rule.kind == "select" else 0
     body = b"" if op == "delete" else b"".join([_bucket(weight, bucket) for bucket in rule.buckets])
     head = _GROUP_MOD.pack(_GROUP_COMMANDS[op], _GROUP_TYPES[rule.kind], rule.group_id)
@@ -115,7 +117,7 @@ def _group_mod(op: str, rule: GroupRule) -> bytes:
 
 
 def _meter_mod(op: str, rule: MeterRule) -> bytes:
-    """Section 7.3.4.4, with one band that drops."""
+    """Return a meter mod with one band that drops (section 7.3.4.4)."""
     if rule.burst_packets < 1 and op != "delete":
         raise ValueError(f"a switch would not keep the burst of {rule}: Open vSwitch makes it the rate")
     body = b"" if op == "delete" else _BAND.pack(ofp.OFPMBT_DROP, _BAND.size, rule.rate_pps, rule.burst_packets)
@@ -123,11 +125,11 @@ def _meter_mod(op: str, rule: MeterRule) -> bytes:
     return message(ofp.OFPT_METER_MOD, head + body)
 
 
-# ---- match fields (section 7.2.3), in the order of their numbers as Ryu and the switches have them
+# ---- match fields (section 7.2.3), in the order of their numbers as in Ryu and the switches
 
 
 def _header(field: int, size: int, masked: bool = False) -> bytes:
-    """Of an OXM TLV of the basic class (section 7.2.3.2); a mask is as long as the value."""
+    """Return the header of an OXM TLV of the basic class (section 7.2.3.2); a mask is as long as the value."""
     return struct.pack("!HBB", ofp.OFPXMC_OPENFLOW_BASIC, field << 1 | masked, 2 * size if masked else size)
 
 
@@ -142,7 +144,7 @@ _PORT_FIELDS = {
 
 
 def _match(match: Match) -> bytes:
-    """Section 7.2.3.1: the length leaves out the padding to 8 bytes."""
+    """Return the match (section 7.2.3.1); its length does not include the padding to 8 bytes."""
     in_port, eth_type, eth_dst, ip_src, ip_dst, arp_tpa, ip_proto, src_port, dst_port, arp_spa = match
     fields = b""
     if in_port is not None:
@@ -169,7 +171,7 @@ def _match(match: Match) -> bytes:
 
 @lru_cache(maxsize=1 << 14)
 def _prefix(field: int, prefix: Prefix) -> bytes:
-    """One host has no mask, so that it reads back as it was written."""
+    """Return the field of an address prefix. A single host has no mask, so that it reads back as it was written."""
     address, length = prefix
     value = IPv4Address(address)
     if length == 32:
@@ -181,7 +183,7 @@ def _prefix(field: int, prefix: Prefix) -> bytes:
 
 
 def _ports(match: Match) -> bytes:
-    """Section 7.2.3.8: ports need a protocol that has them, and that needs IP."""
+    """Return the port fields (section 7.2.3.8). Ports need a protocol that has them, which in turn needs IP."""
     fields = _PORT_FIELDS.get(match.ip_proto or 0)
     if fields is None or match.eth_type != ETH_IPV4:
         raise ValueError(f"ports need IPv4 and TCP or UDP in {match}")
@@ -191,7 +193,7 @@ def _ports(match: Match) -> bytes:
 
 @lru_cache(maxsize=1 << 10)
 def _port(field: int, ports: PortClass) -> bytes:
-    """One port has no mask, so that it reads back as it was written."""
+    """Return the field of a port class. A single port has no mask, so that it reads back as it was written."""
     value, mask = ports
     if not 0 < mask <= _EVERY_BIT or value & ~mask:
         raise ValueError(f"{ports} is not a class of ports that a switch would keep")
@@ -205,7 +207,7 @@ def _port(field: int, ports: PortClass) -> bytes:
 
 @lru_cache(maxsize=1 << 14)
 def _instructions(actions: tuple[Action, ...], goto: Table | None, meter: int | None) -> bytes:
-    """Section 7.2.4; the switch takes them in the order of section 5.9, whatever order they come in."""
+    """Return the instructions (section 7.2.4); the switch executes them in the order of section 5.9."""
     packed = b""
     if meter is not None:
         packed = _METER.pack(ofp.OFPIT_METER, _METER.size, meter)
@@ -218,7 +220,7 @@ def _instructions(actions: tuple[Action, ...], goto: Table | None, meter: int | 
 
 
 def _action(action: Action) -> bytes:
-    """Section 7.2.5."""
+    """Return an action (section 7.2.5)."""
     if isinstance(action, Output):
         return _OUTPUT.pack(ofp.OFPAT_OUTPUT, _OUTPUT.size, action.port, 0)
     if isinstance(action, ToGroup):
@@ -230,7 +232,7 @@ def _action(action: Action) -> bytes:
 
 @lru_cache(maxsize=1 << 14)
 def _bucket(weight: int, bucket: Bucket) -> bytes:
-    """Section 7.3.4.2."""
+    """Return a bucket of a group (section 7.3.4.2)."""
     action = _action(bucket.action)
     watch_port = ofp.OFPP_ANY if bucket.watch_port is None else bucket.watch_port
     watch_group = ofp.OFPG_ANY if bucket.watch_group is None else bucket.watch_group
@@ -245,28 +247,29 @@ def barrier() -> bytes:
 
 
 def role_request(role: int, generation: int) -> bytes:
-    """Section 7.3.9."""
+    """Return a role request (section 7.3.9)."""
     return message(ofp.OFPT_ROLE_REQUEST, _ROLE.pack(role, generation))
 
 
 def flow_stats_request() -> bytes:
-    """All flow entries of the controller (section 7.3.5.2)."""
+    """Return a request for all flow entries of the controller (section 7.3.5.2)."""
     return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, COOKIE_MAGIC << 48, COOKIE_MASK)
 
 
 def counted_flows_request() -> bytes:
-    """The controller's flow entries whose counters are polled (section 7.3.5.2)."""
+    """Return a request for the controller's flow entries whose counters are polled (section 7.3.5.2)."""
     return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, COOKIE_MAGIC << 48 | COUNTED_BIT, COOKIE_MASK | COUNTED_BIT)
 
 
 def learning_flows_request() -> bytes:
-    """The controller's flow entries that count pairs of jobs that are being learnt (section 7.3.5.2)."""
+    """Return a request for the controller's flow entries that count pairs of jobs being learnt (section 7.3.5.2)."""
     return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, learning_cookie(0), COOKIE_MASK | 0xFF << 40)
 
 
 def every_flow_request(kind: int = ofp.OFPMP_FLOW) -> bytes:
-    """Every flow entry, also foreign ones (section 7.3.5.2); or, of kind ``OFPMP_AGGREGATE``, their number (section
-    7.3.5.3)."""
+    """Return a request for every flow entry, including foreign ones (section 7.3.5.2).
+
+    With kind ``OFPMP_AGGREGATE`` it requests their number (section 7.3.5.3)."""
     return _flow_request(kind, ofp.OFPTT_ALL, 0, 0)
 
 
@@ -276,13 +279,15 @@ def _flow_request(kind: int, table: int, cookie: int, mask: int) -> bytes:
 
 
 def all_request(kind: int) -> bytes:
-    """Of all tables (sections 7.3.5.4 and 7.3.5.5), ports (7.3.5.6), groups (7.3.5.10 and 7.3.5.11) or meters (7.3.5.12
-    to 7.3.5.14)."""
+    """Return a request about all tables, ports, groups or meters.
+
+    Sections: 7.3.5.4 and 7.3.5.5 (tables), 7.3.5.6 (ports), 7.3.5.10 and 7.3.5.11 (groups), 7.3.5.12 to 7.3.5.14
+    (meters)."""
     return _request(kind, _ALL.get(kind, b""))
 
 
 def _request(kind: int, body: bytes) -> bytes:
-    """Section 7.3.5."""
+    """Return a multipart request (section 7.3.5)."""
     return message(ofp.OFPT_MULTIPART_REQUEST, _MULTIPART.pack(kind, 0) + body)
 
 
@@ -290,7 +295,9 @@ def _request(kind: int, body: bytes) -> bytes:
 
 
 def packet_outs(frames: Iterable[tuple[PortNo, bytes]]) -> bytes:
-    """One packet-out for each port and frame, back to back. Their transaction id stays 0: they have no answer."""
+    """Return one packet-out for each port and frame, concatenated.
+
+    Their transaction id stays 0, since they have no reply."""
     return b"".join([_packet_out_head(port, len(frame)) + frame for port, frame in frames])
 
 

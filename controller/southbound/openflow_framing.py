@@ -1,7 +1,7 @@
-"""OpenFlow messages as bytes: cuts a stream into messages, and builds messages (OpenFlow 1.3.5 section 7.1).
+"""Framing of OpenFlow: splits a stream into messages, and builds messages (OpenFlow 1.3.5 section 7.1).
 
-Sans-IO. In: bytes as they arrive, in pieces of any size. Out: whole messages. After a header that breaks the
-specification nothing more is read: the end of that message is unknown.
+Sans-IO. In: received bytes, in chunks of any size. Out: whole messages. After a header that breaks the specification
+nothing more is read, because the end of that message is unknown.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 VERSION = 4
-"""OpenFlow 1.3 on the wire."""
+"""Version number of OpenFlow 1.3 on the wire."""
 HEADER = struct.Struct("!BBHI")
 KINDS = 30
-"""Message types are 0 to 29 (section 7.1, ``ofp_type``)."""
+"""Number of message types: 0 to 29 (section 7.1, ``ofp_type``)."""
 
 
 class Malformed(ValueError):
-    """A message of a switch breaks the specification. The text says how and is logged. It ends the connection of that
-    switch only; any other exception is a fault of the controller and stops the process."""
+    """A message of a switch breaks the specification; the text says how, and is logged.
+
+    It ends the connection of that switch only; any other exception is a fault of the controller and stops the
+    process."""
 
 
 class Frame(NamedTuple):
-    """One message. ``data`` is all of it, with its header."""
+    """Message; ``data`` includes its header."""
 
     version: int
     kind: int
@@ -36,14 +38,18 @@ class Frame(NamedTuple):
 
 
 class Splitter:
-    """Each byte is copied a constant number of times, also when a message comes byte by byte."""
+    """Splitter of a stream.
+
+    Each byte is copied a constant number of times, even when a message arrives byte by byte."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The messages that are complete now; the rest waits for the next bytes. Exhaust it before the next call.
-        Raises ``Malformed`` for a header with a version, type or length that OpenFlow does not have."""
+        """Yield the messages that are complete now; the rest waits for the next bytes.
+
+        The generator must be exhausted before the next call. Raises ``Malformed`` for a header with a version, type or
+        length that OpenFlow does not have."""
         rest = self._rest
         stream: bytes | bytearray = data
         if rest:
@@ -65,5 +71,5 @@ class Splitter:
 
 
 def message(kind: int, body: bytes = b"", xid: int = 0) -> bytes:
-    """A message of OpenFlow 1.3 with its header. Raises ``struct.error`` when it is longer than 65,535 bytes."""
+    """Return a message of OpenFlow 1.3 with its header. Raises ``struct.error`` above 65,535 bytes."""
     return HEADER.pack(VERSION, kind, HEADER.size + len(body), xid) + body

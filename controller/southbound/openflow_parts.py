@@ -1,8 +1,8 @@
-"""Reads the parts that several kinds of entries have: OpenFlow 1.3 match fields, instructions and actions.
+"""Decoder of the parts that several kinds of entries share: OpenFlow 1.3 match fields, instructions and actions.
 
 In: bytes, and the position to read at. Out: ``Match``, actions, next table and meter, or None for a foreign entry that
-these types cannot express. Raises ``Malformed`` where lengths do not fit, and nothing else. Every step is at least one
-header long, so that reading ends. Section numbers are those of OpenFlow 1.3.5.
+these types cannot express. ``Malformed``, for lengths that do not fit, is the only error raised. Every step advances by
+at least one header, so decoding ends. Section numbers are those of OpenFlow 1.3.5.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Field = tuple[int | None, bytes, bytes | None]
 
 
 def match_fields(data: bytes, at: int, end: int) -> tuple[list[Field], int]:
-    """The fields of the match at ``at`` (section 7.2.3.1), and where its padding ends."""
+    """Return the fields of the match at ``at`` (section 7.2.3.1), and where its padding ends."""
     if end - at < 8:
         raise Malformed("no room for a match")
     kind, length = _TWO_U16.unpack_from(data, at)
@@ -63,7 +63,7 @@ def match_fields(data: bytes, at: int, end: int) -> tuple[list[Field], int]:
 
 
 def _oxm_fields(data: bytes, at: int, end: int) -> Iterator[Field]:
-    """Section 7.2.3.2."""
+    """Yield the fields of a match (section 7.2.3.2)."""
     while at < end:
         if end - at < _TLV.size:
             raise Malformed("a match field without a whole header")
@@ -83,7 +83,7 @@ def _oxm_fields(data: bytes, at: int, end: int) -> Iterator[Field]:
 
 
 def match_of(fields: list[Field]) -> Match | None:
-    """None when there are fields or masks that a ``Match`` cannot have."""
+    """Return the match, None when it has fields or masks that a ``Match`` cannot have."""
     values: dict[str, Any] = {}
     for number, value, mask in fields:
         read = _FIELDS.get(number)
@@ -114,7 +114,7 @@ def _prefix(value: bytes, mask: bytes | None) -> Prefix | None:
 
 @lru_cache(maxsize=1 << 14)
 def _address(value: bytes, length: int) -> Prefix:
-    """The same object for the same prefix: there are many rules and few addresses."""
+    """Return a prefix; equal prefixes share one object, because there are many rules and few addresses."""
     return Prefix(str(IPv4Address(value)), length)
 
 
@@ -137,7 +137,7 @@ _FIELDS: Mapping[int | None, tuple[int, str, Callable[[bytes, bytes | None], Any
     ofp.OFPXMT_OFB_ARP_SPA: (4, "arp_spa", _prefix),
     ofp.OFPXMT_OFB_ARP_TPA: (4, "arp_tpa", _prefix),
 }
-"""Bytes of the value, and of a mask; the field of ``Match``; how it is read."""
+"""Bytes of the value (a mask has as many), field of ``Match``, and decoder, by number."""
 _PROTOCOL: Mapping[int | None, int] = {
     ofp.OFPXMT_OFB_TCP_SRC: IP_TCP,
     ofp.OFPXMT_OFB_TCP_DST: IP_TCP,
@@ -153,7 +153,7 @@ Done = tuple[tuple[Action, ...], Table | None, int | None]
 
 
 def instructions(data: bytes) -> Done | None:
-    """Actions, next table and meter of section 7.2.4; None when a ``FlowRule`` cannot express them."""
+    """Return actions, next table and meter (section 7.2.4); None when a ``FlowRule`` cannot express them."""
     actions: tuple[Action, ...] | None = None
     goto: Table | None = None
     meter: int | None = None
@@ -179,7 +179,7 @@ def instructions(data: bytes) -> Done | None:
 
 
 def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
-    """Section 7.2.5; None when a ``FlowRule`` cannot express one of them."""
+    """Return the actions (section 7.2.5); None when a ``FlowRule`` cannot express one of them."""
     actions: list[Action | None] = []
     for start, stop in structures(data, at, end, "an action", length_at=2):
         (kind,) = _U16.unpack_from(data, start)
@@ -204,8 +204,9 @@ def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
 def structures(
     data: bytes, at: int, end: int, what: str, least: int = 8, length_at: int = 0
 ) -> Iterator[tuple[int, int]]:
-    """Start and end of each of the structures that follow each other. ``least``: bytes of the shortest; ``length_at``:
-    where each has its length, which is a multiple of 8."""
+    """Yield start and end of each of several consecutive structures.
+
+    ``least``: bytes of the shortest structure. ``length_at``: offset of the length, which is a multiple of 8."""
     while at < end:
         if end - at < least:
             raise Malformed(f"{end - at} bytes are not {what}")

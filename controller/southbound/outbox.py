@@ -1,7 +1,7 @@
-"""The way from other threads, and from signals, to the hub in the main thread. Imports no framework: it is there before
-that, which takes a while to import.
+"""Outbox: commands from other threads, and from signal handlers, to the hub in the main thread.
 
-In: commands, and when to stop. Out: the commands, in the hub.
+It imports no framework, because it exists before the framework's slow import. In: commands, and when to stop. Out: the
+commands, in the hub.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Outbox:
         self._wake.setblocking(False)
 
     def send(self, commands: Iterable[ToSwitches]) -> None:
-        """Carry out the commands, in order."""
+        """Queue the commands, in order."""
         self._commands.extend(commands)
         self._ring()
 
@@ -43,8 +43,9 @@ class Outbox:
         self.stop()
 
     def receive(self, wait: Callable[[socket.socket], None]) -> Iterator[ToSwitches]:
-        """In the hub: the commands, until ``stop``. ``wait``: returns when the socket can be read. Raises the error
-        given to ``fail``."""
+        """Yield the commands in the hub, until ``stop``.
+
+        ``wait`` returns when the socket is readable. Raises the error given to ``fail``."""
         while True:
             while self._commands and not self._stopping:
                 yield self._commands.popleft()
@@ -57,7 +58,7 @@ class Outbox:
             raise self._failure
 
     def close(self) -> None:
-        """Commands sent from now on are dropped."""
+        """Close the sockets; commands sent from now on are dropped."""
         self._woken.close()
         self._wake.close()
 
@@ -69,7 +70,7 @@ class Outbox:
 
 @contextmanager
 def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call ``stop``."""
+    """Call ``stop`` on SIGTERM and SIGINT while the context is active."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("signals come to the main thread only")
     before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}

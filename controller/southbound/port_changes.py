@@ -1,7 +1,6 @@
-"""Port changes of switches, as many as the control loop should see: of a switch that reports more, the latest states
-are handed on little by little.
+"""Rate limit of port changes: a switch that reports too many has its latest states reported little by little.
 
-Sans-IO. In: port changes as switches report them. Out: those to be handed on now. ``now`` is monotonic seconds.
+Sans-IO. In: port changes as switches report them. Out: the changes to report now. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -14,16 +13,18 @@ from controller.fabric.messages import PortChanged
 from controller.fabric.topology import Dpid, Port, PortNo
 
 AT_ONCE = 256
-"""Changes of one switch in ``PERIOD_S`` that are handed on: as many as most switches have ports."""
+"""Changes of one switch that are reported per ``PERIOD_S``: most switches have fewer ports."""
 PERIOD_S = 1.0
 LASTING = 1
-"""Periods in a row with changes that have to wait: a switch that goes on floods."""
+"""Consecutive periods with delayed changes that are allowed: a switch with more is flooding."""
 
 
 @dataclass(slots=True, eq=False)
 class _Switch:
-    """``count``: changes handed on since the period began. ``held``: latest states that wait, in the order in which
-    they began to. ``periods``: in a row in which changes had to wait."""
+    """Changes of one switch.
+
+    ``count``: changes reported since the period began. ``held``: delayed states, only the latest of each port, oldest
+    port first. ``periods``: consecutive periods in which changes were delayed."""
 
     ends_at: float
     count: int = 0
@@ -36,7 +37,7 @@ class PortChanges:
         self._switches: dict[Dpid, _Switch] = {}
 
     def changed(self, dpid: Dpid, port: Port, removed: bool, now: float) -> list[PortChanged]:
-        """Return the change, unless it has to wait."""
+        """Return the change, or nothing when it is delayed."""
         change = PortChanged(dpid, port, removed)
         switch = self._switches.get(dpid)
         if switch is None or (now >= switch.ends_at and not switch.held):
@@ -48,7 +49,7 @@ class PortChanges:
         return [change]
 
     def tick(self, now: float) -> Iterator[PortChanged]:
-        """Yield the states whose turn it is."""
+        """Yield the delayed states that may be reported now."""
         for switch in self._switches.values():
             if switch.held and now >= switch.ends_at:
                 switch.ends_at, switch.count = now + PERIOD_S, AT_ONCE
@@ -57,7 +58,7 @@ class PortChanges:
                     yield switch.held.pop(number)
 
     def floods(self, dpid: Dpid) -> bool:
-        """Whether changes of this switch have had to wait again and again, until now."""
+        """Return whether changes of this switch have been delayed repeatedly, until now."""
         switch = self._switches.get(dpid)
         return switch is not None and switch.periods > LASTING and bool(switch.held)
 

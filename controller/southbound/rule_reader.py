@@ -1,7 +1,7 @@
-"""Reads back the rules of a switch: the controller's flows, all groups and meters, and the keys of foreign flows.
+"""Read-back of the rules of a switch: the controller's flows, all groups and meters, and the keys of foreign flows.
 
-In: requests to read, parts of replies. Out: requests through ``send``, ``SwitchRules`` messages. ``now`` is monotonic
-seconds.
+In: requests to read, parts of replies. Out: requests through ``send``, ``SwitchRules`` messages. ``now`` is in
+monotonic seconds.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class RuleReader(Requests):
         self._given = given
         self._put = put
         self._read: dict[Dpid, SwitchRules] = {}
-        """Rules of the switches that are asked for the keys of foreign flows, which come last."""
+        """Rules of switches whose foreign flow keys, which are requested last, are still missing."""
 
     def read(self, dpid: Dpid, now: float) -> None:
-        """Asks for everything; replaces a read of the same switch that is not answered yet."""
+        """Request everything, and abandon an open read of the same switch."""
         requests = {
             ofp.OFPMP_FLOW: encode.flow_stats_request(),
             ofp.OFPMP_AGGREGATE: encode.every_flow_request(ofp.OFPMP_AGGREGATE),
@@ -55,15 +55,14 @@ class RuleReader(Requests):
         self._read.pop(dpid, None)
 
     def failed(self, now: float) -> list[Dpid]:
-        """Switches whose read was refused or is overdue; each is named once."""
+        """Return the switches whose read was refused or is overdue; each is returned once."""
         failed = [dpid for dpid, asked in self._asked.items() if asked.until <= now]
         for dpid in failed:
             self.switch_left(dpid)
         return failed
 
     def _refused(self, dpid: Dpid, kind: int) -> None:
-        """A switch that refuses meters has none; when it refuses another request its state is unknown, and the read has
-        failed."""
+        """Fail the read, unless the refused request is for meters: a switch that refuses meters has none."""
         if kind != ofp.OFPMP_METER_CONFIG:
             self._asked[dpid].until = -math.inf
 

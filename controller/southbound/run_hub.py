@@ -1,4 +1,4 @@
-"""Runs the southbound: the framework's hub in the main thread, the app in it, the listener beside it.
+"""Main loop of the southbound: the framework's hub in the main thread, with the app and the listener.
 
 In: the configuration, commands through the ``Outbox``. Out: messages for the control loop.
 """
@@ -24,10 +24,10 @@ log = structlog.get_logger(__name__)
 
 APP_MODULE = "controller.southbound.app"
 SWITCH_INTERVAL_S = 0.001
-"""How long another thread may keep the interpreter once this one has work. The hub and the API's thread give it away
-with every system call: at Python's default of 5 ms a median echo takes 5.3 ms while one thread computes, at 0.5 ms
-0.7 ms. Below 1 ms threads that all have work take it from each other so often that each needs more time for the same:
-a fifth more at 0.1 ms."""
+"""Seconds that another thread may keep the interpreter once this one has work. The hub and the API's thread release it
+at every system call: with Python's default of 5 ms a median echo takes 5.3 ms while one thread computes, with 0.5 ms
+0.7 ms. Below 1 ms, threads that all have work switch so often that each needs more time for the same work: a fifth more
+at 0.1 ms."""
 
 
 def run_hub(
@@ -38,19 +38,18 @@ def run_hub(
     on_ready: Callable[[], None] = lambda: None,
     known: Collection[Dpid] = (),
 ) -> None:
-    """Speaks OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
+    """Run OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT; to be called once, in the main thread.
 
-    ``put`` is called in the hub with every message for the control loop and must not block; ``on_ready`` once, when
-    switches can connect. ``tls``: for connections that come. ``known``: switches of the fabric. Raises
-    ``ListenError``, or the exception of a handler.
-    """
+    ``put`` is called in the hub with every message for the control loop and must not block. ``on_ready`` is called
+    once, when switches can connect. ``tls``: context of new connections. ``known``: switches of the fabric. Raises
+    ``ListenError``, or the exception of a handler."""
     listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox, known)
     if tls.current is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
     cfg.CONF(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])
     # The framework's own server shares its port, fails at the second TLS connection, and errors of peers end it.
     ofp_handler.OpenFlowController = _NoServer
-    # No logging in ``stop``: the signal may have interrupted the logger.
+    # ``stop`` must not log: the signal may have interrupted the logger.
     with stop_signals(outbox.stop), _short_turns():
         apps = AppManager()
         apps.load_apps([APP_MODULE])
@@ -70,7 +69,7 @@ def run_hub(
 
 
 class _NoServer:
-    """Started by the framework instead of its own server; ``Listener`` accepts the switches."""
+    """Server that the framework starts instead of its own; it does nothing, since ``Listener`` accepts the switches."""
 
     def __call__(self) -> None: ...
 

@@ -1,13 +1,12 @@
-"""Polls how many entries the flow tables of each switch hold, and how many fit into these and into the group and meter
-tables, as far as the switch says.
+"""Polls of the use and the capacity of each switch's flow, group and meter tables.
 
-In: the time, parts of replies. Out: requests through ``send``, ``TablesRead`` messages. What a switch refuses is not
-asked for again while it is connected. ``now`` is monotonic seconds.
+In: the time, parts of replies. Out: requests through ``send``, ``TablesRead`` messages. A request that a switch refuses
+is not repeated while it is connected. ``now`` is in monotonic seconds.
 
-The limits are among the table features, which are 1.2 MB of an Open vSwitch. So one switch after the other is asked for
-them, and not together with counters, whose time would be that of the whole answer. A switch that refuses a rule
-because a table is full is asked with its next poll, one with little room more often than others, so more room is seen
-soon.
+Capacities are among the table features, which are 1.2 MB in Open vSwitch. So switches are asked for them one after
+another, and not together with counters, whose time would be that of the whole reply. A switch that refuses a rule
+because a table is full is asked at its next poll. Switches with little room are asked more often than others, so that
+more room is noticed soon.
 """
 
 from __future__ import annotations
@@ -25,28 +24,30 @@ from controller.tables.messages import TablesRead
 from controller.tables.rules import AnyTable
 
 EVERY = 2
-"""Intervals of counters after which entries are counted again."""
+"""Intervals of counters between two counts of entries."""
 LIMITS_EVERY_S = 60.0
-"""Limits are configured, and hardly ever change."""
+"""Seconds between two reads of the limits, which are configured and hardly ever change."""
 LIMITS_SOON_S = 7.0
-"""After which limits are read again that are reached by half, while no other switch is due: with every second poll of
-entries, by default."""
+"""Seconds after which limits are read again that are reached by half, while no other switch is due: with every second
+poll of entries, by default."""
 LITTLE_ROOM = 0.5
-"""Of the limit."""
+"""Part of the limit that counts as little room."""
 LIMITS_APART_S = 0.5
-"""Between two switches whose limits are read."""
+"""Seconds between reads of the limits of two switches."""
 PATIENCE_S = 30.0
-"""After which a poll that is not answered is given up."""
+"""Seconds after which a poll without a reply is abandoned."""
 
 ENTRIES = ofp.OFPMP_TABLE
 LIMITS = (ofp.OFPMP_TABLE_FEATURES, ofp.OFPMP_GROUP_FEATURES, ofp.OFPMP_METER_FEATURES)
-"""Kinds of requests."""
+"""Kinds of requests for limits."""
 
 
 @dataclass(slots=True)
 class _Polled:
-    """``next_at``, ``limits_at``: when entries and limits are to be read. ``refused``: kinds of requests. ``entries``,
-    ``limits``: what was read last."""
+    """State of the polls of one switch.
+
+    ``next_at``, ``limits_at``: times of the next reads of entries and limits. ``refused``: kinds of requests that it
+    refuses. ``entries``, ``limits``: values read last."""
 
     next_at: float
     limits_at: float
@@ -60,7 +61,7 @@ class _Polled:
 
 
 class TablePoller(Requests):
-    """``interval_s``: of counters."""
+    """Polls of all switches. ``interval_s``: interval of the counters."""
 
     def __init__(self, interval_s: float, send: encode.Send, put: Callable[[TablesRead], None]) -> None:
         super().__init__(send)
@@ -77,13 +78,13 @@ class TablePoller(Requests):
         self._switches.pop(dpid, None)
 
     def table_full(self, dpid: Dpid, now: float) -> None:
-        """The switch has refused a rule for that reason: its limits are read with the next poll."""
+        """Read the limits of a switch with the next poll, because it has refused a rule for lack of room."""
         polled = self._switches.get(dpid)
         if polled is not None:
             polled.limits_at = min(polled.limits_at, now)
 
     def tick(self, now: float) -> None:
-        """Sends the polls that are due."""
+        """Send the polls that are due."""
         for dpid, polled in self._switches.items():
             if polled.next_at > now:
                 continue
@@ -122,7 +123,7 @@ class TablePoller(Requests):
 
 
 def _by_table(asked: Gathered, kinds: Collection[int]) -> dict[AnyTable, int] | None:
-    """None when they were not asked for, or all were refused."""
+    """Return the values by table; None when they were not requested or all refused."""
     if not any(map(asked.answered, kinds)):
         return None
     return {table: number for kind in kinds for part in asked.of(kind) for table, number in part.items()}

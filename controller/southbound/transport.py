@@ -1,4 +1,4 @@
-"""The bytes of one connection, plain or through TLS.
+"""Byte stream of one connection, plain or with TLS.
 
 In: a connected socket of the hub, and for TLS the configured context. Out: bytes; errors of the peer as ``OSError``
 (``ssl.SSLError`` is one). Receiving waits in the hub. Sending never waits: what the socket does not take at once is
@@ -17,21 +17,21 @@ CHUNK = 65536
 
 
 class PlainTransport:
-    """``unsent``: bytes that the socket has not taken yet."""
+    """Transport without TLS. ``unsent``: bytes that the socket has not taken yet."""
 
     def __init__(self, sock: HubSocket) -> None:
         self._socket = sock
         self.unsent = bytearray()
 
     def open(self) -> None:
-        """To be called before anything is sent or received."""
+        """Prepare the connection, before anything is sent or received."""
 
     def names(self) -> frozenset[str]:
-        """Words of the common names in the peer's certificate, and its DNS names; none without a certificate."""
+        """Return the words of the common names and the DNS names in the peer's certificate, if it has one."""
         return frozenset()
 
     def receive(self) -> bytes:
-        """The bytes that have come, empty once the peer has ended the connection."""
+        """Return received bytes, empty once the peer has ended the connection."""
         return self._socket.receive(CHUNK)
 
     def send(self, data: bytes) -> None:
@@ -43,7 +43,7 @@ class PlainTransport:
         self.unsent += data
 
     def drain(self) -> None:
-        """Waits in the hub until everything is sent."""
+        """Send the kept bytes, and wait in the hub until all are sent."""
         while self.unsent:
             self._socket.wait_writable()
             with memoryview(self.unsent) as unsent:
@@ -58,8 +58,9 @@ class TlsTransport(PlainTransport):
         self._tls = context.wrap_bio(self._received, self._to_send, server_side=True)
 
     def open(self) -> None:
-        """The TLS handshake. Raises ``ssl.SSLError`` when the peer's certificate is missing or wrong, and also tells
-        the peer."""
+        """Perform the TLS handshake.
+
+        Raises ``ssl.SSLError`` when the peer's certificate is missing or wrong, and sends the peer an alert."""
         try:
             while True:
                 try:
@@ -99,7 +100,9 @@ class TlsTransport(PlainTransport):
             super().send(self._to_send.read())
 
     def _receive_tls(self) -> None:
-        """Raises ``ConnectionResetError`` when the peer has ended the connection without the message of TLS."""
+        """Receive TLS records.
+
+        Raises ``ConnectionResetError`` when the peer ended the connection without a TLS alert."""
         data = super().receive()
         if not data:
             raise ConnectionResetError("the connection ended")

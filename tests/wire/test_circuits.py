@@ -164,7 +164,9 @@ def test_what_cannot_be_done_with_optical_switches_says_what_can(running: Runnin
         found = signalbox(*command, "--address", running.address)
         assert found.status == 1, command
         assert said in found.err
-    with pytest.raises(InvalidInput, match="0x101 is an optical switch, whose only rules are its circuits; call GetFabric"):
+    with pytest.raises(
+        InvalidInput, match="0x101 is an optical switch, whose only rules are its circuits; call GetFabric"
+    ):
         running.client.list_rules(0x101)
 
 

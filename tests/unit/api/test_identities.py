@@ -177,7 +177,9 @@ def test_what_a_token_must_be_is_told_without_a_pattern(file: Path) -> None:
 def test_a_prefix_that_a_tenant_has_twice_is_refused(file: Path) -> None:
     prefixes = '["10.0.1.0/24", "10.0.2.0/24", "10.0.1.0/24"]'
     file.write_text(f'{FILE}\n[[tenant]]\nname = "twice"\nhost_prefixes = {prefixes}\n')
-    assert [one.partition("].")[2] for one in problems(file)] == ["host_prefixes[2]: repeats an earlier entry; remove it"]
+    assert [one.partition("].")[2] for one in problems(file)] == [
+        "host_prefixes[2]: repeats an earlier entry; remove it"
+    ]
 
 
 def test_what_is_different_is_told_by_name(file: Path) -> None:
