@@ -1,7 +1,8 @@
-"""``signalbox support-bundle``: all that a ticket needs to say of a controller, in one file, and nothing secret.
+"""``signalbox support-bundle``: the facts about a controller that a ticket needs, in one file without secrets.
 
-In: the controller, and what files are named. Out: a ``tar.gz`` that only its owner can read. No file with a key, a
-token or a lease token is put into it, and ``without_secrets`` goes over all the rest. What cannot be had is named.
+In: the controller, and the files that the operator names. Out: a ``tar.gz`` that only its owner can read. It contains
+no file with a key, a token or a lease token, and ``without_secrets`` filters all other text. The bundle names the parts
+that could not be collected.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from signalbox.whole_file import write
 commands = typer.Typer()
 
 LOG_BYTES = 8 << 20
-"""Of the end of a log."""
+"""Bytes at the end of a log that are included."""
 SCRAPE_S = 10.0
 FOLDER = "signalbox"
-"""In the bundle."""
+"""Folder inside the bundle."""
 REMOVED = "[removed]"
 
 _SECRETS = (
@@ -50,29 +51,36 @@ _SECRETS = (
     re.compile(r"()\b[\w-]+\.[A-Za-z0-9_-]{43}(?![\w-])"),  # a lease token: uid and MAC
     re.compile(r"(?i)((?:token|request_id|password|secret)[\"']?\s*[=:]\s*[\"']?)[^\s\"',}]+"),
 )
-"""What the first group has stays."""
+"""Patterns of secrets; the first group of a match is kept."""
 
 Part = tuple[str, Callable[[], str]]
-"""A file of the bundle, and what makes its text. That raises ``SignalboxError`` or ``OSError`` when it cannot."""
+"""File of the bundle, and the function that returns its text, or raises ``SignalboxError`` or ``OSError``."""
 
 
 @commands.command("support-bundle", cls=ControllerCommand)
 def support_bundle(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="To write, such as ticket.tar.gz; - for standard output.")
+        Path, typer.Argument(metavar="FILE", help="File to write, such as ticket.tar.gz; - for standard output.")
     ],
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The controller's configuration, where it can be read.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Configuration file of the controller, if it is on this machine."),
     ] = None,
-    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Its log; of that the last 8 MiB.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Log file of the controller; the last 8 MiB are included.")
+    ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Its metrics.", show_default="as configured, else http://127.0.0.1:9464/metrics"
+            metavar="URL",
+            help="Address of the controller's metrics.",
+            show_default="as configured, else http://127.0.0.1:9464/metrics",
         ),
     ] = None,
 ) -> None:
-    """Collect for a ticket: versions, status, fabric, plan, routes, jobs, events, metrics, settings, log. No secret."""
+    """Collect for a ticket: versions, status, fabric, plan, routes, jobs, events, metrics, settings, log.
+
+    The bundle contains no secrets."""
     settings = configuration.load(config)
     address, credentials = given_connection()
     with waiting("collecting"), connect() as client:
@@ -94,7 +102,9 @@ def support_bundle(
 
 
 def bundle(parts: Iterable[Part], tokens: Sequence[str] = ()) -> tuple[bytes, list[str]]:
-    """The ``tar.gz`` of these parts, and what of them could not be had. ``tokens``: that are in none of them."""
+    """Return the ``tar.gz`` of the parts, and a text for each part that failed.
+
+    ``tokens`` are removed from all parts."""
     packed, missing = io.BytesIO(), list[str]()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
 
@@ -115,7 +125,7 @@ def bundle(parts: Iterable[Part], tokens: Sequence[str] = ()) -> tuple[bytes, li
 
 
 def without_secrets(text: str, tokens: Iterable[str] = ()) -> str:
-    """Without what looks like a private key, a token or a request id, and without these ``tokens``."""
+    """Return the text without these ``tokens``, and without anything like a private key, a token or a request id."""
     for token in tokens:
         text = text.replace(token, REMOVED)
     for secret in _SECRETS:
@@ -136,7 +146,7 @@ def _of_controller(client: Client) -> Iterator[Part]:
 
 
 def _versions() -> str:
-    """Of this program and what it runs on: the controller's own is in its status."""
+    """Return the versions of this program and its environment; the controller's version is in its status."""
     found = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "signalbox": installed(),
@@ -148,7 +158,7 @@ def _versions() -> str:
 
 
 def _used(settings: Config) -> dict[str, Any]:
-    """With defaults; of files with secrets the paths only."""
+    """Return the settings with defaults; files with secrets appear as paths only."""
     return settings.model_dump(mode="json")
 
 
@@ -158,10 +168,10 @@ def _url(settings: MetricsConfig) -> str:
 
 
 def _scraped(url: str, credentials: Credentials) -> str:
-    import urllib.request  # takes a moment, which no other command needs
+    import urllib.request  # slow to import, and no other command needs it
 
     if not url.startswith(("http://", "https://")):
-        raise SignalboxError(f"{url} is no http:// or https:// address")
+        raise SignalboxError(f"'{url}' is not an http:// or https:// address")
     context = None
     if url.startswith("https:"):
         context = ssl.create_default_context(cafile=credentials.tls_ca)

@@ -1,4 +1,4 @@
-"""``signalbox serve``, and all commands that the controller adds to those of its client."""
+"""``signalbox serve``, and the entry point that adds all commands of the controller to those of its client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from signalbox.standard_input import STANDARD_INPUT
 
 
 def add_to(app: typer.Typer) -> None:
-    """The entry point of the group ``signalbox.commands``."""
+    """Add the commands; this is the entry point of the group ``signalbox.commands``."""
     app.command()(serve)
     for group in (bundle, verify, token):
         app.add_typer(group.commands)
@@ -27,7 +27,7 @@ def serve(
         Path | None,
         typer.Option(
             "--config",
-            help="A TOML file; without it the defaults are used. With --check - is standard input.",
+            help="TOML file; without it the defaults apply. With --check, - is standard input.",
             metavar="FILE",
             parser=file_to_read,
         ),
@@ -46,11 +46,11 @@ def serve(
 ) -> None:
     """Run the controller until it is stopped (Ctrl-C or SIGTERM).
 
-    SIGHUP has it read certificates, tokens, the log level, limits and settings of planning again.
-    """
+    On SIGHUP it reads certificates, tokens, the log level, limits and planning settings again."""
     if config_file == STANDARD_INPUT and not (check or print_haproxy):
         raise typer.BadParameter(
-            "standard input is for --check: a controller reads its file again", param_hint="--config"
+            "standard input works with --check only, because a controller reads its file again at SIGHUP",
+            param_hint="--config",
         )
     settings = config.load(config_file)
     if print_haproxy:
@@ -67,7 +67,7 @@ def serve(
         for doubt in preflight.doubts(settings):
             typer.echo(f"warning: {doubt}")
         return
-    # Ryu and the solver take a second to import, which no other command needs.
+    # Ryu and the solver take a second to import, and no other command needs them.
     from controller.serving.serve import serve as run
 
     raise typer.Exit(run(settings, standby, config_file=config_file))

@@ -1,7 +1,7 @@
-"""``signalbox state``: the jobs in a state directory that no controller uses, and how to forget some of them.
+"""``signalbox state``: lists and drops the jobs in a state directory that no controller uses.
 
-For jobs with which a controller refuses to start: a lowered limit, or rules of another version. Nothing else in the
-directory is changed, and nothing in it has to be acceptable.
+It serves for jobs with which a controller refuses to start, after a limit was lowered or with rules of another version.
+Nothing else in the directory is changed, and its records need not be valid.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from signalbox.commands.output import AsJson, escape, show
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import virtual_links
 
-commands = typer.Typer(help="Look at saved jobs, and drop some, while no controller runs.", no_args_is_help=True)
+commands = typer.Typer(help="List or drop saved jobs while no controller runs.", no_args_is_help=True)
 
 StateDir = Annotated[
-    Path, typer.Option(metavar="DIR", help="The controller's state_dir.", exists=True, file_okay=False)
+    Path, typer.Option(metavar="DIR", help="Directory of the saved state (state_dir).", exists=True, file_okay=False)
 ]
 
 
 @commands.command("list")
 def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
-    """List the saved jobs, in the order in which they were registered, and what this version finds wrong with each."""
+    """List the saved jobs in the order of registration, each with the problem that this version finds, if any."""
     with closing(SqliteStore(state_dir)) as store:
         records, revision, version = store.written()
     measured = {key.key: (key, text) for key, text in records if key.kind is Kind.MEASURED}
@@ -44,14 +44,16 @@ def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
 def drop_saved(
     jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of the jobs.")], state_dir: StateDir
 ) -> None:
-    """Forget jobs. Other jobs stay; the pins of these go when the controller has run for jobs.orphan_lease_s."""
+    """Forget jobs.
+
+    Other jobs stay; the pins of these jobs are removed after the controller has run for jobs.orphan_lease_s."""
     with closing(SqliteStore(state_dir)) as store:
         revision = store.drop(jobs)
     typer.echo(f"dropped {', '.join(jobs)}; the state has revision {revision} now")
 
 
 def _fields(record: tuple[Key, str], measured: tuple[Key, str] | None, version: int) -> dict[str, Any]:
-    """Of a job's record and that of what was measured of it. What is not known is None."""
+    """Return the fields of a job from its record and from its measured links; unknown fields are None."""
     key, _ = record
     found: dict[str, Any] = dict.fromkeys(("job_id", "tenant", "register_time", "ranks", "virtual_links", "problem"))
     found["job_id"] = key.key
@@ -60,7 +62,7 @@ def _fields(record: tuple[Key, str], measured: tuple[Key, str] | None, version: 
     except Unreadable as error:
         return found | {"problem": str(error).removeprefix(f"{Kind.JOB} {key.key!r}: ")}
     (job,) = saved.jobs.values()
-    if version == FORMAT:  # before, owners and times were not saved
+    if version == FORMAT:  # earlier formats had no owners and times
         at = datetime.fromtimestamp(int(job.registered_at), UTC)
         found |= {"tenant": job.tenant, "register_time": at.isoformat().replace("+00:00", "Z")}
     found["ranks"] = len(job.spec.endpoints)

@@ -1,4 +1,4 @@
-"""``signalbox token``: a new token, and what the controller's tokens file needs to know of it."""
+"""``signalbox token``: makes a token, and its entry for the controller's tokens file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ commands = typer.Typer()
 
 @commands.command()
 def token(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will have it; the audit log shows the name.")],
-    role: Annotated[Role, typer.Option(help="What whoever has it may do.")] = Role.TENANT,
-    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Whose jobs: with the role tenant.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of its holder, which the audit log shows.")],
+    role: Annotated[Role, typer.Option(help="Role of the holder.")] = Role.TENANT,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Tenant of the holder; for the role tenant only.")
+    ] = None,
 ) -> None:
-    """Make a token: print it once on stdout, and on stderr the table that the controller's tokens file needs.
+    """Make a token: print it once on stdout, and its table for the controller's tokens file on stderr.
 
-    Only its SHA-256 is in the table. After SIGHUP, or a restart, the controller accepts the token.
-    """
+    The table contains only the token's SHA-256. After SIGHUP, or a restart, the controller accepts the token."""
     made, sha256 = new_token()
     typer.echo(token_table(name, role, tenant, sha256), err=True)
     typer.echo(made)

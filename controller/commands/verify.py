@@ -20,11 +20,11 @@ def verify_command(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="What plan-file --proof or plan --proof has written; - for standard input."
+            metavar="FILE", help="File that plan-file --proof or plan --proof has written; - for standard input."
         ),
     ],
 ) -> None:
-    """Check a plan and its proofs, without a solver. Exit status 4: some levels are proven by a search alone."""
+    """Check a plan and its proofs, without a solver. Exit status 4: only a search proves some of the levels."""
     from controller.planning.verify import read, verify
 
     try:

@@ -1,4 +1,4 @@
-"""Plans, their bounds and proofs, what published schemes need, and analyses of failures and jobs.
+"""Plans, their bounds and proofs, baseline schemes, and analyses of failures and jobs.
 
 The import loads the solver, which takes half a second.
 """

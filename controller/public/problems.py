@@ -1,4 +1,4 @@
-"""Fabrics, jobs and the problems that they make: the input of the planner."""
+"""Fabrics, jobs and planning problems: the input of the planner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Circuits between servers: the search for a wiring, and what a job takes on it."""
+"""Circuits between servers: the search for a wiring, and the communication time of a job on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which store a controller has: a database in its state directory, or none."""
+"""Choice of the store: a database in the state directory, or none."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from controller.store.sqlite_store import FILE, SqliteStore
 from controller.store.store import Done, Store
 
 STATE_FILES = (FILE,)
-"""What the store keeps in the state directory, for nobody else to read."""
+"""Files of the store in the state directory, which nobody else may read."""
 
 
 class NothingSaved:
-    """A ``Store`` that keeps nothing, and says that everything is kept: for a controller without ``state_dir``."""
+    """``Store`` of a controller without ``state_dir``: it keeps nothing, and reports each commit as done."""
 
     is_claimed = True
     has_owners = False
@@ -48,5 +48,5 @@ class NothingSaved:
 
 
 def store_of(state_dir: Path | None) -> Store:
-    """As configured."""
+    """Return the store that the configuration asks for."""
     return SqliteStore(state_dir) if state_dir else NothingSaved()

@@ -1,6 +1,6 @@
-"""Which controller has a directory: one at a time, and whether another waits for it.
+"""Claim of a directory by one controller at a time, and the mark of controllers that wait for it.
 
-Both are locks of files in it, which the kernel releases when the process that holds them ends.
+Both are file locks in the directory, which the kernel releases when their process ends.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ log = structlog.get_logger(__name__)
 
 LOCK = "lock"
 MARK = "standby"
-"""The file that those who wait have locked, together."""
+"""File that all waiting controllers have locked, with a shared lock."""
 
 _FLOCK = struct.Struct("hhqqi")
 """Type, whence, start, length and process of a lock (``struct flock`` of fcntl(2))."""
 
 
 class DirectoryClaim:
-    """The part of a ``Store`` that says who has its directory."""
+    """Part of a ``Store`` that claims its directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock: int | None = None
-        """The descriptor of the lock that this process holds."""
+        """Descriptor of the lock that this process holds."""
 
     @property
     def is_claimed(self) -> bool:
         return self._lock is not None
 
     def claim(self, wait: bool = False) -> bool:
-        """The directory is made when it is missing. False when another process has it; ``wait`` for it instead. Raises
-        ``InvalidInput`` when it cannot be written."""
+        """Claim the directory, which is created when it is missing.
+
+        Return False when another process has it; with ``wait``, wait for it instead. Raises ``InvalidInput`` when the
+        directory cannot be written."""
         if self._lock is None:
             self._lock = _locked(self._directory, wait)
         return self._lock is not None
@@ -52,7 +54,7 @@ class DirectoryClaim:
             self._lock = None
 
     def owner(self) -> str:
-        """The id of the process that claimed the directory last."""
+        """Return the id of the process that claimed the directory last."""
         try:
             return (self._directory / LOCK).read_text(errors="replace")[:20] or "unknown"
         except OSError:
@@ -60,7 +62,7 @@ class DirectoryClaim:
 
     @contextmanager
     def standing_by(self) -> Iterator[None]:
-        """A directory that takes no mark costs no more than not to be seen."""
+        """Hold the mark of a waiting controller; when that fails, only the active controller's view is affected."""
         mark = None
         try:
             mark = os.open(self._directory / MARK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -74,7 +76,7 @@ class DirectoryClaim:
                 os.close(mark)
 
     def has_standby(self) -> bool:
-        """Takes no lock, so that asking delays no other process."""
+        """Return whether a controller waits, without a lock, so that the test delays no other process."""
         with suppress(OSError):
             mark = os.open(self._directory / MARK, os.O_RDONLY)
             try:
@@ -86,7 +88,9 @@ class DirectoryClaim:
 
 
 def _whole(kind: int) -> bytes:
-    """A lock of the whole file, of its open file description: processes that are made meanwhile take no part."""
+    """Return a lock of the whole file that belongs to the open file description.
+
+    Processes that are forked meanwhile do not affect it."""
     return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
 
 
@@ -114,6 +118,6 @@ def _locked(directory: Path, wait: bool) -> int | None:
 
 
 def cannot_write(directory: Path, error: Exception) -> InvalidInput:
-    """``error``: of SQLite or the file system."""
+    """Return the error for a directory that cannot be written; ``error`` is of SQLite or the file system."""
     why = full(directory, error) or (isinstance(error, OSError) and error.strerror) or error
     return InvalidInput.of("state_dir", f"cannot write in {directory}: {why}")

@@ -1,5 +1,7 @@
-"""What the file system has to say: whether it is full, where SQLite often speaks of an I/O error, and that a rename is
-on disk."""
+"""File system: why a write failed, and durable renames.
+
+SQLite often reports an I/O error when the file system is full.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,14 @@ import os
 from pathlib import Path
 
 ROOM_BYTES = 1 << 16
-"""That must be free for the saved state: more than most commits take."""
+"""Bytes that must be free for the saved state: more than most commits need."""
 
 
 def full(directory: Path, error: Exception, needed: int = ROOM_BYTES) -> str:
-    """Return in words how much is missing, where the file system of ``directory`` is full; empty where it is not. Of
-    one that stores no files, such as ``/proc``, return that.
-    ``error``: of what could not be written there. ``needed``: bytes that must be free."""
+    """Return why the file system of ``directory`` cannot store more, in words; empty when it can.
+
+    The text says how much is missing, or that the file system stores no files at all, such as ``/proc``. ``error``:
+    error of the failed write. ``needed``: bytes that must be free."""
     try:
         found = os.statvfs(next(path for path in (directory, *directory.absolute().parents) if path.exists()))
     except OSError:
@@ -34,7 +37,9 @@ def full(directory: Path, error: Exception, needed: int = ROOM_BYTES) -> str:
 
 
 def sync_directory(directory: Path) -> None:
-    """A rename survives a power failure only when its directory was synced (rename(2), fsync(2))."""
+    """Make renames in the directory durable.
+
+    A rename survives a power failure only when its directory was synced (rename(2), fsync(2))."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

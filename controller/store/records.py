@@ -1,7 +1,7 @@
-"""What is saved as records, each under a kind and a key: what changes is written, not everything.
+"""Records of the saved state, each with a kind and a key, so that a commit writes changes only.
 
-In: two ``SavedState``. Out: the records that differ, as text that one version of the format defines; and back again,
-from that version or an earlier one.
+In: two ``SavedState``. Out: the records that differ, as text in the present version of the format; and the reverse,
+from this or an earlier version.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import Strategy
 
 FORMAT = 7
-"""Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
-ends, since 5 with the ids of requests; since 6 there are parts of the fabric, drains and silences; since 7 jobs may
-have strategies, arrangements (as "wiring") and revisions."""
+"""Version of the format that ``encode`` writes. Version 1 was a JSON file with the records of version 2; 3 added owners
+of jobs; 4 added ends, 5 their request ids; 6 added parts of the fabric, drains and silences; 7 added strategies,
+arrangements (as "wiring") and revisions of jobs."""
 
 NEWER = ("strategies", "provisional")
-"""Fields of a spec that versions before did not have; without a value they are left out, so that these read it."""
+"""Fields of a spec that earlier versions lack; they are omitted when empty, so that those versions can read the
+spec."""
 
 ROUNDING = 1e-9
 
 MAX_NAMED = 16
-"""Records that cannot be read, in one message."""
+"""Unreadable records that one message names."""
 
 
 class Kind(StrEnum):
-    """``shares`` has a pair of addresses as its key, ``end`` a uid, ``drain`` the part's name, ``silence`` the kind and
-    subject of alarms, ``part`` what the part is, ``strategy`` none; the others have a job's id."""
+    """Kind of record, which determines its key.
+
+    The key is a pair of addresses (``shares``), a uid (``end``), the part's name (``drain``), kind and subject of
+    alarms (``silence``), kind and name of a part (``part``), empty (``strategy``), otherwise a job's id."""
 
     STRATEGY = "strategy"
     JOB = "job"
@@ -62,7 +65,7 @@ class Key(NamedTuple):
 
 
 class Unreadable(ValueError):
-    """Records do not say what their kind says. ``problems``: one per record, which each names."""
+    """Records of the state are invalid. ``problems``: one text per record, which names it."""
 
     def __init__(self, problems: list[str]) -> None:
         more = [f"and {len(problems) - MAX_NAMED} more"] if len(problems) > MAX_NAMED else []
@@ -70,11 +73,11 @@ class Unreadable(ValueError):
 
 
 ChangedRecords = Mapping[Key, object]
-"""Values by key; None: there is none any more."""
+"""Changed values by key; None for a record that was removed."""
 
 
 def changes(before: SavedState, after: SavedState) -> ChangedRecords:
-    """The records that differ, with their values in ``after``."""
+    """Return the records that differ, with their values in ``after``."""
     changed: dict[Key, object] = {}
     for (kind, old), (_, new) in zip(_by_kind(before), _by_kind(after), strict=True):
         for name, was, now in differing(old, new):
@@ -84,7 +87,7 @@ def changes(before: SavedState, after: SavedState) -> ChangedRecords:
 
 
 def encode(key: Key, value: Any) -> str:
-    """The value of a record as JSON."""
+    """Return the value of a record as JSON."""
     match key.kind:
         case Kind.STRATEGY:
             return json.dumps(value)
@@ -129,7 +132,9 @@ def encode(key: Key, value: Any) -> str:
 
 
 def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedState:
-    """``version``: of the format that the records have. Raises ``Unreadable`` with all that are wrong."""
+    """Return the state in the records, which have the given version of the format.
+
+    Raises ``Unreadable`` with all invalid records."""
     found: dict[Kind, dict[Any, Any]] = {kind: {} for kind in Kind}
     problems = []
     for key, text in records:
@@ -155,8 +160,9 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
 
 
 def first_format(path: Path) -> SavedState:
-    """The JSON file that was written before there was a database, with the records of format 2; nothing
-    without one. Raises ``ValueError``."""
+    """Return the state in a JSON file of format 1, whose records are those of format 2; empty without a file.
+
+    Raises ``ValueError``."""
     if not path.exists():
         return SavedState()
     try:
@@ -193,16 +199,16 @@ def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
 
 
 def _text(name: str | tuple[str, str]) -> str:
-    """The key of a record."""
+    """Return the key of a record as text."""
     return name if isinstance(name, str) else " ".join(name)
 
 
 def _upgraded(key: Key, data: Any, version: int) -> Any:
-    """Return the value of a record of an older format as one of today's.
+    """Return the value of a record of an older format in the present format.
 
-    A job of format 2 was its spec. Nobody has a lease token of it: whoever announces it takes it over. An end of
-    format 4 does not say which request had made the registration; nor does one of format 5 that was taken over from
-    format 4, which left ends as they were."""
+    A job of format 2 was its spec. Nobody has a lease token for it: whoever registers it takes it over. An end of
+    format 4 lacks the id of the registration's request; so may one of format 5, since the upgrade from format 4 left
+    ends unchanged."""
     if version == 2 and key.kind is Kind.JOB:
         return {"spec": data, "uid": new_uid(), "tenant": "", "registered_at": time.time(), "request_id": ""}
     if version < 6 and key.kind is Kind.END:
@@ -280,7 +286,7 @@ def _part_key(key: str) -> PartKey:
 
 
 _NAMES: Mapping[Kind, Callable[[str], object]] = {Kind.SHARES: _pair, Kind.SILENCE: _pair, Kind.PART: _part_key}
-"""By kind of record: what its key stands for; of the others the text itself."""
+"""Decoder of the key by kind of record; keys of other kinds are used as they are."""
 
 
 def _part(key: PartKey, data: Mapping[str, Any]) -> Part:

@@ -1,10 +1,10 @@
-"""The database of the saved state: records with checksums, written and read.
+"""SQLite database of the saved state: records with checksums, written and read.
 
-In: changes of records. Out: the revision that holds them; all records, or what is wrong with them. The database is
-SQLite's in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html): a commit is on disk when it returns, and after a
-crash the database is at one commit. That it is at one is checked when it is opened: each record has a checksum, and the
-revision has one of all records together. SQLite drops what follows damage in its log (the WAL) without a word, so the
-log is copied into the database after each commit, and damage there costs the last one at most.
+In: changes of records. Out: the revision that contains them; all records, or what is wrong with them. The database is
+in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html): a commit is on disk when it returns, and after a crash the
+database is at exactly one commit. Opening the database verifies that: each record has a checksum, and the revision has
+one of all records together. SQLite silently drops whatever follows damage in its log (the WAL). So the log is copied
+into the database after each commit, and damage there costs at most the last commit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from controller.store.disk import sync_directory
 from controller.store.records import FORMAT, ChangedRecords, Key, Kind, changes, encode
 
 OLDEST = 2
-"""Format (SQLite's ``user_version``) that is still read. 1 was a JSON file, which is read too."""
+"""Oldest format (SQLite's ``user_version``) that can be read from a database. Format 1 was a JSON file, which can be
+read too."""
 
 APPLICATION = 0x5347_4258
 """SQLite's ``application_id`` of these files: SGBX."""
@@ -39,7 +40,8 @@ CREATE TABLE record (
 );
 CREATE TABLE revision (number INTEGER NOT NULL, records INTEGER NOT NULL, checksum BLOB NOT NULL, seal BLOB NOT NULL);
 """
-"""``checksum``: of all records together, the exclusive or of theirs. ``seal``: of the other columns."""
+"""Tables of the database. ``checksum`` of the revision: exclusive or of the checksums of all records. ``seal``:
+checksum of its other columns."""
 
 
 class NewerFormat(ValueError):
@@ -47,7 +49,7 @@ class NewerFormat(ValueError):
 
 
 class Written(NamedTuple):
-    """What a database holds, as text of the format that it has: nothing is accepted by today's rules yet."""
+    """Contents of a database, as text in its own format, not yet validated."""
 
     records: tuple[tuple[Key, str], ...]
     revision: int
@@ -55,7 +57,9 @@ class Written(NamedTuple):
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    """For the store's thread. Its files stay open, so that a commit needs no descriptor. Raises ``sqlite3.Error``."""
+    """Return the open database, for the store's thread. Raises ``sqlite3.Error``.
+
+    Its files stay open, so that a commit needs no file descriptor."""
     database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
@@ -63,20 +67,23 @@ def opened(path: Path) -> sqlite3.Connection:
 
 
 def empty_log(database: sqlite3.Connection) -> None:
-    """Copy all commits from the log into the database. What cannot be copied now stays in the log until the next
-    commit; readers are not waited for (sqlite.org/pragma.html, ``wal_checkpoint``)."""
+    """Copy all commits from the log into the database.
+
+    Commits that cannot be copied now stay in the log until the next commit; the call does not wait for readers
+    (sqlite.org/pragma.html, ``wal_checkpoint``)."""
     with suppress(sqlite3.Error):
         database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
 def beside(path: Path) -> tuple[Path, ...]:
-    """The files that SQLite keeps beside the database while it is open, and after a crash: the log and its index."""
+    """Return the files that SQLite keeps beside an open database, and after a crash: the log and its index."""
     return tuple(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
 
 
 def make(path: Path, saved: SavedState) -> None:
-    """A database with this state, whole or not at all: an empty file is never one. Its files can be read by their owner
-    only. Raises ``sqlite3.Error`` and ``OSError``."""
+    """Create a database with this state, completely or not at all.
+
+    Only the owner can read its files. Raises ``sqlite3.Error`` and ``OSError``."""
     made = path.with_suffix(".new")
     made.unlink(missing_ok=True)
     os.close(os.open(made, os.O_RDWR | os.O_CREAT, 0o600))
@@ -94,8 +101,9 @@ def make(path: Path, saved: SavedState) -> None:
 
 
 def upgrade(database: sqlite3.Connection, saved: SavedState) -> int:
-    """Write all jobs and ends in today's format, which others have had from the start; returns the revision. Raises
-    ``sqlite3.Error``: then nothing has changed."""
+    """Write all jobs and ends in the present format, and return the revision.
+
+    The format of other records has never changed. Raises ``sqlite3.Error``; then nothing has changed."""
     with _transaction(database):
         revision = _put(database, changes(SavedState(), SavedState(saved.jobs, ends=saved.ends)))
         database.execute(f"PRAGMA user_version = {FORMAT}")
@@ -103,7 +111,9 @@ def upgrade(database: sqlite3.Connection, saved: SavedState) -> int:
 
 
 def read(path: Path) -> Written:
-    """A copy is read: reading a database can change it. Raises ``sqlite3.Error``, ``OSError`` and ``ValueError``."""
+    """Return the contents of a database, read from a copy, because reading can change a database.
+
+    Raises ``sqlite3.Error``, ``OSError`` and ``ValueError``."""
     with TemporaryDirectory(prefix="signalbox-state.") as scratch:
         for file in (path, *beside(path)[:1]):
             if file.exists():
@@ -114,7 +124,7 @@ def read(path: Path) -> Written:
 
 @contextmanager
 def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing, whatever raises."""
+    """Run the statements inside as one transaction, which any exception rolls back."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -126,7 +136,9 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def write(database: sqlite3.Connection, commits: Iterable[ChangedRecords]) -> int:
-    """In one transaction; returns its revision. Raises ``sqlite3.Error``: then nothing has changed."""
+    """Write the changes in one transaction, and return its revision.
+
+    Raises ``sqlite3.Error``; then nothing has changed."""
     merged: dict[Key, object] = {}
     for changed in commits:
         merged |= changed
@@ -135,7 +147,7 @@ def write(database: sqlite3.Connection, commits: Iterable[ChangedRecords]) -> in
 
 
 def _put(database: sqlite3.Connection, merged: ChangedRecords) -> int:
-    """Within a transaction; returns the revision that it makes."""
+    """Write the changes within a transaction, and return the new revision."""
     revision, records, before = database.execute("SELECT number, records, checksum FROM revision").fetchone()
     total = int.from_bytes(before)
     for key, value in merged.items():
@@ -161,13 +173,13 @@ def _put(database: sqlite3.Connection, merged: ChangedRecords) -> int:
 
 
 def _checked(database: sqlite3.Connection) -> Written:
-    """Raises ``sqlite3.Error`` and ``ValueError`` for what is not as it was written."""
+    """Return the verified contents. Raises ``sqlite3.Error`` and ``ValueError`` for a damaged or unknown database."""
     found = dict(zip(("application", "format"), _pragmas(database, "application_id", "user_version"), strict=True))
     if found["application"] != APPLICATION:
-        raise ValueError("it is no state of signalbox")
+        raise ValueError("it is not a state database of signalbox")
     if not OLDEST <= found["format"] <= FORMAT:
         kind = NewerFormat if found["format"] > FORMAT else ValueError
-        raise kind(f"it has format {found['format']}, this version reads {OLDEST} to {FORMAT}")
+        raise kind(f"it has format {found['format']}; this version reads formats {OLDEST} to {FORMAT}")
     damage = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if damage != "ok":
         raise ValueError(f"it is damaged: {damage}")
@@ -188,11 +200,11 @@ def _pragmas(database: sqlite3.Connection, *names: str) -> list[int]:
 
 
 def sealed(number: int, records: int, total: int) -> tuple[int, int, bytes, bytes]:
-    """The row of a revision."""
+    """Return the row of a revision."""
     of_all = total.to_bytes(CHECKSUM_BYTES)
     return number, records, of_all, checksum(str(number), str(records), of_all.hex())
 
 
 def checksum(kind: str, key: str, value: str) -> bytes:
-    """Of one record."""
+    """Return the checksum of one record."""
     return hashlib.blake2b("\0".join((kind, key, value)).encode(), digest_size=CHECKSUM_BYTES).digest()

@@ -1,6 +1,6 @@
-"""The ``Store`` that keeps a SQLite database in the state directory.
+"""``Store`` with a SQLite database in the state directory.
 
-Nothing that cannot be read is changed or set aside.
+It never changes or moves files that it cannot read.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ FILE = "state.db"
 
 FIRST_FORMAT = "state.json"
 TAKEN_OVER = ".taken-over"
-"""Put behind that name once the database has what is in it: a version that reads it would start with jobs of then."""
+"""Suffix of the archived file of format 1. The file is renamed once the database has its contents, because an older
+version would start with its outdated jobs."""
 
 OWNED = 3
-"""The first format whose jobs have owners."""
+"""Oldest format whose jobs have owners."""
 
 FileNumber = tuple[int, int]
-"""Of a file, whatever its name: device and inode."""
+"""Identity of a file, whatever its name: device and inode."""
 
 LOOKS = 5
 LOOK_AGAIN_S = 0.1
@@ -62,7 +63,7 @@ class _Commit(NamedTuple):
 
 
 class SqliteStore(DirectoryClaim):
-    """``directory`` is made when it is missing. What is documented at ``Store`` is not again here."""
+    """Store in ``directory``, which is created when it is missing. Methods are documented at ``Store``."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -89,7 +90,7 @@ class SqliteStore(DirectoryClaim):
         return saved
 
     def look(self) -> SavedState:
-        """Several times, if need be: it may be written meanwhile."""
+        """Read the state, several times if necessary: it may be written meanwhile."""
         for _ in range(LOOKS - 1):
             try:
                 self._loaded = _saved_in(self._directory)
@@ -106,7 +107,7 @@ class SqliteStore(DirectoryClaim):
         return bool(saved.jobs) and found >= OWNED
 
     def written(self) -> Written:
-        """The records, whether they would be accepted or not. Raises ``InvalidInput`` as ``load`` does."""
+        """Return the records, valid or not. Raises ``InvalidInput`` as ``load`` does."""
         if not self._path.exists():
             raise InvalidInput.of("state_dir", f"there is no {FILE} in {self._directory}")
         self._claim_now("stop it, and any that stands by")
@@ -116,8 +117,9 @@ class SqliteStore(DirectoryClaim):
             raise InvalidInput.of("state_dir", _instructions(self._directory, error)) from None
 
     def drop(self, job_ids: Iterable[str]) -> int:
-        """Forget these jobs, in one commit; returns its revision. All other records stay as they are, whether they
-        would be accepted or not. Raises ``NotFound``, and ``InvalidInput`` as ``load`` does."""
+        """Forget these jobs in one commit, and return its revision.
+
+        All other records stay as they are, valid or not. Raises ``NotFound``, and ``InvalidInput`` as ``load`` does."""
         saved, wanted = {key.key for key, _ in self.written().records if key.kind is Kind.JOB}, tuple(job_ids)
         if unknown := [job_id for job_id in wanted if job_id not in saved]:
             raise NotFound(f"{self._directory} has no job '{cut(unknown[0])}'")
@@ -147,12 +149,12 @@ class SqliteStore(DirectoryClaim):
         except (sqlite3.Error, OSError) as error:
             raise cannot_write(self._directory, error) from None
         if found < FORMAT and saved != SavedState():
-            log.info("the state of an older version was taken over", jobs=len(saved.jobs), revision=self._revision)
+            log.info("state of an older version imported", jobs=len(saved.jobs), revision=self._revision)
         self._thread = threading.Thread(target=self._run, args=(database,), name="state-store", daemon=True)
         self._thread.start()
 
     def commit(self, changed: ChangedRecords, done: Done) -> None:
-        """Those that wait for the disk at the same time share a commit of the database."""
+        """Queue the changes; all changes that wait for the disk share one commit of the database."""
         self._commits.put(_Commit(changed, done))
 
     def _run(self, database: sqlite3.Connection) -> None:
@@ -185,14 +187,16 @@ class SqliteStore(DirectoryClaim):
         return self._revision
 
     def _find_room(self) -> None:
-        """Raises ``OSError`` when the file system is full: a small commit may fit into pages that the database has
-        already, and would say that all is well."""
+        """Raise ``OSError`` when the file system is full.
+
+        A small commit may fit into free pages of the database, and its success would hide that the disk is full."""
         with TemporaryFile(dir=self._directory) as file:
             os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
 
     def _refuse_elsewhere(self) -> None:
-        """Raises ``OSError`` when the database or the lock is not the file any more that has its name: what is written
-        would not be there after a restart, or another controller writes too."""
+        """Raise ``OSError`` when the database or the lock file was removed or replaced.
+
+        Otherwise commits would be lost at a restart, or another controller could write too."""
         for path, number in (
             (self._path, self._database),
             (self._path.with_name(LOCK), _file_number(self._lock)),
@@ -205,11 +209,11 @@ class SqliteStore(DirectoryClaim):
                 raise OSError(f"{path} was {'removed' if found is None else 'replaced'} while the controller runs")
 
 
-# ---- the database
+# ---- database
 
 
 def _saved_in(directory: Path) -> tuple[SavedState, int]:
-    """With the format that it has. Raises ``InvalidInput``."""
+    """Return the saved state and its format. Raises ``InvalidInput``."""
     path = directory / FILE
     try:
         if path.exists():
@@ -228,7 +232,7 @@ def _saved_in(directory: Path) -> tuple[SavedState, int]:
 
 
 def _file_number(file: Path | int | None) -> FileNumber:
-    """Of a path or a descriptor. Raises ``OSError``."""
+    """Return the identity of a path or a descriptor. Raises ``OSError``."""
     assert file is not None
     found = os.stat(file)
     return found.st_dev, found.st_ino
@@ -238,12 +242,12 @@ def _file_number(file: Path | int | None) -> FileNumber:
 
 
 def _put_by(path: Path) -> None:
-    """Nothing that was put by before is overwritten. Raises ``OSError``."""
+    """Rename the file of format 1, unless an archived one exists. Raises ``OSError``."""
     aside = path.with_name(path.name + TAKEN_OVER)
     if not path.exists():
         return
     if aside.exists():
-        log.warning("not read: the database counts", file=str(path))
+        log.warning("file ignored: the database replaces it", file=str(path))
         return
     path.replace(aside)
     sync_directory(path.parent)

@@ -435,7 +435,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
         database.execute("PRAGMA user_version = 8")
     with pytest.raises(
-        InvalidInput, match=r"it has format 8, this version reads 2 to 7\. .* Start the version that wrote it"
+        InvalidInput, match=r"it has format 8; this version reads formats 2 to 7\. .* Start the version that wrote it"
     ) as error:
         read(tmp_path)
     assert "without jobs" not in str(error.value)
