@@ -1,9 +1,9 @@
-"""Writes metrics in Prometheus' text format, version 0.0.4
-(https://prometheus.io/docs/instrumenting/exposition_formats/).
+"""Writer of metrics in Prometheus' text format, version 0.0.4.
 
-In: the ``StatusBoard``. Out: the text of all ``FAMILIES``. The client library makes an object of every sample and
-formats and escapes its labels each time: for tens of thousands of series that takes seven times the CPU (``python -m
-benchmarks scrapes``). Here labels are formatted once and kept for the next scrape.
+The format is described at https://prometheus.io/docs/instrumenting/exposition_formats/. In: the ``StatusBoard``. Out:
+the text of all ``FAMILIES``. The client library makes an object of every sample and formats and escapes its labels each
+time: for tens of thousands of series that takes seven times the CPU (``python -m benchmarks scrapes``). This writer
+formats labels once and keeps them for the next scrape.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from controller.status import StatusBoard
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SPARE = 1000
-"""Labels of series that are gone are forgotten when they are more than those that are there, and so many."""
+"""Labels of removed series that are kept beyond the number of present series; with more, all are dropped."""
 
 Labels = tuple[str, ...]
 
 
 class Exposition:
-    """One thread at a time asks for the text. ``clock``: monotonic seconds."""
+    """Text of all metrics, for one thread at a time. ``clock``: monotonic seconds."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Exposition:
         self._known: defaultdict[Labels, dict[Labels, str]] = defaultdict(dict)
 
     def text(self) -> str:
-        """Of the newest status."""
+        """Return the text for the newest status."""
         status = self._board.status
         fabric = self._fabric(status.fabric)
         down = self._names_of_down(fabric, status.down_parts)
@@ -100,15 +100,17 @@ def _escaped(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Whole numbers exactly, others as short as they can be read back."""
+    """Return a whole number exactly, another one in the shortest form that reads back as the same number."""
     if isinstance(value, int):
-        return str(int(value))  # of a bool, too
+        return str(int(value))  # also for a bool
     value = float(value)
     return repr(value) if math.isfinite(value) else {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
 
 
 def _with_unique_names(fabric: Fabric) -> Fabric:
-    """Two switches of one name would make two series one: theirs get the dpid behind."""
+    """Return the fabric with unique switch names: switches that share a name get their dpid as a suffix.
+
+    Otherwise two series would become one."""
     count = Counter(switch.name for switch in fabric.switches.values())
     if max(count.values(), default=0) <= 1:
         return fabric
@@ -120,7 +122,10 @@ def _with_unique_names(fabric: Fabric) -> Fabric:
 
 
 def _names_of_down(fabric: Fabric, down: Mapping[PartKey, Part]) -> dict[PartKey, Labels]:
-    """The names of their switches: as of the switches that are there; of others that are not unique with the dpid."""
+    """Return the switch names of each part that is down.
+
+    Names of connected switches are those of the fabric; other names get their dpid as a suffix when they are not
+    unique."""
     count = Counter(switch.name for switch in fabric.switches.values())
     count.update(part.name for part in down.values() if part.kind is PartKind.SWITCH)
 
@@ -133,7 +138,9 @@ def _names_of_down(fabric: Fabric, down: Mapping[PartKey, Part]) -> dict[PartKey
 
 
 def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
-    """Named like ``Fabric.link_name``, in one pass. Several addresses behind one port share the first one's link."""
+    """Return labels and capacity of all links, named as by ``Fabric.link_name``, in one pass.
+
+    Several addresses behind one port share the link of the first."""
     links: dict[LinkId, tuple[LinkLabels, float]] = {}
     for link_id, link in fabric.links.items():
         labels = LinkLabels(fabric.link_name(link_id), fabric.name(link.src.dpid), fabric.name(link.dst.dpid), "fabric")

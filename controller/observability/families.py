@@ -1,9 +1,9 @@
-"""Every metric that Prometheus reads, and how it follows from the published ``Status``.
+"""Metrics that Prometheus reads, computed from the published ``Status``.
 
-``FAMILIES`` is the whole list; nothing here counts or times anything, so a switch, link or job that leaves takes its
-series with it, but for those with ``_up``, which are 0 until it returns or is forgotten. How long things took is added
-up by the owner of each, and published (``controller.histogram``). Names follow the Prometheus rules: base units (bytes,
-seconds, ratios), ``_total`` for counters, names as labels rather than ids.
+``FAMILIES`` is the complete list. Nothing here counts or times anything, so the series of a switch, link or job
+disappear with it. Only series ending in ``_up`` stay, with the value 0, until the part returns or is forgotten. The
+owner of each duration adds it up and publishes it (``controller.histogram``). Names follow the Prometheus rules: base
+units (bytes, seconds, ratios), ``_total`` for counters, names as labels rather than ids.
 """
 
 from __future__ import annotations
@@ -38,49 +38,51 @@ FAMILIES: tuple[Family, ...] = (
     one("signalbox_adopting", "1 while a restarted controller adopts the rules it finds.", lambda s: s.adopting),
     Family(
         "signalbox_alarms",
-        "Alarms that are active, by what is wrong; signalbox status lists them.",
+        "Active alarms by kind; signalbox status lists them.",
         samples.alarms,
         ("kind", "severity"),
     ),
     Family(
         "signalbox_silenced_alarms",
-        "Alarms that are active and that operators know of; kinds without any have no series.",
+        "Active alarms that operators have silenced; kinds without any have no series.",
         samples.silenced_alarms,
         ("kind", "severity"),
     ),
     Family(
         "signalbox_reload_refused",
-        "1 when the latest SIGHUP changed nothing, because something was wrong; a take-over then kept what had been "
-        "read before. The log says what.",
+        "1 when the latest SIGHUP changed nothing because a file was wrong, or a take-over kept files as read "
+        "before; the log names the problems.",
         lambda snapshot: [((), snapshot.board.reload_refused)],
     ),
     Family(
         "signalbox_standby",
-        "1 while another controller waits for this one's end, on this machine.",
+        "1 while another controller on this machine waits to take over.",
         lambda snapshot: [((), snapshot.board.has_standby())],
     ),
     Family(
         "signalbox_processes_ended_total",
-        "Processes of the controller that ended, or did not answer in time, and were replaced; the log says why.",
+        "Processes of the controller that were replaced because they ended or did not reply in time; the log says why.",
         lambda snapshot: [(("planning",), snapshot.board.planning_replaced())],
         ("process",),
     ),
     Family(
         "signalbox_certificate_end_timestamp_seconds",
-        "When the listener's own certificate ends, in seconds since 1970; listeners without TLS have no series.",
+        "End of the listener's own certificate, in seconds since 1970; listeners without TLS have no series.",
         lambda snapshot: (((listener,), end) for listener, end in snapshot.board.certificates_end.items()),
         ("listener",),
     ),
     one(
         "signalbox_network_efficiency_ratio",
-        "1 / level of the worst job; 0 while some job is not served, no series while no level is known.",
+        "1 / level of the worst job; 0 while a job is not served, no series while no level is known.",
         lambda s: s.network_efficiency,
     ),
     # switches
     one("signalbox_switches", "Connected switches.", lambda s: len(s.fabric.switches)),
     per_switch("signalbox_switch_in_sync", "1 when the switch holds exactly its rules.", lambda s: s.in_sync),
     per_switch(
-        "signalbox_switch_rules", "Flows, groups and meters of Signalbox there.", samples.if_read(lambda s: s.rules)
+        "signalbox_switch_rules",
+        "Flows, groups and meters of Signalbox on the switch.",
+        samples.if_read(lambda s: s.rules),
     ),
     per_switch(
         "signalbox_switch_foreign_rules",
@@ -89,7 +91,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_switch(
         "signalbox_healed_rules_total",
-        "Rules of Signalbox that others removed, changed or added and that were restored.",
+        "Rules restored after others had removed, changed or added them.",
         lambda s: s.healed_rules,
     ),
     Family(
@@ -97,7 +99,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_refused_packets_total",
-        "LLDP and ARP packets from the port that were rejected.",
+        "Rejected LLDP and ARP packets from the port.",
         samples.refused_packets,
         ("switch", "port", "reason"),
     ),
@@ -108,52 +110,52 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_port(
         "signalbox_punt_drops_total",
-        "LLDP and ARP packets of the port beyond its limit, dropped by its meter; ports without drops have no series.",
+        "LLDP and ARP packets from the port that its meter dropped; ports without drops have no series.",
         lambda s: s.punt_drops,
     ),
     Family(
         "signalbox_dropped_packets_total",
-        "Packets that the switch dropped because their kind is not carried; no series before the first reading.",
+        "Packets of kinds that the fabric does not forward, dropped by the switch; no series before the first reading.",
         samples.dropped_packets,
         ("switch", "kind"),
     ),
     Family(
         "signalbox_switch_table_entries",
-        "Entries in the flow, group or meter table, foreign ones too; no series where the switch does not say.",
+        "Entries in the flow, group or meter table, including foreign ones; no series if the switch reports none.",
         samples.table_entries,
         ("switch", "table"),
     ),
     Family(
         "signalbox_switch_table_max_entries",
-        "Entries that the table has room for; no series where the switch does not say.",
+        "Entries that fit into the table; no series if the switch does not report it.",
         samples.table_max_entries,
         ("switch", "table"),
     ),
     Family(
         "signalbox_rpc_seconds",
-        "Time that calls of the API took, without streams, by method and status code.",
+        "Duration of API calls by method and status code, without streams.",
         labels=("method", "code"),
         histograms=lambda snapshot: snapshot.board.call_times.items(),
     ),
     Family(
         "signalbox_metrics_refused_total",
-        "Connections of scrapers that were refused.",
+        "Refused connections of scrapers.",
         lambda snapshot: (((reason,), count) for reason, count in snapshot.board.metrics_refused.items()),
         ("reason",),
     ),
     one("signalbox_state_revision", "Commits in the state directory.", lambda s: s.state_revision),
     one(
         "signalbox_state_failed_commits_total",
-        "Commits that the state directory did not take; their changes were refused.",
+        "Commits to the state directory that failed; their changes were refused.",
         lambda s: s.state_failures,
     ),
     Family(
         "signalbox_drained",
-        "1 for how far a part is that is taken out of use; parts in use have no series.",
+        "State of a drained component: 1 for its current state; components in use have no series.",
         lambda snapshot: (((drain.name, drain.state), 1) for drain in snapshot.status.drains.values()),
         ("part", "state"),
     ),
-    Family("signalbox_counters_age_seconds", "Age of the counters that were read longest ago.", samples.counters_age),
+    Family("signalbox_counters_age_seconds", "Age of the oldest counters.", samples.counters_age),
     Family(
         "signalbox_switch_counters_age_seconds",
         "Age of the latest port counters and flow counters of the switch.",
@@ -168,13 +170,13 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_link_bytes_total",
-        "Bytes sent over the link, as the port of its switch counts them; no series while they are not up to date.",
+        "Bytes sent over the link, counted at the port of its switch; no series while the counter is out of date.",
         samples.link_bytes,
         LinkLabels._fields,
     ),
     Family(
         "signalbox_link_background_bytes_per_second",
-        "Measured traffic on the link that no job announced; no series without any.",
+        "Measured traffic on the link that no job announced; no series if there is none.",
         samples.link_background,
         LinkLabels._fields,
     ),
@@ -183,58 +185,68 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_switch_drained",
-        "1 for a switch that is taken out of use, there or not; others have no series.",
+        "1 for a drained switch, connected or not; others have no series.",
         samples.switch_drained,
         ("switch",),
     ),
     Family(
         "signalbox_link_drained",
-        "1 for a link of a cable or switch that is taken out of use, there or not; others have no series.",
+        "1 for a link of a drained cable or switch, up or down; others have no series.",
         samples.link_drained,
         LinkLabels._fields,
     ),
     Family("signalbox_link_up", "1 while the link is in use, 0 while it is down.", samples.link_up, LinkLabels._fields),
     Family(
         "signalbox_host_up",
-        "1 while the port of the host is up, 0 while it is down; of hosts that a job or the inventory file names.",
+        "1 while the port of the host is up, 0 while it is down; only for hosts that a job or the inventory names.",
         samples.host_up,
         ("host", "switch"),
     ),
     # jobs
     Family("signalbox_jobs", "Jobs by state.", samples.jobs, ("state",)),
     Family(
-        "signalbox_jobs_unserved", "Jobs that count 0 in the network's efficiency.", samples.jobs_unserved, ("reason",)
+        "signalbox_jobs_unserved",
+        "Jobs that count as 0 in the network's efficiency, by reason.",
+        samples.jobs_unserved,
+        ("reason",),
     ),
-    Family("signalbox_jobs_ended_total", "Registrations of jobs that are over.", samples.jobs_ended, ("reason",)),
+    Family(
+        "signalbox_jobs_ended_total",
+        "Registrations of jobs that have ended, by reason.",
+        samples.jobs_ended,
+        ("reason",),
+    ),
     per_job("signalbox_job_flows", "Virtual links of the job.", lambda j: len(j.routes)),
     per_job("signalbox_job_pinned_flows", "Virtual links of the job that are pinned to a path.", lambda j: j.pinned),
     per_job("signalbox_job_subflows", "Subflows of the job's pinned virtual links.", lambda j: j.subflows),
-    per_job("signalbox_job_missing_hosts", "Hosts of the job that are not found yet.", lambda j: len(j.missing_hosts)),
+    per_job(
+        "signalbox_job_missing_hosts", "Hosts of the job that have not been found yet.", lambda j: len(j.missing_hosts)
+    ),
     per_job(
         "signalbox_job_flows_without_path",
-        "Virtual links between hosts that the fabric does not connect; no series for jobs without any.",
+        "Virtual links between hosts that the fabric does not connect; no series if there are none.",
         lambda j: j.flows_without_path or None,
     ),
-    # Of a job the status gives 0 for what is unknown.
+    # In the status of a job, 0 stands for an unknown value.
     per_job(
         "signalbox_job_level",
-        "Predicted slow-down of the job's communication against an idle fabric; 1 is ideal.",
+        "Predicted slowdown of the job's communication compared with an idle fabric; 1 is ideal.",
         lambda j: j.level or None,
     ),
     per_job(
         "signalbox_job_efficiency_predicted_ratio",
-        "Ideal communication time of the job over the one that its routes allow; 0 when it is not served.",
+        "Ideal communication time of the job over the time that its routes allow; 0 when it is not served.",
         lambda j: j.efficiency_predicted,
     ),
     per_job(
         "signalbox_job_efficiency_measured_ratio",
-        "Ideal over reported communication time, of iterations that began with the routes and bytes in force; no "
-        "series until one was reported.",
+        "Ideal over reported communication time of iterations that began with the routes and bytes in force; no "
+        "series before the first such report.",
         lambda j: j.efficiency_measured or None,
     ),
     per_job(
         "signalbox_job_ideal_communication_seconds",
-        "Communication time of one iteration, alone on an idle fabric.",
+        "Communication time of one iteration of the job alone on an idle fabric.",
         lambda j: j.ideal_communication_s or None,
     ),
     per_job(
@@ -245,17 +257,17 @@ FAMILIES: tuple[Family, ...] = (
     per_job("signalbox_job_iterations_total", "Iterations reported.", lambda j: j.iterations),
     histogram(
         "signalbox_iteration_communication_seconds",
-        "Communication time of each iteration that jobs reported.",
+        "Communication times of the iterations that jobs reported.",
         lambda s: s.communication_times,
     ),
     per_demand(
         "signalbox_job_payload_bytes_per_second",
-        "Payload of the job as switches count it; no series before a window is full.",
+        "Payload of the job as counted by switches; no series before a window is full.",
         lambda d: float(d.measurement.bps.sum()) / samples.BITS_PER_BYTE if d.measurement else None,
     ),
     per_demand(
         "signalbox_job_undeclared_ratio",
-        "Share of the job's payload on pairs, or in directions, that it did not announce.",
+        "Share of the job's payload on pairs or directions that it did not announce.",
         lambda d: d.measurement.undeclared_fraction if d.measurement else None,
     ),
     per_demand(
@@ -265,45 +277,47 @@ FAMILIES: tuple[Family, ...] = (
     ),
     per_demand(
         "signalbox_job_demand_factor",
-        "Counted over announced bytes, where all announced pairs of the job share that factor; else no series.",
+        "Counted over announced bytes, if all announced pairs of the job share that factor; otherwise no series.",
         lambda d: d.difference.factor if d.difference else None,
     ),
     per_demand("signalbox_job_learning", "1 while all pairs of the job's hosts are counted.", lambda d: d.learning),
     Family(
         "signalbox_job_demand_source",
-        "Always 1; which bytes the job is planned for. Counters confirm those that are confirmed or measured.",
+        "Always 1; a label names the source of the bytes that the job is planned for.",
         samples.demand_source,
         ("job_id", "source"),
     ),
-    # the planner
+    # planner
     one("signalbox_plans_total", "Plans made.", lambda s: s.plans_total),
     Family(
         "signalbox_plan_info",
-        "Always 1; stage that found the plan, and proof.",
+        "Always 1; labels name the stage that found the plan, and its proof.",
         samples.plan_info,
         ("solver", "certificate"),
     ),
     of_plan("signalbox_plan_level", "Worst job level of the latest plan.", lambda p: p.max_level),
-    of_plan("signalbox_plan_bound", "No routing has a smaller worst level.", lambda p: p.bound),
+    of_plan("signalbox_plan_bound", "Lower bound of the worst job level under any routing.", lambda p: p.bound),
     of_plan("signalbox_plan_gap_ratio", "Level of the plan over its bound, less 1.", lambda p: p.gap),
-    of_plan("signalbox_plan_levels_proven", "Job levels, from the worst, proven optimal.", lambda p: p.levels_proven),
+    of_plan(
+        "signalbox_plan_levels_proven", "Job levels proven optimal, counted from the worst.", lambda p: p.levels_proven
+    ),
     of_plan(
         "signalbox_plan_levels_proven_listed",
-        "Job levels proven over the candidate paths only, where that shows more; else 0.",
+        "Job levels proven over the candidate paths only, if these are more; otherwise 0.",
         lambda p: p.levels_proven_listed,
     ),
     of_plan(
         "signalbox_plan_candidates_listed",
-        "Candidate paths per pair of switches at most, where a pair has more and levels are proven over these; else 0.",
+        "Largest number of candidate paths per pair, if a pair has more and levels are proven over these; else 0.",
         lambda p: p.candidates_listed,
     ),
     of_plan("signalbox_plan_unrouted_flows", "Virtual links without a path in the plan.", lambda p: len(p.unrouted)),
     of_plan("signalbox_plan_subflows", "Subflows of all virtual links in the latest plan.", lambda p: p.subflows),
-    one("signalbox_plan_installed", "1 when the latest plan is the one on the switches.", lambda s: s.plan_installed),
-    one("signalbox_plan_moves_left", "Moves from the plan to its target.", lambda s: s.moves_left),
+    one("signalbox_plan_installed", "1 when the latest plan is installed on the switches.", lambda s: s.plan_installed),
+    one("signalbox_plan_moves_left", "Moves from the plan to its goal plan.", lambda s: s.moves_left),
     one(
         "signalbox_plan_blocked_flows",
-        "Moves to the target that would have to be made together.",
+        "Moves to the goal plan that must be made together.",
         lambda s: s.blocked_flows,
     ),
     Family("signalbox_plan_age_seconds", "Time since the latest plan was made.", samples.plan_age),
@@ -312,23 +326,23 @@ FAMILIES: tuple[Family, ...] = (
     one("signalbox_repairs_total", "Repairs made.", lambda s: s.repairs_total),
     one(
         "signalbox_repaired_flows_total",
-        "Virtual links that got new paths by a repair because theirs were lost.",
+        "Virtual links that got new paths from a repair because theirs were lost.",
         lambda s: s.repaired_flows_total,
     ),
     Family(
         "signalbox_repair_duration_seconds",
-        "The latest repair: time to find new paths, and total time until the switches confirmed them.",
+        "Duration of the latest repair: time to find new paths, and total time until the switches confirmed them.",
         samples.repair_duration,
         ("stage",),
     ),
     histogram(
         "signalbox_repair_seconds",
-        "Time from a loss until the switches had confirmed the repaired routes.",
+        "Time from a loss until the switches confirmed the repaired routes.",
         lambda s: s.repair_times,
     ),
     histogram(
         "signalbox_install_seconds",
-        "Time from sending a stage of rule changes until its switches had confirmed it.",
+        "Time from sending a stage of rule changes until its switches confirmed it.",
         lambda s: s.install_times,
     ),
     one(
@@ -338,7 +352,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     histogram(
         "signalbox_circuit_change_seconds",
-        "Time from telling optical switches of a change of circuits until all have confirmed it.",
+        "Time from sending a change of circuits to optical switches until all confirmed it.",
         lambda s: s.extension.change_times,
     ),
     of_plan(
@@ -357,6 +371,6 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: [((name,), level) for name, level in snapshot.status.baseline_levels.items()],
         ("strategy",),
     ),
-    one("signalbox_pins", "Pins on the switches: of virtual links and of their acknowledgements.", lambda s: s.pins),
+    one("signalbox_pins", "Pins on the switches, for virtual links and their acknowledgements.", lambda s: s.pins),
     one("signalbox_moved_flows_total", "Pinned flows moved.", lambda s: s.moved_flows_total),
 )

@@ -1,7 +1,7 @@
-"""How log lines look and where they go: the one place that configures logging.
+"""Configuration of logging: format and destination of all log lines.
 
-Everything goes to stderr, so that stdout stays for answers. Ours come from structlog, those of libraries from the
-standard library; both take the same way out and look the same.
+All lines go to stderr, so that stdout stays free for answers. The controller's lines come from structlog, those of
+libraries from the standard library; both pass the same handler and look the same.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from structlog.typing import EventDict, Processor
 
 from signalbox.errors import legible
 
-# They tell at INFO what our own lines tell better.
+# Loggers whose INFO lines repeat what the controller's own lines say better.
 QUIET_LOGGERS = ("ryu", "os_ken", "eventlet", "grpc", "asyncio")
 
 
 def configure(*, json: bool = False, level: str = "info") -> None:
-    """``json``: one JSON object per line; else colours on a terminal and key=value elsewhere. ``level``: debug, info,
-    warning or error. Calling it again replaces the first."""
+    """Configure logging; a later call replaces an earlier one.
+
+    ``json``: one JSON object per line; otherwise colours on a terminal and key=value elsewhere. ``level``: debug, info,
+    warning or error."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -55,15 +57,17 @@ def _renderers(json: bool) -> list[Processor]:
     if json:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     if sys.stderr.isatty():
-        # The default shows the values of local variables, and with them lease tokens.
+        # The default shows the values of local variables, including lease tokens.
         return [_legible, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     order = ["timestamp", "level", "logger", "event"]
     return [structlog.processors.format_exc_info, _legible, structlog.processors.LogfmtRenderer(key_order=order)]
 
 
 def _legible(_logger: object, _method: str, line: EventDict) -> EventDict:
-    """Escape what a terminal obeys: names come from switches and from whoever registers jobs. Lines of a traceback are
-    left to the renderer. A list has commas between its values, and no brackets or quotes of Python."""
+    """Escape the characters that control a terminal: names come from switches and from clients.
+
+    Lines of a traceback are left to the renderer. A list is written with commas, without Python's brackets and
+    quotes."""
     for key, value in line.items():
         if isinstance(value, list | tuple | set | frozenset) and key != "exc_info":
             line[key] = legible(", ".join(map(str, value)))

@@ -1,6 +1,6 @@
-"""What Prometheus reads, over HTTP: the metrics of ``families``, computed from the published ``Status`` at scrape time.
+"""Metrics server for Prometheus: the metrics of ``families``, computed from the published ``Status`` at each scrape.
 
-In: the ``StatusBoard``; the certificate when TLS is configured. Out: ``/metrics``.
+In: the ``StatusBoard``; the certificate when TLS is configured. Out: ``/metrics`` over HTTP.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from signalbox.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
-"""For what clients can cause."""
+"""Log of events that clients can cause any number of times."""
 
 SILENT_S = 10.0
-"""A client that is silent for so long is dropped."""
+"""Seconds of silence after which a client is disconnected."""
 MOST_S = 30.0
-"""And one that has not finished after this time."""
+"""Seconds after which a client that has not finished is disconnected."""
 ACCEPT_PAUSE_S = 0.1
 
 _WHY = {
     "HTTP_REQUEST": "the client does not speak TLS",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client shows no certificate",
 }
-"""In words, by what OpenSSL calls it."""
+"""Reasons in words, by OpenSSL's name of the error."""
 
 
 @dataclass(slots=True, eq=False)
 class _Client:
-    """A connection. ``asked``: its request is complete. ``ended``: it holds no place any more."""
+    """Connection of a client. ``asked``: its request is complete. ``ended``: it no longer occupies a place."""
 
     sock: socket.socket
     address: tuple[Any, ...]
@@ -58,9 +58,11 @@ class _Client:
 
 
 class _Server(ThreadingWSGIServer):
-    """A thread per connection, and ``most`` connections at a time. One more takes the place of another (``displaced``)
-    or is closed, so that a scrape gets through whoever holds the others. The library's own TLS shakes hands where
-    connections are accepted: one silent client would keep all others out."""
+    """Server with a thread per connection, and at most ``most`` connections.
+
+    A further connection takes the place of another (``displaced``) or is closed, so that a scrape succeeds whoever
+    occupies the other places. The library's own TLS would do the handshake in the accepting thread, where one silent
+    client would lock out all others."""
 
     tls: TlsContext
     board: StatusBoard
@@ -88,7 +90,7 @@ class _Server(ThreadingWSGIServer):
             return
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no thread can be started, which would give the place back
+        except RuntimeError:  # no thread can be started, so none would free the place
             with self._lock:
                 del self._clients[request]
             raise
@@ -110,12 +112,14 @@ class _Server(ThreadingWSGIServer):
     def shutdown_request(self, request: Any) -> None:
         client: _Client | None = getattr(self._of_thread, "client", None)
         if client:
-            client.ended = True  # before the client can see it, and come again
+            client.ended = True  # before the client can notice the end and connect again
         super().shutdown_request(request)
 
     def _shakes_hands(self, client: _Client, context: ssl.SSLContext, address: Any) -> bool:
-        """One that fails is counted and logged. Raises ``OSError`` for a client that says nothing, as those that only
-        look whether a server listens, and for one that was ended meanwhile."""
+        """Perform the TLS handshake; count and log a failure, and return whether it succeeded.
+
+        Raises ``OSError`` for a client that sends nothing, as port scanners do, and for one that was ended
+        meanwhile."""
         if not client.sock.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError("the client has said nothing")
         try:
@@ -132,11 +136,11 @@ class _Server(ThreadingWSGIServer):
         return True
 
     def asked(self) -> None:
-        """The client of this thread is worked for: it has its place until it has its answer."""
+        """Mark the client of this thread as being served: it keeps its place until it has its answer."""
         self._of_thread.client.asked = True
 
     def service_actions(self) -> None:
-        """Called every half second: ends who has taken too long."""
+        """End clients that have taken too long; called every half second."""
         limited_log.summarise()
         with self._lock:
             late = [client for client in self._clients.values() if time.monotonic() > client.since + MOST_S]
@@ -147,19 +151,20 @@ class _Server(ThreadingWSGIServer):
         try:
             return super().get_request()
         except OSError:
-            time.sleep(ACCEPT_PAUSE_S)  # for lack of descriptors: do not try without a pause
+            time.sleep(ACCEPT_PAUSE_S)  # out of file descriptors: do not retry without a pause
             raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Clients that go while they are answered are no event; the default prints a traceback for each."""
+        """Log a client that disconnects during its answer at level debug; the default prints a traceback for each."""
         log.debug("metrics client failed", peer=client_address[0], exc_info=True)
 
 
 def displaced(places: Sequence[_Client], newcomer: _Client) -> _Client | None:
-    """Return whose place a newcomer takes when there is no other: one of the address that has most of them. A client
-    that has not asked goes for one of its own address, or of an address with fewer places; one that has asked only for
-    an address with at least two fewer. None where there is no place for the newcomer. ``places``: those that have not
-    ended."""
+    """Return the client whose place a newcomer takes when all are occupied, or None to refuse the newcomer.
+
+    The result is a client of the address with most places. A client without a complete request gives way to its own
+    address and to addresses with fewer places. A client with a complete request gives way only to an address with at
+    least two places fewer. ``places``: clients that have not ended."""
     held = Counter(client.address[0] for client in places)
     own = held[newcomer.address[0]]
 
@@ -179,7 +184,7 @@ def _name(address: Any) -> str:
 
 
 def _why(error: OSError) -> str:
-    """A handshake has failed."""
+    """Return why a handshake has failed."""
     if verify_message := getattr(error, "verify_message", None):
         return f"the client's certificate is refused: {verify_message}"
     reason = getattr(error, "reason", None) or str(error)
@@ -195,7 +200,10 @@ def _break_off(client: _Client) -> None:
 
 
 class _ToClient(io.BufferedIOBase):
-    """What is sent to a client. wsgiref prints a traceback for errors of TLS, not for a connection that has ended."""
+    """Output stream to a client.
+
+    wsgiref prints a traceback for TLS errors, but not for a connection that has ended; so TLS errors become
+    ``BrokenPipeError``."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -217,12 +225,13 @@ class _Handler(WSGIRequestHandler):
         self.wfile = _ToClient(self.connection)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Scrapes are no events."""
+        """Log nothing: scrapes are no events."""
 
 
 class MetricsServer:
-    """Serves ``/metrics`` in separate threads, with the process's memory and CPU time. ``tls``: for connections that
-    come."""
+    """Server of ``/metrics`` in separate threads; it adds the process's memory and CPU time.
+
+    ``tls``: context of new connections."""
 
     def __init__(self, config: MetricsConfig, board: StatusBoard, tls: TlsContext | None = None) -> None:
         self._config = config
@@ -234,7 +243,7 @@ class MetricsServer:
         self._running: tuple[WSGIServer, Thread] | None = None
 
     def start(self) -> int:
-        """Returns the port that is listened on. Raises ``InvalidInput`` when the address cannot be had."""
+        """Start serving, and return the port. Raises ``InvalidInput`` when the address cannot be listened on."""
         host, port = self._config.host, self._config.port
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -256,8 +265,10 @@ class MetricsServer:
         return server.server_port
 
     def _answered(self, asked: Callable[[], None]) -> Any:
-        """Scrapes wait for each other: all of them together take no more of the interpreter than one. Compressing
-        gives it away."""
+        """Return the WSGI application.
+
+        Scrapes are rendered one at a time, so that together they use no more of the interpreter than one. Compression
+        releases it."""
         rendering = Lock()
 
         def answer(environ: Any, start_response: Any) -> list[bytes]:
@@ -277,7 +288,7 @@ class MetricsServer:
         return answer
 
     def stop(self) -> None:
-        """Returns when the port is free again; does nothing when not started."""
+        """Stop, and return when the port is free again; without ``start`` it does nothing."""
         if self._running:
             server, thread = self._running
             self._running = None

@@ -1,4 +1,4 @@
-"""The samples of metrics that need more than a look at one field of the status. Pure."""
+"""Samples of metrics that need more than one field of the status. Pure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def link_bytes(snapshot: Snapshot) -> Iterator[Sample]:
-    """No series while the counters are not up to date: one that stands still and then catches up looks like a link that
-    is idle and then fuller than it can be."""
+    """Yield the bytes of each link whose counters are up to date.
+
+    A series that pauses and then catches up would look like an idle link that then exceeds its capacity."""
     late = snapshot.status.late_ports(snapshot.now)
     for link_id, link in snapshot.status.links.items():
         if link_id in snapshot.links and link_id.dpid not in late:
@@ -45,7 +46,7 @@ def link_background(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def refused_packets(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of switches that are connected."""
+    """Yield the refused packets of connected switches."""
     fabric = snapshot.status.fabric
     for (at, reason), count in snapshot.status.refused_packets.items():
         if at.dpid in fabric.switches:
@@ -53,7 +54,9 @@ def refused_packets(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def dropped_packets(snapshot: Snapshot) -> Iterator[Sample]:
-    """Every kind has a series once the switch has told one: an increase needs the 0 before it."""
+    """Yield the dropped packets by kind.
+
+    Every kind has a series from the first reading, because an increase needs the 0 before it."""
     fabric = snapshot.status.fabric
     for dpid, packets in snapshot.status.dropped_packets.items():
         if dpid in fabric.switches:
@@ -70,7 +73,7 @@ def table_max_entries(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def _of_tables(snapshot: Snapshot, value: Callable[[TableUse], int | None]) -> Iterator[Sample]:
-    """No series for what a switch does not say."""
+    """Yield values of tables; a value that the switch does not report has no series."""
     for dpid, switch in snapshot.status.switches.items():
         for use in switch.tables:
             if (known := value(use)) is not None:
@@ -78,13 +81,13 @@ def _of_tables(snapshot: Snapshot, value: Callable[[TableUse], int | None]) -> I
 
 
 def refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
-    """Every reason has a series, also without refusals: an increase needs the 0 before it."""
+    """Yield refusals by reason; every reason has a series, because an increase needs the 0 before it."""
     for reason in get_args(RefusalReason):
         yield (reason,), snapshot.status.refused_connections.get(reason, 0)
 
 
 def alarms(snapshot: Snapshot) -> Iterator[Sample]:
-    """Every kind has a series, also without alarms: of one that is raised for a moment, a sum over time is left."""
+    """Yield the active alarms by kind; every kind has a series, so that a brief alarm shows in a sum over time."""
     active = Counter(alarm.kind for alarm in snapshot.status.alarms.values() if not alarm.silence)
     for kind in AlarmKind:
         yield (kind.value, severity(kind)), active[kind]
@@ -96,7 +99,7 @@ def silenced_alarms(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def jobs(snapshot: Snapshot) -> Iterator[Sample]:
-    """Every state has a series, also without jobs: a rule on ``pending`` needs the 0."""
+    """Yield the jobs by state; every state has a series, because a rule on ``pending`` needs the 0."""
     states = Counter(job.state for job in snapshot.status.jobs.values())
     for state in get_args(JobState):
         yield (state,), states[state]
@@ -148,7 +151,7 @@ def plan_age(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def switch_counters_age(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of switches that are connected."""
+    """Yield the age of the counters of connected switches."""
     fabric = snapshot.status.fabric
     for dpid, read in snapshot.status.counters_read.items():
         if dpid in fabric.switches:
@@ -161,8 +164,9 @@ def if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], in
 
 
 def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """A switch that is down keeps its series. Those of the extension are not of the fabric, so their names may be there
-    twice."""
+    """Yield 1 for each switch that is up, 0 for one that is down.
+
+    Switches of the extension are not part of the fabric, so a name may occur in both; then it is made unique."""
     status = snapshot.status
     up = dict.fromkeys((switch.name for switch in status.fabric.switches.values()), 1)
     up |= {snapshot.down_names[key][0]: 0 for key, part in status.down_parts.items() if part.kind is PartKind.SWITCH}
@@ -173,7 +177,9 @@ def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def link_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of cables between switches, both ways, and of circuits while they are made."""
+    """Yield 1 for each link between switches that is up, 0 for one that is down.
+
+    Cables have both directions; circuits have series while they exist."""
     for labels, _ in snapshot.links.values():
         if labels.kind == "fabric":
             yield labels, 1
@@ -183,7 +189,7 @@ def link_up(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def switch_drained(snapshot: Snapshot) -> Iterator[Sample]:
-    """Named as by ``switch_up``."""
+    """Yield the drained switches, named as by ``switch_up``."""
     status = snapshot.status
     for switch in status.fabric.switches.values() if status.drained else ():
         if switch_key(switch.dpid) in status.drained:
@@ -194,7 +200,7 @@ def switch_drained(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def link_drained(snapshot: Snapshot) -> Iterator[Sample]:
-    """Named as by ``link_up``."""
+    """Yield the drained links, named as by ``link_up``."""
     status = snapshot.status
     for link_id, (labels, _) in snapshot.links.items() if status.drained else ():
         if link_id in status.drained:
@@ -205,7 +211,9 @@ def link_drained(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def host_up(snapshot: Snapshot) -> Iterator[Sample]:
-    """Of hosts that are named, as far as they were seen or are declared; with the switch that they are plugged into."""
+    """Yield 1 for each host that is up, 0 for one that is down, with its switch.
+
+    Only hosts that a job or the inventory names are included, once they were seen or declared."""
     status = snapshot.status
     for key in status.named_hosts:
         if key in status.down_parts:

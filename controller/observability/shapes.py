@@ -1,4 +1,4 @@
-"""The shapes that metrics have: what one is made of, and families that follow from a value.
+"""Types of metrics, and constructors for families with one value per item.
 
 In: a ``Snapshot``, which is made for each scrape. Out: ``Family``, of which ``families`` makes the list.
 """
@@ -18,7 +18,7 @@ from controller.status import JobStatus, Status, StatusBoard, SwitchStatus
 
 
 class LinkLabels(NamedTuple):
-    """``kind``: ``fabric`` between two switches, ``edge`` between a switch and a host."""
+    """Labels of a link. ``kind``: ``fabric`` between two switches, ``edge`` between a switch and a host."""
 
     link: str
     src: str
@@ -28,8 +28,10 @@ class LinkLabels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One scrape: the status, the monotonic time, and the labels and capacity (bit/s) of every link that exists.
-    ``board``: what is known beside the status. ``down_names``: of the switches of parts that are down."""
+    """Data of one scrape.
+
+    ``links``: labels and capacity (bit/s) of every present link. ``now``: monotonic seconds. ``board``: facts outside
+    the status. ``down_names``: names of the switches of parts that are down."""
 
     status: Status
     now: float
@@ -45,9 +47,10 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric: a counter if its name ends in ``_total``, a histogram if it has ``histograms``, else a gauge.
-    ``samples`` and ``histograms`` give label values, in the order of ``labels``, and the value. A label must not be
-    called ``job``: Prometheus puts its own on every series."""
+    """Metric: a counter if its name ends in ``_total``, a histogram if it has ``histograms``, otherwise a gauge.
+
+    ``samples`` and ``histograms`` return label values, in the order of ``labels``, and the value. A label must not be
+    called ``job``, because Prometheus adds its own to every series."""
 
     name: str
     help: str
@@ -63,7 +66,9 @@ class Family:
 
 
 def down_links(part: Part, switches: tuple[str, ...]) -> Iterator[LinkLabels]:
-    """Both links of a cable that is down, named as while they were there. ``switches``: the names of theirs."""
+    """Yield the labels of both links of a cable that is down, the same as while they were up.
+
+    ``switches``: names of its switches."""
     if not part.seen:
         yield LinkLabels(part.name, switches[0], switches[1], "fabric")
         return
@@ -76,11 +81,12 @@ def down_links(part: Part, switches: tuple[str, ...]) -> Iterator[LinkLabels]:
 
 Item = TypeVar("Item")
 Shape = Callable[[str, str, Callable[[Item], float | None]], Family]
-"""Makes a family from its name, its help and the value of each item. An item without a value has no series."""
+"""Function that makes a family from its name, its help text and the value of each item; an item without a value has no
+series."""
 
 
 def _shape(labels: tuple[str, ...], items: Callable[[Snapshot], Iterable[tuple[tuple[str, ...], Item]]]) -> Shape[Item]:
-    """``items``: with the values of the labels."""
+    """Return a shape; ``items`` yields the label values and the item of each series."""
 
     def family(name: str, text: str, value: Callable[[Item], float | None]) -> Family:
         def samples(snapshot: Snapshot) -> Iterator[Sample]:
@@ -94,7 +100,7 @@ def _shape(labels: tuple[str, ...], items: Callable[[Snapshot], Iterable[tuple[t
 
 
 def _plans(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], Plan]]:
-    """The newest plan; none before the first."""
+    """Yield the newest plan; nothing before the first."""
     if snapshot.status.plan:
         yield (), snapshot.status.plan
 
@@ -121,12 +127,12 @@ per_switch = _shape(("switch",), _switches)
 
 
 def histogram(name: str, text: str, value: Callable[[Status], Histogram]) -> Family:
-    """There from the start, with nothing counted."""
+    """Return the family of a histogram, which has series from the start."""
     return Family(name, text, histograms=lambda snapshot: [((), value(snapshot.status))])
 
 
 def per_port(name: str, text: str, counts: Callable[[Status], Mapping[PortRef, int]]) -> Family:
-    """Of switches that are connected."""
+    """Return a family with a value per port of connected switches."""
 
     def samples(snapshot: Snapshot) -> Iterator[Sample]:
         fabric = snapshot.status.fabric

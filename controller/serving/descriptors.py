@@ -1,7 +1,7 @@
-"""Who may use how many file descriptors: switches, API clients and scrapes get shares that leave enough for the rest.
+"""Shares of file descriptors: switches, API clients and scrapers get limits that leave enough for the rest.
 
-In: the configuration and the limit of the process. Out: a configuration whose limits of connections fit into it. The
-share of the API holds only behind HAProxy: gRPC has no limit of connections that could be used.
+In: the configuration and the limit of the process. Out: a configuration whose connection limits fit into it. The share
+of the API is enforced only behind HAProxy, because gRPC has no suitable limit of connections.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from signalbox.errors import InvalidInput
 log = structlog.get_logger(__name__)
 
 OWN = 128
-"""Files, pipes and queues of the controller itself: state, logs, analyses, gRPC's and the hub's own."""
+"""Descriptors of the controller itself: state, logs, analyses, gRPC's and the hub's own files, pipes and queues."""
 LEAST = 256
 
 
 def raise_limit() -> int:
-    """The soft limit becomes the hard one; returns it."""
+    """Raise the soft limit of open files to the hard limit, and return it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 def within(config: Config, limit: int) -> Config:
-    """Return the configuration with as many switches as ``limit`` descriptors are enough for, at most half of which are
-    for the API. Raises ``InvalidInput`` for fewer than ``LEAST``, and where half are not enough for what HAProxy may
-    hand over: it has its limit from the file."""
+    """Return the configuration with as many switches as ``limit`` descriptors allow; at most half are for the API.
+
+    Raises ``InvalidInput`` for fewer than ``LEAST`` descriptors, and when half are too few for what HAProxy may open,
+    whose limit is in the file."""
     if limit < LEAST:
         raise InvalidInput.of("", f"the process may open {limit} files; at least {LEAST} are needed (ulimit -n)")
     shared = limit - OWN - config.metrics.max_connections

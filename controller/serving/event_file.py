@@ -1,7 +1,7 @@
-"""The events that are kept over a restart: a file of JSON lines, written by a separate thread.
+"""File of the events that are kept over a restart: JSON lines, written by a separate thread.
 
-In: events. Out: after a restart those that were written. Losing some costs nothing else: a full disk, or a line that
-cannot be read, is told in the log, and that is all.
+In: events. Out: after a restart, the events that were written. The loss of some affects nothing else: the log reports a
+full disk or an unreadable line.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ log = LimitedLog(structlog.get_logger(__name__))
 
 FILE = "events.jsonl"
 MOST_LINES = 4 * KEPT * len(EventKind)
-"""Then the file is written anew, with what is kept."""
+"""Lines after which the file is rewritten with the events that are kept."""
 
 MOST_BYTES = 16 << 20
-"""Then too; what is kept then has half of it at most. More of a file is not read."""
+"""Bytes after which the file is rewritten, with at most half as many. Only this much at the end of a file is read."""
 
 MOST_EVENTS = 2**62
-"""Numbers are below: the API has 64 bits for them."""
+"""Upper bound of event numbers, which the API sends as 64-bit integers."""
 
 
 class EventFile:
-    """``directory`` None keeps nothing. ``history``: with what was kept."""
+    """Event history that is kept in ``directory``, or nowhere if that is None.
+
+    ``history`` begins with the kept events."""
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / FILE if directory else None
@@ -54,7 +56,7 @@ class EventFile:
             self._thread.start()
 
     def close(self) -> None:
-        """Returns when all is written."""
+        """Return when all events are written, or after 5 s."""
         if self._thread:
             self._events.put(None)
             self._thread.join(timeout=5)
@@ -114,7 +116,7 @@ class EventFile:
 
 
 def _newest(lines: Sequence[bytes], most: int) -> list[bytes]:
-    """Return the last lines that have ``most`` bytes together."""
+    """Return the last lines whose sizes add up to at most ``most`` bytes."""
     sizes = list(accumulate(map(len, reversed(lines))))
     return list(lines[len(lines) - sum(size <= most for size in sizes) :])
 
@@ -125,22 +127,26 @@ def _append(path: Path, lines: Iterable[bytes]) -> None:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Return the descriptor of a regular file, for its owner alone. Raises ``OSError`` for a link, which may lead to
-    any file, and for what need not end, such as a pipe."""
+    """Return the descriptor of a regular file that only its owner can read.
+
+    Raises ``OSError`` for a symbolic link, which may lead to any file, and for a file without an end, such as a
+    pipe."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "is no regular file")
+    raise OSError(errno.EINVAL, "is not a regular file")
 
 
 def _line(event: Event) -> bytes:
-    """The newline comes first: a line that was cut off does not take the next one with it."""
+    """Return the event as a line. The newline comes first, so that a truncated line does not spoil the next one."""
     return f"\n{json.dumps([event.number, event.at, event.kind, event.what, dict(event.details)])}".encode()
 
 
 def _event(line: Any) -> Event:
-    """Raises ``ValueError``, ``TypeError`` or the like when it is none, or the API could not send it."""
+    """Return the event in a line.
+
+    Raises ``ValueError``, ``TypeError`` or a similar error when it is malformed, or when the API could not send it."""
     number, at, kind, what, details = line
     event = Event(int(number), float(at), EventKind(kind), str(what), {name: str(of) for name, of in details.items()})
     datetime.fromtimestamp(event.at, UTC)

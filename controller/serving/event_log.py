@@ -1,4 +1,4 @@
-"""What happened between two published statuses, for the log and the event history. Pure; the launcher writes both."""
+"""Events between two published statuses, for the log and the event history. Pure; the launcher writes both."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from signalbox.words import AlarmKind, EventKind
 Event = tuple[str, dict[str, Any]]
 
 MAX_NAMED = 4
-"""Parts of the fabric in a line."""
+"""Parts of the fabric that one line names."""
 ANOTHER_LEVEL = 0.05
-"""From plan to plan, of the worst level; smaller changes are those of measured rates."""
+"""Relative change of the worst level between plans that is worth a line; smaller changes follow measured rates."""
 
 ALARM = "alarm"
-"""The one that is a warning."""
+"""Event that is logged as a warning."""
 OVER = "alarm over"
 OF_ALARMS = (EventKind.ALARM, EventKind.JOB_ALARM)
 KINDS = frozenset(AlarmKind)
 
 
 def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict[str, Any]]]:
-    """(kind, what, details) of each change worth a line. A line has keys already, among them ``level``: no detail
-    has."""
+    """Yield kind, name and details of each change worth a line.
+
+    No detail is named like a key that every line has, such as ``level``."""
     for kind, of_kind in _OF_KIND.items():
         yield from ((kind, what, details) for what, details in of_kind(before, after))
     for _, was, alarm in sorted(differing(before.alarms, after.alarms)):
@@ -46,13 +47,16 @@ def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict
 
 
 def at_start(first: Status, alarms_before: Mapping[AlarmKey, float]) -> Status:
-    """What events begin from, of the ``first`` status: what was saved is no news, but its alarms are."""
+    """Return the status before the first event: without alarms, so that those of the ``first`` status are events.
+
+    Saved state is no event."""
     return replace(first, alarms={}, alarms_before=alarms_before)
 
 
 def not_over(history: Iterable[HistoryEvent]) -> dict[AlarmKey, float]:
-    """The alarms that have begun and not ended in these events, which are in order: since when, in seconds since
-    1970."""
+    """Return the alarms that have begun and not ended in these events, and when, in seconds since 1970.
+
+    The events are in order."""
     found: dict[AlarmKey, float] = {}
     for event in history:
         kind, subject = event.details.get("kind", ""), event.details.get("subject", "")
@@ -91,7 +95,9 @@ def _plan_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _another_level(before: Plan | None, after: Plan) -> bool:
-    """As after a cut that the running routes survive: the plan is kept for the same reason, and jobs are slower."""
+    """Return whether the worst level of the plan has changed noticeably.
+
+    After a cut that the installed routes survive, the plan is kept for the same reason, but jobs are slower."""
     return before is not None and abs(after.max_level - before.max_level) > ANOTHER_LEVEL * before.max_level
 
 
@@ -104,7 +110,7 @@ def _alarm(alarm: Alarm) -> dict[str, Any]:
 
 
 def _drain_events(before: Status, after: Status) -> Iterator[Event]:
-    """A part is drained, can be pulled, cannot any more, is used again."""
+    """Yield when a part is drained, can be pulled, can no longer be pulled, or is in use again."""
     for name, was, drain in differing(before.drains, after.drains):
         if drain is None:
             yield "undrained", {"part": name}
@@ -117,8 +123,10 @@ def _drain_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
-    """Of parts of one kind that come or go together one line. That a host is found, or moves, has a line each, unless
-    many are found together: after a restart those of all jobs are, and lines of before should stay."""
+    """Yield the changes of parts and hosts.
+
+    Parts of one kind that change in the same way share a line. A host that is found or moves has its own line, unless
+    many are found together: after a restart all hosts of jobs are found, and earlier lines should stay."""
     told: defaultdict[str, list[str]] = defaultdict(list)
     for _, was, part in differing(before.parts, after.parts):
         if part and (what := _of_part(was, part)):
@@ -144,7 +152,7 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _of_part(was: Part | None, part: Part) -> str:
-    """What has become of it; empty for nothing."""
+    """Return what has happened to the part; empty for nothing."""
     if part.down_since is not None:
         return "" if was and was.down_since is not None else "down"
     if was is None:
@@ -168,7 +176,7 @@ def _job_events(before: Status, after: Status) -> Iterator[Event]:
             continue
         same = known is not None and known.uid == job.uid
         if same and after.adopting and not job.routes_known:
-            continue  # what switches hold of it is read, but not adopted yet
+            continue  # the controller has read the job's rules on the switches, but not adopted them yet
         if known is None or not same or known.state != job.state:
             details = {"job": job_id, "state": job.state, "pinned": f"{job.pinned} of {len(job.routes)}"}
             yield ("job", details) if same else ("job registered", details | {"uid": job.uid})

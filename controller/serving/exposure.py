@@ -1,7 +1,7 @@
-"""Who can reach the controller, and as what: of each listener, from the configuration alone.
+"""Exposure of the controller: who can reach each listener, and with which role, from the configuration alone.
 
 In: the configuration. Out: a sentence per listener, for ``signalbox serve --check``; a problem for each API address
-that is open to the network without TLS and an identity, unless the configuration says that this is meant.
+that is open to the network without TLS and identities, unless the configuration allows that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from signalbox.errors import FieldProblem
 
 
 def problems(api: ApiConfig) -> Iterator[FieldProblem]:
-    """An address whose host cannot be resolved is the business of others."""
+    """Yield a problem for each API address that is open to the network without TLS or identities.
+
+    An address whose host cannot be resolved is left out; other checks report it."""
     if api.insecure:
         return
     missing = []
@@ -29,7 +31,7 @@ def problems(api: ApiConfig) -> Iterator[FieldProblem]:
 
 
 def unguarded(api: ApiConfig) -> Iterator[str]:
-    """Yield a sentence for each address that the network can reach with no HAProxy before it."""
+    """Yield a sentence for each address that the network can reach without HAProxy."""
     for _, address in _open_addresses(api) if api.proxy_socket is None else ():
         yield f"{address} can be reached from the network without HAProxy before it: set api.proxy_socket"
 
@@ -42,7 +44,7 @@ def _open_addresses(api: ApiConfig) -> Iterator[tuple[int, str]]:
 
 
 def who_may(config: Config) -> Iterator[str]:
-    """A line per listener: what, where, and who may do what there."""
+    """Yield a line per listener: its address, and who may do what there."""
     for address in config.api.listen:
         yield f"API {address}: {_api(config.api, address)}"
     yield f"metrics {config.metrics.host}:{config.metrics.port}: {_metrics(config)}"

@@ -1,6 +1,6 @@
-"""When Python's garbage collector looks for cycles: how often, among which objects, and never while much is made.
+"""Schedule of Python's garbage collector: rarely, over few objects, and never during a burst of work.
 
-Its parameters belong to the process. In: the moments at which nothing goes on, in monotonic seconds.
+The parameters belong to the process. In: the moments without work, in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 SETTLE_S = 2.0
-"""Between quiet moments at which all objects that exist are declared old: later collections leave them out."""
+"""Seconds between quiet moments at which all existing objects are declared old, so that later collections skip them."""
 ALL_EVERY_S = 3600.0
-"""Between collections that look through old objects too."""
+"""Seconds between collections that include old objects."""
 THRESHOLDS = (5_000, 60, 20)
-"""Of the interpreter's own collections, per generation. The first looks through what is made in a moment, the second
-is for hours without a quiet moment."""
+"""Thresholds of the interpreter's own collections, per generation. The first covers the objects of a moment, the second
+serves for hours without a quiet moment."""
 MANY = 12
-"""First collections, after which the objects that have stayed are too many to look through: 40 ms."""
+"""Collections of the first generation after which too many objects remain for a collection: 40 ms."""
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """While objects are made that stay: a third of the time would go into looking through them. They are old then."""
+    """Turn collection off while lasting objects are created, and declare them old afterwards.
+
+    Collections would take a third of that time."""
     gc.disable()
     try:
         yield
@@ -33,12 +35,11 @@ def loading() -> Iterator[None]:
 
 
 class Garbage:
-    """Garbage collections that look through everything, only at quiet moments, and seldom.
+    """Full garbage collections, only at quiet moments and rarely.
 
-    A fabric of thousands of links is half a million objects. To look through all of them takes a fifth of a second, in
-    which no switch is answered. What matters here is freed by reference counts; cycles among objects that are not old
-    are collected as usual.
-    """
+    A fabric of thousands of links is half a million objects. A collection over all of them takes a fifth of a second,
+    during which no switch gets a reply. Reference counts free what matters here; cycles among objects that are not old
+    are collected as usual."""
 
     def __init__(self) -> None:
         gc.set_threshold(*THRESHOLDS)
@@ -46,8 +47,7 @@ class Garbage:
         self._all_at = math.inf
 
     def quiet(self, now: float) -> None:
-        """Nothing is going on at ``now``: look through what is not old yet, if it is not too much, or through
-        everything."""
+        """Use a quiet moment at ``now``: collect among new objects, unless they are too many, or among all objects."""
         if now < self._next_at:
             return
         self._next_at = now + SETTLE_S

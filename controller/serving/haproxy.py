@@ -1,7 +1,7 @@
-"""The configuration of HAProxy 2.6 that stands before the API (``api.proxy_socket``).
+"""Configuration of HAProxy 2.6 in front of the API (``api.proxy_socket``).
 
-In: the API's configuration. Out: the text of ``haproxy.cfg``. HAProxy listens at the TCP addresses, ends TLS, limits
-clients by their addresses, and hands whole requests to the controller with header fields that say who calls
+In: the API's configuration. Out: the text of ``haproxy.cfg``. HAProxy listens at the TCP addresses, terminates TLS,
+limits clients by address, and forwards whole requests to the controller with header fields that identify the caller
 (``controller/api/peers.py``).
 """
 
@@ -21,43 +21,43 @@ STREAMS = (
     "/signalbox.v1.ControllerService/Watch",
     "/signalbox.v1.JobService/Watch",
 )
-"""Paths of methods that answer in a stream begin so."""
+"""Prefixes of the paths of methods that answer with a stream."""
 DIALOGUES = "/grpc.reflection."
-"""Paths of methods whose requests come in a stream: such a request has no end that could be waited for."""
+"""Prefix of the paths of methods with a stream of requests, for whose end HAProxy must not wait."""
 RATE_S = 10
-"""Connections per second are counted over so many."""
+"""Seconds over which the rate of connections is counted."""
 NEARLY_FULL = 3 / 4
-"""Share of ``max_connections`` from which a client may have few only."""
+"""Share of ``max_connections`` above which each client may have few connections only."""
 FEW = 1 / 32
-"""Share of ``max_connections`` that is few."""
+"""Share of ``max_connections`` that counts as few."""
 OWN_CONNECTIONS = 64
-"""Beside those of clients."""
+"""Connections of HAProxy itself, in addition to those of clients."""
 BUFFER, REWRITES = 16 << 10, 12 << 10
-"""Bytes of a request that HAProxy holds, and room beside them for the header fields that it adds: the longest is a
-certificate in base64, of which gRPC takes no more than 8 kB before it is encoded. Without room the call ends with
-500."""
+"""Bytes of a request that HAProxy buffers, and bytes of room for the header fields that it adds. The longest field is a
+certificate in base64; gRPC accepts at most 8 kB of it before encoding. Without enough room the call ends with 500."""
 KNOWN_CLIENTS = "100k"
 """Addresses that are remembered, at 100 bytes each; beyond that the oldest are forgotten."""
 LARGE_OF_CLIENT, LARGE = 8, 16
-"""Requests beyond HAProxy's buffer that are under way, of one address and of all: each may grow to
-``max_message_bytes`` in the controller's memory. As many of those whose requests come in a stream."""
+"""Concurrent requests larger than HAProxy's buffer, of one address and of all: each may grow to ``max_message_bytes``
+in the controller's memory. The same limit applies to streams of requests."""
 MORE_STREAMS = 100
-"""Of one connection beyond the limits of its address: a client would wait for them without a word."""
+"""Streams of one connection beyond the limits of its address, so that a client gets an error instead of waiting
+silently."""
 PATIENCE = 4
 """Multiple of ``max_client_calls_per_s`` beyond which a client's connection is closed: HAProxy's own time to refuse
 calls is limited too."""
 TOO_MANY = 8
-"""RESOURCE_EXHAUSTED."""
+"""gRPC status code RESOURCE_EXHAUSTED."""
 
 
 def configuration(api: ApiConfig) -> str:
-    """Return the text. Raises ``InvalidInput`` for what HAProxy cannot do."""
+    """Return the configuration text. Raises ``InvalidInput`` for settings that HAProxy cannot implement."""
     InvalidInput.refuse(problems(api))
     return "\n".join([*_global(api), *_frontend(api), *_backends(api)]) + "\n"
 
 
 def problems(api: ApiConfig) -> Iterator[FieldProblem]:
-    """Yield what stands in the way of a HAProxy before this API."""
+    """Yield the settings that a HAProxy in front of this API cannot implement."""
     if api.proxy_socket is None:
         yield FieldProblem("api.proxy_socket", "is missing: the socket at which HAProxy hands calls over")
     elif unfit := _unfit(api.proxy_socket):
@@ -187,7 +187,7 @@ def _backends(api: ApiConfig) -> Iterator[str]:
 
 
 def _bound(address: str) -> str:
-    """As HAProxy has it: ``ipv6@`` before an IPv6 address, which has no brackets then."""
+    """Return the address as HAProxy writes it: an IPv6 address has ``ipv6@`` before it."""
     host, port = host_and_port(address)
     return f"ipv6@[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

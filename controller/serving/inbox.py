@@ -1,4 +1,4 @@
-"""The way to the control loop, from any thread."""
+"""Inbox of the control loop, for any thread."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from controller.southbound.limits import Backlog
 
 
 class Inbox:
-    """A queue that counts, by connection of a switch, what was not taken yet."""
+    """Queue that counts the messages of each switch connection that are not taken yet."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[Message, Backlog | None]] = queue.SimpleQueue()
 
     def put(self, message: Message, backlog: Backlog | None = None, /) -> None:
-        """Never waits."""
+        """Add a message; never waits."""
         if backlog is not None:
             backlog.added += 1
         self._queue.put((message, backlog))
 
     def take(self, most: int, timeout_s: float) -> list[Message]:
-        """What is there, up to ``most`` messages; waits for the first, for ``timeout_s`` seconds at most."""
+        """Return the waiting messages, at most ``most``; wait for the first for at most ``timeout_s`` seconds."""
         messages: list[Message] = []
         try:
             message, backlog = self._queue.get(timeout=max(0.0, timeout_s))

@@ -1,4 +1,4 @@
-"""The inventory file: what is declared rather than found (docs/reference/file-formats.md#inventory)."""
+"""Inventory file: declared hosts, switches and cables (docs/reference/file-formats.md#inventory)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Mac = Annotated[
 ]
 Name = Annotated[str, StringConstraints(min_length=1)]
 EndName = Annotated[str, matching("[^:]+(:.+)?", "the name of a switch, or of one of its ports such as leaf1:3")]
-"""A switch, or one of its ports."""
+"""Name of a switch, or of one of its ports."""
 
 MAX_CABLES = 1024
 
@@ -45,7 +45,7 @@ class _Link(Table):
 
     @property
     def names(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Of the switches and ports; empty where a port is not named."""
+        """Names of switch and port at both ends; the port is empty when it is not named."""
         (a, _, a_port), (b, _, b_port) = (end.partition(":") for end in self.ends)
         return (a, a_port), (b, b_port)
 
@@ -61,7 +61,7 @@ class _Inventory(Table):
 
 
 def load(path: Path | None) -> Declared:
-    """What is declared; nothing without a file. Raises ``InvalidInput`` with every problem of the file."""
+    """Return the declarations, none without a file. Raises ``InvalidInput`` with every problem of the file."""
     if path is None:
         return Declared()
     found = read_toml(path, _Inventory)
@@ -99,7 +99,9 @@ def _wrong_links(links: tuple[_Link, ...]) -> Iterator[FieldProblem]:
 
 
 def _repeated(found: _Inventory) -> Iterator[FieldProblem]:
-    """What is declared more than once; between two switches cables are either counted or named by their ports."""
+    """Yield declarations that occur twice, and mixed declarations of cables.
+
+    Cables between two switches are either counted or named by their ports."""
     names = Counter(switch.name for switch in found.switch)
     yield from (
         FieldProblem(f"switch[{n}].name", f"another [[switch]] has the name '{cut(switch.name)}' too")

@@ -1,7 +1,7 @@
-"""What a controller has read of files, apart from its state: certificates, who callers are, the inventory.
+"""Contents of all files other than the state: certificates, identities of callers, the inventory, settings.
 
-In: the configuration. Out: what counts now, with the settings of the control loop. It is read before a standby waits,
-so that who takes over needs no file to be right by then.
+In: the configuration. Out: the contents in force, including the settings of the control loop. A standby reads them
+before it waits, so it can take over even if a file is wrong by then.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ def _logging(config: Config) -> Configure:
 
 
 class Loaded:
-    """``prepare``: for each SIGHUP. ``declared``: what the inventory has. ``logging``: configures it, in any
-    process. Raises ``InvalidInput`` for a file that is wrong."""
+    """Contents of the files.
+
+    ``prepare``: functions to call at each SIGHUP. ``declared``: contents of the inventory. ``logging``: function that
+    configures logging in any process. Raises ``InvalidInput`` for a file that is wrong."""
 
     def __init__(self, config: Config, board: StatusBoard) -> None:
         self.openflow_tls = TlsContext("openflow", config.openflow.tls_files)
@@ -60,12 +62,12 @@ class Loaded:
         )
 
     def planning_process(self, put: Put, on_crash: OnCrash) -> PlanningProcess:
-        """Whose logging follows what is loaded."""
+        """Return the planning process, whose logging follows the loaded settings."""
         self._planning = PlanningProcess(put, on_crash, self.logging)
         return self._planning
 
     def controlling(self, put: Callable[[NewSettings], None]) -> Config:
-        """The settings with which a control loop begins; what is read from now on is put into its inbox."""
+        """Return the settings with which a control loop begins; later ones are put into its inbox."""
         with self._settings_lock:
             self._put = put
             return self._settings
@@ -84,8 +86,9 @@ class Loaded:
 
     @contextmanager
     def waiting(self, store: Store) -> Iterator[None]:
-        """For the claim of ``store``: meanwhile the inventory is read again too, whose hosts who runs has taken in
-        already, and what is saved has to be acceptable."""
+        """Reload the inventory, and check the saved state, at each SIGHUP while this process waits for ``store``.
+
+        An active controller does neither: it has already read its inventory and its state."""
         self._waits_for = store
         try:
             yield
@@ -102,7 +105,7 @@ class Loaded:
         return partial(setattr, self, "declared", declared)
 
     def _check_saved(self, config: Config) -> TakeOver:
-        """Not once the claim is there: what is saved will be read at once."""
+        """Check that this controller could start with the saved state, unless it is about to read that itself."""
         if self._waits_for and not self._waits_for.is_claimed:
             preflight.check_saved(config)
         return lambda: None

@@ -1,7 +1,8 @@
-"""What can be known to be wrong with a configuration before anything is started.
+"""Checks of a configuration before anything is started.
 
-In: the configuration. Out: nothing, or ``InvalidInput`` with every problem; and what is allowed but unwise. Leaves no
-file behind and takes no port, so that the configuration of a running controller can be checked as well.
+In: the configuration. Out: nothing, or ``InvalidInput`` with every problem; and sentences about settings that work but
+are unwise. The checks leave no file behind and open no port, so that the configuration of a running controller can be
+checked too.
 """
 
 from __future__ import annotations
@@ -34,28 +35,30 @@ def check(config: Config) -> None:
 
 
 def doubts(config: Config) -> Iterator[str]:
-    """A sentence for each thing that works, and that an operator should know of."""
+    """Yield a sentence for each setting that works, but that an operator should know of."""
     proxy_socket = config.api.proxy_socket
     for address in (*config.api.listen, *([f"unix:{proxy_socket}"] if proxy_socket else [])):
         path = socket_path(address)
         with suppress(OSError):
             if path and (problem := replaceable(path.parent)):
-                yield f"{address}: others may put a socket of theirs in its place, and get tokens: {problem}"
+                yield f"{address}: other users could replace the socket and receive tokens: {problem}"
     yield from exposure.unguarded(config.api)
     if config.api.tokens:
         identities = Identities.load(config.api.tokens)
         for tenant in identities.quotas_for_nobody:
-            yield f"{config.api.tokens}: the quota for '{tenant}' is nobody's: no token or certificate has this tenant"
+            yield f"{config.api.tokens}: no token or certificate has tenant '{tenant}', so its quota applies to nobody"
         for tenant in identities.without_hosts:
-            yield f"{config.api.tokens}: jobs of tenant '{tenant}' may name any host: it has no host_prefixes"
+            yield f"{config.api.tokens}: tenant '{tenant}' has no host_prefixes, so its jobs may name any host"
         if identities.has_certificates and not config.api.ca_certificates:
-            yield f"{config.api.tokens}: no [[certificate]] counts: without api.ca_certificates clients show none"
+            yield f"{config.api.tokens}: without api.ca_certificates no client shows one, so no [[certificate]] applies"
 
 
 def check_saved(config: Config) -> None:
-    """Raises ``InvalidInput`` when a controller with this configuration would not start with the jobs that are saved
-    and the secret of their lease tokens, also while another one uses the state directory: it takes no claim."""
-    from controller import extensions  # these take a moment, which other commands need not wait for
+    """Raise ``InvalidInput`` when a controller with this configuration would refuse the saved jobs.
+
+    The same holds for the secret of their lease tokens.
+    The check takes no claim, so another controller may use the state directory."""
+    from controller import extensions  # slow to import, and other commands do not need them
     from controller.core import state
 
     saved = store_of(config.state_dir)
@@ -64,8 +67,9 @@ def check_saved(config: Config) -> None:
 
 
 def check_dates(config: Config) -> None:
-    """Raises ``InvalidInput`` for certificates that are not valid now. A controller starts with them nevertheless: it
-    repairs the fabric, also while nobody can ask it anything."""
+    """Raise ``InvalidInput`` for certificates that are not valid now.
+
+    A controller starts with them nevertheless: it repairs the fabric even while no client accepts its certificate."""
     InvalidInput.refuse(validity.problems(config, time.time()))
 
 
@@ -110,7 +114,7 @@ def _cannot_resolve(where: str, host: str) -> Iterator[FieldProblem]:
 
 
 def _same_address(config: Config) -> Iterator[FieldProblem]:
-    """What two listeners cannot both have: a socket's path, or a port at one address; port 0 is any free one."""
+    """Yield addresses that two listeners share: a socket's path, or a port at one address; port 0 is any free one."""
     ports: list[tuple[str, str, int]] = [
         ("openflow.port", config.openflow.host, config.openflow.port),
         ("metrics.port", config.metrics.host, config.metrics.port),
@@ -133,8 +137,9 @@ def _same_address(config: Config) -> Iterator[FieldProblem]:
 
 
 def _overlap(*hosts: str) -> bool:
-    """Return whether two hosts have an address in common. A wildcard has all of them; what cannot be resolved has
-    none."""
+    """Return whether two hosts have an address in common.
+
+    A wildcard has all addresses; a host that cannot be resolved has none."""
     try:
         found = [{entry[4][0] for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)} for host in hosts]
     except (OSError, UnicodeError):
@@ -143,7 +148,9 @@ def _overlap(*hosts: str) -> bool:
 
 
 def _cannot_write(where: str, directory: Path) -> Iterator[FieldProblem]:
-    """By trying, in the directory or where it would be made: permissions alone do not tell (read-only mounts, root)."""
+    """Yield a problem when nothing can be written in the directory, or where it would be created.
+
+    A file is written as a test, because permissions alone do not show read-only mounts or root."""
     existing = next((path for path in (directory, *directory.parents) if path.exists()), directory)
     try:
         with tempfile.TemporaryDirectory(dir=existing):
@@ -153,15 +160,15 @@ def _cannot_write(where: str, directory: Path) -> Iterator[FieldProblem]:
 
 
 def _no_room(where: str, path: Path) -> Iterator[FieldProblem]:
-    """Yield why a Unix socket cannot be made there."""
+    """Yield why a Unix socket cannot be created there."""
     yield from _cannot_write(where, path.parent)
     with suppress(OSError):
         if path.exists() and not path.is_socket():
-            yield FieldProblem(where, f"{path} is there and is no socket: name a path that is free")
+            yield FieldProblem(where, f"{path} exists and is not a socket; name a free path")
 
 
 def _open_state(directory: Path) -> Iterator[FieldProblem]:
-    """What others could read or replace in it. What is not there yet will be made right."""
+    """Yield what others could read or replace in the state directory; missing files will be created correctly."""
     with suppress(OSError):
         if problem := replaceable(directory):
             yield FieldProblem("state_dir", f"{problem}; or name a directory in it, which the controller makes")

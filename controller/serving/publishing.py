@@ -1,7 +1,7 @@
-"""When the control loop's status is published: soon when something has happened, rarely while only counters come in.
+"""Publication times of the control loop's status: soon after a change, rarely while only counters arrive.
 
-In: messages and commands of each turn, the routes that jobs are told. Out: whether to publish now. Pure; ``now`` is
-monotonic seconds.
+In: messages and commands of each turn, the routes that are published to jobs. Out: whether to publish now. Pure;
+``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from controller.jobs.messages import RenewLease, ReportIterations
 from controller.tables.messages import Counters
 
 PUBLISH_ROUTES_S = 0.1
-"""The status is published this often while the routes change that jobs are told: trainers wait for them."""
+"""Seconds between publications while the routes of jobs change, for which trainers wait."""
 PUBLISH_S = 0.25
-"""And this often while anything else happens. Before a reply to what it shows it is published at once, so that a client
-with a reply reads what was done."""
+"""Seconds between publications while anything else happens. A reply whose effect a status shows is preceded by a
+publication, so that a client with a reply reads what was done."""
 PUBLISH_COUNTERS_S = 1.0
-"""And this often while nothing comes in but counters."""
+"""Seconds between publications while only counters arrive."""
 
 
 class Publishing:
-    """``told``: the routes that jobs are told; another object when they have changed."""
+    """Decision when to publish. ``told``: the published routes of jobs, another object whenever they have changed."""
 
     def __init__(self) -> None:
         self._at = 0.0
@@ -30,7 +30,7 @@ class Publishing:
         self._told: object = None
 
     def note(self, messages: Iterable[Message], commands: Iterable[Command]) -> None:
-        """What came in, and what followed."""
+        """Note the messages of a turn, and the commands that followed."""
         self._quiet = self._quiet and all(map(_is_quiet, commands)) and not any(map(_is_news, messages))
 
     def is_due(self, told: object, now: float) -> bool:
@@ -43,10 +43,10 @@ class Publishing:
 
 
 def _is_quiet(command: Command) -> bool:
-    """A status shows nothing of it."""
+    """Return whether the command has no effect on the status."""
     return isinstance(command, Reply) and not command.after_status
 
 
 def _is_news(message: Message) -> bool:
-    """A status may soon show what it has led to."""
+    """Return whether the message may soon change the status."""
     return not isinstance(message, Tick | Counters | RenewLease | ReportIterations)

@@ -1,4 +1,4 @@
-"""Tells a service manager such as systemd how far the process is (``sd_notify(3)``, ``Type=notify``).
+"""Notification of a service manager such as systemd (``sd_notify(3)``, ``Type=notify``).
 
 In: ``NOTIFY_SOCKET``, the manager's socket. Out: one datagram per state; nothing without the variable.
 """
@@ -14,14 +14,16 @@ log = structlog.get_logger(__name__)
 
 
 def ready(status: str) -> None:
-    """The unit counts as started; again: only another ``status``, the line that ``systemctl status`` shows."""
+    """Report that the unit has started, with a ``status`` line for ``systemctl status``.
+
+    Later calls change that line."""
     if not (address := os.environ.get("NOTIFY_SOCKET")):
         return
-    if address.startswith("@"):  # a name in the abstract namespace, which begins with a zero
+    if address.startswith("@"):  # a name in the abstract namespace, which begins with a zero byte
         address = "\0" + address[1:]
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
             manager.connect(address)
             manager.sendall(f"READY=1\nSTATUS={status}".encode())
     except OSError as error:
-        log.warning("the service manager was not told", status=status, why=str(error))
+        log.warning("cannot notify the service manager", status=status, why=str(error))

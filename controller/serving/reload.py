@@ -1,7 +1,7 @@
-"""SIGHUP: reads the configuration file again and takes over what may change while the controller runs.
+"""Reload at SIGHUP: reads the configuration file again and applies what may change while the controller runs.
 
-In: the signal; the owners of certificates, identities and log level. Out: all of it is new, or, when anything of it is
-wrong, nothing is and the log names every problem. What needs a restart is named.
+In: the signal; the owners of certificates, identities and log level. Out: all new contents are in force; or, when any
+is wrong, none is, and the log names every problem. The log also names changes that need a restart.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from signalbox.errors import FieldProblem, InvalidInput
 log = structlog.get_logger(__name__)
 
 TakeOver = Callable[[], Mapping[str, object] | None]
-"""Has what was read count from now on. Returns what the log should have of it."""
+"""Function that puts prepared contents in force, and returns facts for the log."""
 Prepare = Callable[[Config], TakeOver]
-"""Reads what the configuration names, and raises ``InvalidInput`` when it is wrong."""
+"""Function that reads what the configuration names, and raises ``InvalidInput`` when that is wrong."""
 
 
 Hangups = queue.SimpleQueue[bool]
-"""SIGHUPs wait here until they are asked for; False after the last. Safe in a signal handler."""
+"""Queue of SIGHUPs that wait to be handled; False after the last. Safe in a signal handler."""
 
 
 @contextmanager
 def hangups() -> Iterator[Hangups]:
-    """From here on a SIGHUP does not end the process. For the main thread."""
+    """Queue SIGHUPs instead of ending the process, in the main thread."""
     received: Hangups = queue.SimpleQueue()
     before = signal.signal(signal.SIGHUP, lambda *_: received.put(True))
     try:
@@ -46,7 +46,7 @@ def hangups() -> Iterator[Hangups]:
 
 @contextmanager
 def reloading(received: Hangups, reload: Reload) -> Iterator[None]:
-    """Does what SIGHUPs ask for, also those that came before, in a thread of its own."""
+    """Handle SIGHUPs in a thread of its own, including those that arrived before."""
     thread = threading.Thread(target=reload.run, args=(received,), name="reload", daemon=True)
     thread.start()
     try:
@@ -57,8 +57,10 @@ def reloading(received: Hangups, reload: Reload) -> Iterator[None]:
 
 
 class Reload:
-    """``file``: None when the configuration is from none. ``config``: what the controller runs with. ``refused``: is
-    told of each reload whether it changed nothing because something was wrong. Any thread may use it."""
+    """Reload of the configuration, callable from any thread.
+
+    ``file``: None when the configuration is from no file. ``config``: configuration of the running controller.
+    ``refused`` is called after each reload with whether it found a problem."""
 
     def __init__(
         self,
@@ -78,13 +80,13 @@ class Reload:
             self.once()
 
     def once(self, partly: bool = False) -> None:
-        """Takes over all or nothing; ``partly``: whatever of it is not wrong."""
+        """Reload all or nothing; ``partly``: reload everything that is not wrong."""
         try:
             with self._lock:
                 self._once(partly)
         except Exception:
             self._refused(True)
-            log.exception("reloading failed; what was not taken over stays as it was")
+            log.exception("reloading failed; settings that were not applied yet stay as before")
 
     def _once(self, partly: bool) -> None:
         wanted, wrong = self._config, dict[FieldProblem, None]()
@@ -101,7 +103,11 @@ class Reload:
                 wrong |= dict.fromkeys(error.problems)
         self._refused(bool(wrong))
         if wrong:
-            what = "not all is reloaded: what is wrong is as it was" if partly else "not reloaded: nothing has changed"
+            what = (
+                "reloaded in part; files with problems stay as before"
+                if partly
+                else "not reloaded; nothing has changed"
+            )
             log.error(what, problems=[str(problem) for problem in wrong])
             if not partly:
                 return
@@ -117,8 +123,10 @@ class Reload:
 
 
 def changeable(running: Config, wanted: Config) -> Config:
-    """What is running, with what of ``wanted`` needs no restart: the settings that are marked so, certificates and
-    tokens. Whether there is TLS at all, whether peers need a certificate, and whether there are tokens needs one."""
+    """Return the running configuration with the changes in ``wanted`` that need no restart.
+
+    These are settings that are marked so, certificates and tokens. A restart is needed to turn TLS, peers' certificates
+    or tokens on or off."""
     running = configuration.with_settings(running, wanted)
     sections: dict[str, Any] = {}
     for name in TLS_SECTIONS:
@@ -132,7 +140,7 @@ def changeable(running: Config, wanted: Config) -> Config:
 
 
 def _differing(running: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Keys with both values."""
+    """Yield keys with different values, and both values."""
     for key, value in running.items():
         if isinstance(value, dict):
             yield from _differing(value, wanted[key], f"{prefix}{key}.")

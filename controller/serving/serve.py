@@ -1,4 +1,4 @@
-"""Wires the controller: every queue is made here, under a comment that says who writes and who reads.
+"""Wiring of the controller: every queue is made here, under a comment that names its writer and its reader.
 
 southbound (Ryu's hub, main thread) ─▶ inbox ─▶ control loop (thread) ─▶ outbox ─▶ southbound
 gRPC server (thread)                ─▶ inbox                          ─▶ planner (process) ─▶ inbox
@@ -60,14 +60,14 @@ from signalbox.words import EventKind, Strategy
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
-"""For what clients can cause."""
+"""Log of events that clients can cause any number of times."""
 
 SOUTHBOUND = ("controller.southbound.run_hub", "controller.southbound.app")
-"""With them comes the OpenFlow framework."""
+"""Modules that import the OpenFlow framework."""
 
 TICK_S = 0.1
 BATCH = 1000
-"""Messages taken in at once."""
+"""Messages of one turn of the control loop."""
 
 
 def serve(
@@ -77,11 +77,13 @@ def serve(
     config_file: Path | None = None,
     answer: Callable[[Any], object] | None = None,
 ) -> int:
-    """Run the controller until SIGTERM or SIGINT. ``stand_by``: wait first, as long as another controller uses the
-    state directory. ``make_planner``: of what plans, ``answer``: in a process of its own, the questions of the
-    extension (``Extension.answer``); a benchmark passes its own. ``config_file``: read again on SIGHUP.
-    Returns the exit status; raises ``InvalidInput`` for what files are wrong, and ``OSError`` when an address cannot be
-    listened on."""
+    """Run the controller until SIGTERM or SIGINT, and return the exit status.
+
+    ``stand_by``: wait first while another controller uses the state directory. ``make_planner`` makes the planner.
+    ``answer`` answers the extension's questions (``Extension.answer``) in a process of its own; benchmarks pass their
+    own for both. ``config_file``: file that SIGHUP reads again.
+
+    Raises ``InvalidInput`` for wrong files, and ``OSError`` when an address cannot be listened on."""
     with hangups() as received:
         return _serve(config, stand_by, make_planner, config_file, answer, received)
 
@@ -96,10 +98,10 @@ def _serve(
 ) -> int:
     InvalidInput.refuse(exposure.problems(config.api))
     if stand_by and config.state_dir is None:
-        raise InvalidInput.of("state_dir", "--standby needs one: who has it is active")
+        raise InvalidInput.of("state_dir", "is missing; --standby needs it, because its owner is the active controller")
     logs.configure(json=config.log.json_lines, level=config.log.level)
     for doubt in preflight.doubts(config):
-        log.warning("allowed, but look at it", what=doubt)
+        log.warning("questionable setting", what=doubt)
     given, config = config, descriptors.within(config, descriptors.raise_limit())
     store = store_of(config.state_dir)
     # control loop -> gRPC server, metrics server
@@ -110,11 +112,11 @@ def _serve(
     with reloading(received, reload):
         if stand_by:
             for module in SOUTHBOUND:
-                import_module(module)  # takes a moment, which neither jobs nor switches need wait for later
+                import_module(module)  # slow to import: do it now, so that neither jobs nor switches wait for it later
             with loaded.waiting(store):
                 if not standby.wait_for_turn(store):
                     return 0
-                reload.once(partly=True)  # what is wrong by now is as it was read before
+                reload.once(partly=True)  # files that are wrong by now stay as they were read before
         _run(config, make_planner or loaded.planning_process, answer, store, board, loaded)
     return 0
 
@@ -127,7 +129,7 @@ def _run(
     board: StatusBoard,
     loaded: Loaded,
 ) -> None:
-    """With the state directory, if there is one, until SIGTERM or SIGINT."""
+    """Run the controller with the state directory, if there is one, until SIGTERM or SIGINT."""
     with ExitStack() as ends:
         ends.callback(store.close)
         # southbound, gRPC server, planning process -> control loop
@@ -152,7 +154,7 @@ def _run(
             tokens = LeaseTokens.of(config.state_dir, store.has_owners)
             store.begin()
             first = loop.status(time.monotonic())
-        # control loop -> answers to its extension -> inbox
+        # control loop -> process that answers the extension's questions -> inbox
         answers = None
         if answer := answer or loop.extension.answer:
             answers = Answerer(answer, loop.extension.prepare)
@@ -161,7 +163,7 @@ def _run(
             EventKind.CONTROLLER, "controller started", {"version": version("signalbox-controller")}, time.time()
         )
         driver = _Driver(loop, inbox, outbox, planner, analysis, answers, store, board, at_start(first, alarms_before))
-        driver.publish(first)  # jobs that were saved are there before the first question
+        driver.publish(first)  # so that the first request of a client already sees saved jobs
         api = ApiServer(config.api, board, inbox.put, tokens, loaded.api)
         metrics = MetricsServer(config.metrics, board, loaded.metrics_tls)
         with stop_signals(outbox.stop):
@@ -182,7 +184,7 @@ def _run(
 
 
 def _ready(config: Config, addresses: Sequence[str], metrics_port: int, strategy: Strategy) -> None:
-    """Jobs, operators, scrapers and switches can connect."""
+    """Report that jobs, operators, scrapers and switches can connect."""
     log.info(
         "ready",
         openflow=f"{config.openflow.host}:{config.openflow.port}",
@@ -194,7 +196,7 @@ def _ready(config: Config, addresses: Sequence[str], metrics_port: int, strategy
 
 
 def _alarms_before(history: EventHistory) -> dict[AlarmKey, float]:
-    """Since when, in monotonic seconds, alarms have been raised that the controller before did not see end."""
+    """Return the alarms of the previous controller that had not ended, with their start in monotonic seconds."""
     lasts = {key: max(0.0, time.time() - at) for key, at in not_over(history.after(0, MOST_LINES)).items()}
     return {key: time.monotonic() - lasts_s for key, lasts_s in lasts.items()}
 
@@ -207,7 +209,7 @@ def run_hub(
     on_ready: Callable[[], None],
     known: Collection[Dpid],
 ) -> None:
-    """The southbound's. What it needs is imported when the API answers already: jobs need not wait for it."""
+    """Run the southbound; its slow imports happen after the API has started, so that jobs need not wait for them."""
     from controller.southbound.run_hub import run_hub as run
 
     run(config, put, outbox, tls, on_ready, known)
@@ -215,8 +217,10 @@ def run_hub(
 
 @dataclass(eq=False)
 class _Driver:
-    """The control loop's thread: the only reader of the inbox, the only caller of ``handle``, the only reader of the
-    clock for it. What it raises stops the process."""
+    """Thread of the control loop: the only reader of the inbox, and the only caller of the loop.
+
+    Nothing else reads the clock for the loop.
+    An exception in it stops the process."""
 
     loop: ControlLoop
     inbox: Inbox
@@ -227,7 +231,7 @@ class _Driver:
     store: Store
     board: StatusBoard
     told: Status
-    """With the latest events."""
+    """Status up to which events were logged."""
 
     def __post_init__(self) -> None:
         self._stopping = threading.Event()
@@ -246,7 +250,7 @@ class _Driver:
             tick_at = 0.0
             garbage = Garbage()
             while not self._stopping.is_set():
-                # A burst is taken in as one: one thing follows from all of it.
+                # One turn takes a whole burst, so that the loop reacts once to all of it.
                 messages = self.inbox.take(BATCH, 0.0 if self.loop.unfinished else tick_at - time.monotonic())
                 now = time.monotonic()
                 if now >= tick_at:
@@ -267,7 +271,7 @@ class _Driver:
             self.outbox.fail(error)
 
     def _give(self, commands: Sequence[Command], now: float) -> None:
-        """Hands commands on. Replies come after the status that shows what they are about."""
+        """Carry out the commands. A reply follows the status that shows its effect."""
         self._carry_out(commands)
         replies = [command for command in commands if isinstance(command, Reply)]
         for reply in replies:
@@ -283,7 +287,7 @@ class _Driver:
         self.publish(self.loop.status(now))
 
     def publish(self, status: Status) -> None:
-        """With what has happened since the status before it."""
+        """Publish the status, and log the events since the previous one."""
         before, self.told = self.told, status
         for kind, event, details in events(before, status):
             (limited_log.warning if event == ALARM else limited_log.info)(event, **details)
@@ -313,12 +317,12 @@ class _Driver:
         self.outbox.send(southbound)
 
     def _worked_out(self, question: object, answer: Future[object]) -> None:
-        """In the thread of ``answers``."""
+        """Put the answer into the inbox, from the thread of ``answers``."""
         why = answer.exception()
         self.inbox.put(WorkedOut(question, str(why) if why else answer.result()))
 
     def _saved(self, found: int | OSError) -> None:
-        """In the store's thread."""
+        """Put the result of a commit into the inbox, from the store's thread."""
         if isinstance(found, int):
             self.inbox.put(StateSaved(found))
         else:

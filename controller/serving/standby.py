@@ -1,7 +1,7 @@
-"""Waits for the turn of this controller: one at a time has the saved state.
+"""Standby: waits until this controller may use the saved state, which one controller at a time has.
 
-In: the state's store. Out: the claim, or that this process was told to stop first. No port is open meanwhile; what is
-slow to import has been imported, and what files say has been read.
+In: the state's store. Out: the claim, or the news that this process must stop first. No port is open meanwhile; slow
+imports are done, and files have been read.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ log = structlog.get_logger(__name__)
 
 
 class _Stopped(BaseException):
-    """SIGTERM or SIGINT came."""
+    """SIGTERM or SIGINT arrived."""
 
 
 def wait_for_turn(store: Store) -> bool:
-    """Returns once the state is claimed; False when SIGTERM or SIGINT came first. Call it in the main thread. Raises
-    ``InvalidInput`` for a state that cannot be written."""
+    """Return True once the state is claimed, or False when SIGTERM or SIGINT arrives first; for the main thread.
+
+    Raises ``InvalidInput`` for a state that cannot be written."""
     if store.claim():
         return True
     began = time.monotonic()
@@ -42,5 +43,5 @@ def wait_for_turn(store: Store) -> bool:
 
 
 def _stop() -> NoReturn:
-    """Ends what is being waited for."""
+    """Interrupt the wait."""
     raise _Stopped

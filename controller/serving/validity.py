@@ -1,7 +1,7 @@
-"""From when to when the certificates of the listeners are valid.
+"""Validity periods of the listeners' certificates.
 
-In: the files that the configuration names, and the time. Out: when each ends, or what is wrong with one that no client
-accepts now (RFC 5280 section 4.1.2.5).
+In: the files that the configuration names, and the time. Out: when each certificate ends, or that no client accepts it
+now (RFC 5280 section 4.1.2.5).
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ UTC_TIME_TAG = 0x17
 
 
 class Validity(NamedTuple):
-    """In seconds since 1970."""
+    """Validity period of a certificate, in seconds since 1970."""
 
     begins: float
     ends: float
 
 
 class CertificatesInUse:
-    """Their ends are on the board. One that is not valid is an error in the log: without the controller nothing would
-    be repaired, with it only who checks the certificate is left out."""
+    """Certificates in use, whose end times are on the board.
+
+    The log reports one that is not valid as an error, but the controller runs: without it nothing would repair the
+    fabric, and with it only clients that verify the certificate are refused."""
 
     def __init__(self, config: Config, board: StatusBoard) -> None:
         self._board = board
@@ -45,8 +47,10 @@ class CertificatesInUse:
         self._take(config, _found(config))
 
     def prepare(self, config: Config) -> Callable[[], None]:
-        """Raises ``InvalidInput`` for a certificate that is not valid; but not for one that is in use already, which
-        would keep all else from being replaced."""
+        """Read the certificates, and return a function that puts them in use.
+
+        Raises ``InvalidInput`` for a certificate that is not valid, unless it is in use already: it would block all
+        other changes."""
         found = _found(config)
         new = {section: validity for section, validity in found.items() if validity != self._in_use.get(section)}
         InvalidInput.refuse(_problems(config, new, time.time()))
@@ -60,7 +64,7 @@ class CertificatesInUse:
 
 
 def problems(config: Config, now: float) -> Iterator[FieldProblem]:
-    """Of certificates that are not valid at ``now``, in seconds since 1970. Those that cannot be read have none."""
+    """Yield problems of certificates that are not valid at ``now`` (seconds since 1970); unreadable ones have none."""
     return _problems(config, _found(config), now)
 
 
@@ -75,7 +79,7 @@ def _problems(config: Config, found: Mapping[str, Validity], now: float) -> Iter
 
 
 def _found(config: Config) -> dict[str, Validity]:
-    """By listener. What is wrong with a file is said by those that load it."""
+    """Return the validity by listener. Problems of a file are reported where it is loaded."""
     found = {}
     for section in TLS_SECTIONS:
         files: TlsFiles | None = getattr(config, section).tls_files
@@ -85,7 +89,7 @@ def _found(config: Config) -> dict[str, Validity]:
 
 
 def of(file: Path) -> Validity | None:
-    """Of the first certificate in the file, which is the one that is shown; None for what cannot be read."""
+    """Return the validity of the first certificate in the file, which clients see; None when it cannot be read."""
     try:
         text = read_small(file).decode("ascii", errors="replace")
         begin = text.index(ssl.PEM_HEADER)
@@ -98,7 +102,7 @@ def of(file: Path) -> Validity | None:
 
 
 def _seconds(tag: int, text: str) -> float:
-    """Since 1970. Raises ``ValueError``."""
+    """Return the time in seconds since 1970. Raises ``ValueError``."""
     century = ("19" if text >= "50" else "20") if tag == UTC_TIME_TAG else ""
     return datetime.strptime(century + text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 

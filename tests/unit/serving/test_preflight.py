@@ -65,7 +65,7 @@ def test_a_quota_for_nobody_is_told_and_allowed(tmp_path: Path) -> None:
     config = Config.model_validate({"api": {"tokens": tokens}})
     preflight.check(config)
     (said,) = preflight.doubts(config)
-    assert said == f"{tokens}: the quota for 'bleu' is nobody's: no token or certificate has this tenant"
+    assert said == f"{tokens}: no token or certificate has tenant 'bleu', so its quota applies to nobody"
 
 
 def test_tenants_that_may_name_any_host_are_told(tmp_path: Path) -> None:
@@ -79,13 +79,13 @@ def test_tenants_that_may_name_any_host_are_told(tmp_path: Path) -> None:
         + '[[tenant]]\nname = "blue"\nhost_prefixes = ["10.0.1.0/24"]\n[[tenant]]\nname = "red"\nmax_jobs = 1\n'
     )
     of_tenants = [
-        f"{tokens}: jobs of tenant '{name}' may name any host: it has no host_prefixes" for name in ("green", "red")
+        f"{tokens}: tenant '{name}' has no host_prefixes, so its jobs may name any host" for name in ("green", "red")
     ]
     tls = {"certificate": "c.pem", "private_key": "c.key", "ca_certificates": "ca.pem"}
     assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens, **tls}}))] == of_tenants
     assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens}}))] == [
         *of_tenants,
-        f"{tokens}: no [[certificate]] counts: without api.ca_certificates clients show none",
+        f"{tokens}: without api.ca_certificates no client shows one, so no [[certificate]] applies",
     ]
 
 
@@ -139,7 +139,7 @@ def test_a_socket_in_a_directory_of_everybody_is_doubted_and_allowed(tmp_path: P
     config = Config.model_validate({"api": {"listen": listen}})
     preflight.check(config)
     (doubt,) = preflight.doubts(config)
-    assert doubt.startswith(f"{listen[0]}: others may put a socket of theirs in its place, and get tokens: ")
+    assert doubt.startswith(f"{listen[0]}: other users could replace the socket and receive tokens: ")
     assert doubt.endswith(f"(mode 1777): chmod go-w {tmp_path}/open")
 
 
@@ -211,7 +211,7 @@ def test_ports_of_other_addresses_and_free_ones_may_be_equal() -> None:
 def test_a_socket_in_place_of_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = problems(api={"listen": [f"unix:{tmp_path}", f"unix:{tmp_path}/file"]})
-    said = "is there and is no socket: name a path that is free"
+    said = "exists and is not a socket; name a free path"
     assert found == {"api.listen[0]": f"{tmp_path} {said}", "api.listen[1]": f"{tmp_path}/file {said}"}
 
 
@@ -231,4 +231,4 @@ def test_what_haproxy_cannot_do_is_a_problem_and_its_socket_is_none_of_the_other
     assert found["api.proxy_socket"] == "is the address of api.listen[1] too"
     sock.write_text("")
     found = problems(api={"listen": ["127.0.0.1:1"], "proxy_socket": sock})
-    assert found["api.proxy_socket"] == f"{sock} is there and is no socket: name a path that is free"
+    assert found["api.proxy_socket"] == f"{sock} exists and is not a socket; name a free path"

@@ -34,4 +34,4 @@ def test_one_that_is_gone_does_not_stop_the_controller(
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
     readiness.ready("stands by")
-    assert "the service manager was not told" in capsys.readouterr().out
+    assert "cannot notify the service manager" in capsys.readouterr().out
