@@ -1,8 +1,8 @@
-"""The launcher of a controller process for the demo, the lab's tests and the benchmarks; it needs no Mininet.
+"""Launcher of a controller process for the demo, the lab's tests and the benchmarks; it needs no Mininet.
 
-In: a folder, a port for switches, settings other than the defaults. Out: a process that can be killed and started
-again, with its configuration, state, socket and log in the folder. When the thread that started it ends, also by
-SIGKILL, the kernel sends it SIGKILL (``setpriv --pdeathsig``).
+In: a folder, a port for switches, settings other than the defaults. Out: a process that can be killed and restarted,
+with its configuration, state, socket and log in the folder. When the thread that started it ends, even by SIGKILL, the
+kernel sends it SIGKILL (``setpriv --pdeathsig``).
 """
 
 from __future__ import annotations
@@ -40,30 +40,31 @@ Settings = Mapping[str, Mapping[str, object]]
 def reserve_port() -> int:
     """Return a TCP port for a program that this process starts. Raises ``SignalboxError`` when there is none.
 
-    The port stays bound for as long as this process lives, so no other one reserves it. A server that sets
+    The port stays bound as long as this process lives, so no other process reserves it. A server that sets
     SO_REUSEADDR, as all do here, can listen on it. The kernel gives it to no outgoing connection: switches try to
-    connect before the controller listens, and with a port from ``OUTGOING`` one of them could hold the port itself.
-    """
+    connect before the controller listens, and a switch could get a port from ``OUTGOING`` as its own."""
     first_outgoing = int(OUTGOING.read_text().split()[0])
     for port in random.sample(range(first_outgoing - PORTS, first_outgoing), PORTS):
         with socket.socket() as held, suppress(OSError):
             held.bind(("127.0.0.1", port))
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not earlier: it would share a reserved port
-            held.detach()  # open until the process ends
+            held.detach()  # stays open until the process ends
             return port
     raise SignalboxError(f"no free port between {first_outgoing - PORTS} and {first_outgoing}")
 
 
 def start(module: str, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
-    """``python -m module`` in a session of its own, which ends with the calling thread."""
+    """Start ``python -m module`` in a session of its own, which ends with the calling thread."""
     words = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", module, *argv]
     return subprocess.Popen(words, start_new_session=True, **options)
 
 
 @dataclass
 class ControllerProcess:
-    """``program``: the module to run and its first arguments; it has the option ``--config`` of ``signalbox serve``.
-    ``tables``: more of the configuration, in TOML."""
+    """Controller in a process of its own.
+
+    ``program``: module to run and its first arguments; it takes the option ``--config`` of ``signalbox serve``.
+    ``tables``: additional configuration in TOML."""
 
     folder: Path
     openflow_port: int = field(default_factory=reserve_port)
@@ -74,12 +75,12 @@ class ControllerProcess:
 
     @property
     def address(self) -> str:
-        """Of the API."""
+        """Address of the API."""
         return f"unix:{self.folder / 'api.sock'}"
 
     @property
     def target(self) -> str:
-        """Where switches connect to, as Open vSwitch writes it."""
+        """Address for switches, as Open vSwitch writes it."""
         return f"tcp:127.0.0.1:{self.openflow_port}"
 
     @property
@@ -87,7 +88,9 @@ class ControllerProcess:
         return self.folder / "controller.log"
 
     def start(self, *options: str) -> float:
-        """Returns when it was started, in monotonic seconds. ``options``: of the program."""
+        """Start the process, and return the time of the start in monotonic seconds.
+
+        ``options``: options of the program."""
         file = self.folder / "signalbox.toml"
         file.write_text(self.config())
         started = time.monotonic()
@@ -97,7 +100,7 @@ class ControllerProcess:
         return started
 
     def config(self) -> str:
-        """In TOML: files in ``folder``, other ports free ones, and ``settings``."""
+        """Return the configuration in TOML: files in ``folder``, other ports free ones, and ``settings``."""
         base: Settings = {
             "openflow": {"port": self.openflow_port},
             "api": {"listen": [self.address]},
@@ -111,8 +114,9 @@ class ControllerProcess:
 
     @contextmanager
     def running(self, *options: str) -> Iterator[Client]:
-        """Started and ready for requests and switches; stopped at the end. Raises ``SignalboxError`` when it ends
-        meanwhile."""
+        """Run the controller: yield a client when it is ready for requests and switches, and stop it at the end.
+
+        Raises ``SignalboxError`` when it ends meanwhile."""
         self.start(*options)
         try:
             with Client(self.address) as client:
@@ -122,7 +126,9 @@ class ControllerProcess:
             self.stop()
 
     def ready(self, client: Client) -> bool:
-        """It answers requests and listens for switches. Raises ``SignalboxError`` when it has ended by itself."""
+        """Return whether it answers requests and listens for switches.
+
+        Raises ``SignalboxError`` when it has ended by itself."""
         self.check()
         try:
             client.get_status()
@@ -132,17 +138,19 @@ class ControllerProcess:
         return True
 
     def check(self) -> None:
-        """Raises ``SignalboxError`` with the end of its log when it has ended by itself."""
+        """Raise ``SignalboxError`` with the end of its log when it has ended by itself."""
         if self.process is not None and self.process.poll() is not None:
             ended = f"the controller ended with status {self.process.returncode}"
             raise SignalboxError(f"{ended}; its log ends:\n{self.last_lines()}")
 
     def last_lines(self) -> str:
-        """Of its log."""
+        """Return the last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-8:])
 
     def stop(self) -> int | None:
-        """Ends it with SIGTERM, after ``STOP_S`` with SIGKILL. Returns its exit status, None when it does not run."""
+        """Stop the process with SIGTERM, after ``STOP_S`` seconds with SIGKILL.
+
+        Return its exit status, None when it does not run."""
         if self.process is None:
             return None
         process = self.process
@@ -153,7 +161,7 @@ class ControllerProcess:
         return process.returncode
 
     def kill(self) -> None:
-        """Ends it with SIGKILL. Its children end by themselves or after ``CHILDREN_S``."""
+        """Stop the process with SIGKILL. Its children end by themselves, or are killed after ``CHILDREN_S`` seconds."""
         if self.process is None:
             return
         process, self.process = self.process, None
@@ -167,9 +175,11 @@ class ControllerProcess:
 
 
 def _lives(group: int) -> bool:
-    """Whether a process of this process group has not ended. Zombies have: process 1 may collect them seconds later."""
+    """Return whether a process of this process group has not ended.
+
+    Zombies have ended: process 1 may collect them seconds later."""
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has just gone
+        with suppress(OSError):  # it has just ended
             state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
             if int(its_group) == group and state != "Z":
                 return True
@@ -177,7 +187,7 @@ def _lives(group: int) -> bool:
 
 
 def _toml(value: object) -> str:
-    """A value on one line."""
+    """Return a value in TOML, on one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {_toml(of_key)}" for key, of_key in value.items()) + "}"
     if isinstance(value, list):

@@ -1,15 +1,13 @@
-"""A direct-connect fabric with its optical switches for Mininet. In: sizes and rates. Out: a topology for the lab and
-for ``mn``.
+r"""Direct-connect fabric with its optical switches for Mininet.
 
-With the system's Python, from this checkout:
+In: sizes and rates. Out: a topology for the lab and for ``mn``. With the system's Python, from this checkout:
 
-    PYTHONPATH=.:client mn --custom mininet_topos/direct_connect.py --topo directconnect,12,4,5 --controller remote \\
+    PYTHONPATH=.:client mn --custom mininet_topos/direct_connect.py --topo directconnect,12,4,5 --controller remote \
        --switch ovs,datapath=user,protocols=OpenFlow13
 
 Server i is ``server<i>`` with dpid i, optical switch k is ``optical<k>`` with dpid 0x100 + k; both count from 1. Port 1
-of a server is its host, port 1 + k its interface k. An optical switch is a bridge as any other, which passes nothing on
-until it is told which port is connected to which. Everything else is in ``offline/scenarios/topologies.py`` and
-``fabric_topo.py``.
+of a server is its host, port 1 + k its interface k. An optical switch is an ordinary bridge, which forwards nothing
+until the controller connects its ports. The rest is in ``offline/scenarios/topologies.py`` and ``fabric_topo.py``.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from offline.scenarios.topologies import optical
 
 
 class DirectConnect(FabricTopo):
-    """Every server cabled to every optical switch."""
+    """Topology in which every server has a cable to every optical switch."""
 
     def build(
         self,
@@ -29,8 +27,10 @@ class DirectConnect(FabricTopo):
         host_mbps: float | None = None,
         prefix: str = "",
     ) -> None:
-        """``interface_mbps``: rate of each direction of an interface in Mbit/s. ``host_mbps``: of a host, that of all
-        interfaces of its server unless given. ``prefix``: see ``FabricTopo``. Raises ``InvalidInput``."""
+        """Build the topology. Raises ``InvalidInput``.
+
+        ``interface_mbps``: rate of each direction of an interface in Mbit/s. ``host_mbps``: rate of a host, by default
+        that of all interfaces of its server. ``prefix``: see ``FabricTopo``."""
         host_bps = None if host_mbps is None else host_mbps * 1e6
         self.assemble(optical(servers, interfaces, interface_mbps * 1e6, host_bps), prefix)
 

@@ -1,8 +1,8 @@
-"""Signals that end a program, taken where the program can be left: the demo and the lab. A closed terminal is one too.
+"""Signals that end the demo or the lab, handled at points where the program can stop; a closed terminal counts too.
 
-A handler that raises may do so in the middle of a clean-up, and a second signal ends what the first has begun. Here a
-handler only notes the first signal. ``check`` and ``sleep`` raise ``Interrupted`` for it, once; nothing raises while
-signals are ``held``. Until ``note_signals`` has been called, as in tests, signals do what they do elsewhere.
+A handler that raises may do so in the middle of a clean-up, and a second signal may interrupt the clean-up of the
+first. Here a handler only notes the first signal. ``check`` and ``sleep`` raise ``Interrupted`` for it, once; nothing
+raises while signals are ``held``. Until ``note_signals`` has been called, as in tests, signals have their usual effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(SystemExit):
-    """A signal has come. It ends the process with the status that shells give for the signal."""
+    """A signal arrived. It ends the process with the status that shells give for the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -31,7 +31,7 @@ class Interrupted(SystemExit):
 
 
 class _Noted:
-    """``wake_up``: the end of a pipe that is written to when a signal comes, in whichever thread."""
+    """First signal that arrived. ``wake_up``: end of a pipe that any thread writes to when a signal arrives."""
 
     def __init__(self, wake_up: int) -> None:
         self._wake_up = wake_up
@@ -48,11 +48,13 @@ class _Noted:
             self.first = number
         elif number == signal.SIGINT:
             with suppress(OSError):  # the terminal may be gone
-                os.write(2, b"\nstill taking down what was made\n")
+                os.write(2, b"\nstill removing the lab\n")
 
     def wait(self, seconds: float) -> None:
-        """Not longer than until a signal comes. Of a terminal that is closed, the kernel tells only the process that
-        leads the session, which need not pass it on (``ssh -t HOST make demo``)."""
+        """Wait for ``seconds``, or until a signal arrives.
+
+        When a terminal is closed, the kernel notifies only the leader of the session, which need not pass that on
+        (``ssh -t HOST make demo``). So the wait watches the terminal as well."""
         for file, events in self._events.poll(1000 * seconds):
             if file == self._wake_up:
                 os.read(file, 64)
@@ -65,8 +67,10 @@ _noted: _Noted | None = None
 
 
 def note_signals() -> None:
-    """From now on, and to the end of the process, signals are noted. To be called first of all: the parent may have
-    started this process with them blocked (``scripts/openvswitch.sh``). Those that it ignores stay ignored."""
+    """Note signals from now on, until the process ends; to be called before anything else.
+
+    The parent may have started this process with signals blocked (``scripts/openvswitch.sh``). Signals that it ignores
+    stay ignored."""
     global _noted
     wake_up, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     _noted = _Noted(wake_up)
@@ -78,12 +82,12 @@ def note_signals() -> None:
 
 
 def check() -> None:
-    """Raises ``Interrupted`` when a signal was noted, and has not been raised yet."""
+    """Raise ``Interrupted`` when a signal was noted that has not been raised yet."""
     sleep(0)
 
 
 def sleep(seconds: float) -> None:
-    """Sleep, not longer than until a signal comes. Raises ``Interrupted`` like ``check``."""
+    """Sleep, at most until a signal arrives. Raises ``Interrupted`` as ``check`` does."""
     if _noted is None:
         time.sleep(seconds)
         return
@@ -95,7 +99,7 @@ def sleep(seconds: float) -> None:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """No signal interrupts the block."""
+    """Keep signals from interrupting the block."""
     if _noted is None:
         with _handlers(dict.fromkeys(ENDING, signal.SIG_IGN)):
             yield
@@ -109,8 +113,9 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def kept_from_children() -> Iterator[None]:
-    """Processes that are started in the block do not get these signals. A session of their own keeps Ctrl-C away too,
-    but not from the first moment."""
+    """Keep these signals from processes that are started in the block.
+
+    A session of their own keeps Ctrl-C away too, but not from the first moment."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -120,8 +125,9 @@ def kept_from_children() -> Iterator[None]:
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise ``Interrupted`` at once inside the block, where they are not noted: their default action
-    would end the process without any clean-up."""
+    """Raise ``Interrupted`` for SIGTERM and SIGHUP at once inside the block, unless signals are noted.
+
+    Their default action would end the process without a clean-up."""
     if _noted is None:
         with _handlers({signal.SIGTERM: _raise, signal.SIGHUP: _raise}):
             yield
@@ -130,8 +136,10 @@ def unwinding() -> Iterator[None]:
 
 
 def run(program: Callable[[], object]) -> NoReturn:
-    """Run the program and end the process. What fails after a signal, or because the terminal is closed, leaves no
-    traceback: Ctrl-C reaches the commands that the program has started too."""
+    """Run the program and end the process.
+
+    Failures after a signal, or because the terminal is closed, cause no traceback: Ctrl-C reaches the commands that the
+    program has started too."""
     status: Any = 0
     try:
         program()
@@ -146,7 +154,7 @@ def run(program: Callable[[], object]) -> NoReturn:
         sys.stdout.flush()
     except OSError:
         status = 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter would fail to write, and say so, at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the interpreter would report a failed write at its end
     if status == 1 and _noted and _noted.first is not None:
         status = 128 + _noted.first
     sys.exit(status)
@@ -158,7 +166,7 @@ def _raise(number: int, _frame: FrameType | None) -> NoReturn:
 
 @contextmanager
 def _handlers(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
-    """Only the main thread may set them; in others nothing changes."""
+    """Set signal handlers inside the block; only the main thread may, so in others nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

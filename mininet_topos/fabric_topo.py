@@ -1,8 +1,9 @@
-"""From a ``Topology`` to a Mininet topology: how emulated links and hosts behave.
+"""Conversion of a ``Topology`` into a Mininet topology, with the behaviour of emulated links and hosts.
 
-Owns the shaping of links and the tuning of hosts. Host k of leaf i is ``h<i>_<k>``, 10.0.<i>.<k>/16 (each leaf owns
-10.0.<i>.0/24; the mask covers the fabric, so there is no gateway), MAC 02:00:00:00:<i>:<k>. Port p of a switch is the
-interface ``<switch>-eth<p>``, or ``<switch>-<p>`` where Linux takes no longer name, MAC 02:01:<dpid>:<p>.
+Owns the shaping of links and the tuning of hosts. Host k of leaf i is ``h<i>_<k>``, 10.0.<i>.<k>/16, with MAC
+02:00:00:00:<i>:<k>. Each leaf owns 10.0.<i>.0/24; the mask covers the fabric, so there is no gateway. Port p of a
+switch is the interface ``<switch>-eth<p>``, or ``<switch>-<p>`` where the name would be too long for Linux, with MAC
+02:01:<dpid>:<p>.
 """
 
 from __future__ import annotations
@@ -27,31 +28,31 @@ OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
 
 
 def shaping(mbps: float, queue_s: float = QUEUE_S) -> str:
-    """The tc arguments of a link's egress: exact rate, small burst, a short queue.
+    """Return the tc arguments for a link's egress: exact rate, small burst, short queue.
 
     A token bucket counts frames without preamble and checksum, as the ideal goodput does. The burst compensates for
-    late timers of a busy machine. The queue is counted in bytes, so that an acknowledgement takes less of it than a
-    full packet.
-    """
+    late timers of a busy machine. The queue is counted in bytes, so that an acknowledgement occupies less of it than a
+    full packet."""
     return f"tbf rate {round(mbps * 1000)}kbit burst {BURST_FRAMES * FRAME_BYTES} limit {queue_bytes(mbps, queue_s)}"
 
 
 def queue_bytes(mbps: float, queue_s: float = QUEUE_S) -> int:
-    """``queue_s`` seconds of a link, at least a burst."""
+    """Return the bytes of ``queue_s`` seconds of a link, at least a burst."""
     return max(round(mbps * 1e6 / 8 * queue_s), BURST_FRAMES * FRAME_BYTES)
 
 
 class FabricHost(ShellThatEnds, Host):  # type: ignore[misc]
-    """A host whose TCP window fits its link.
+    """Host with a TCP window that fits its link.
 
     Linux grows the receive buffer to megabytes. A sender that is alone on its path then overflows a queue of 50 ms
-    again and again. With a buffer of ``WINDOW_QUEUES`` queues, of which about half becomes window, a pinned flow loses
-    no packets, and flows that share a link still fill it.
-    """
+    again and again. The buffer is ``WINDOW_QUEUES`` queues, of which about half becomes window. With it, a pinned flow
+    loses no packets, and flows that share a link still fill it."""
 
     def config(self, window_mbps: float | None = None, **params: Any) -> dict[str, Any]:
-        """``window_mbps``: the rate of the link, or of the fastest cable of its switch if that is less, which no flow
-        to another switch exceeds; None keeps Linux's defaults."""
+        """Configure the host.
+
+        ``window_mbps``: rate of the link, or of the fastest cable of its switch if that is less, since no flow to
+        another switch exceeds it. None keeps Linux's defaults."""
         ending.check()
         result: dict[str, Any] = super().config(**params)
         if window_mbps is not None:
@@ -61,16 +62,17 @@ class FabricHost(ShellThatEnds, Host):  # type: ignore[misc]
 
 
 class ShapedIntf(TCIntf):  # type: ignore[misc]
-    """One end of a link: shaped egress, no offloads, no IPv6.
+    """End of a link: shaped egress, no offloads, no IPv6.
 
-    A ``TCIntf``, because Mininet's own switches configure those again after Open vSwitch has added the port, which
-    clears its queueing discipline.
-    """
+    It is a ``TCIntf``, because Mininet's own switches configure those again after Open vSwitch has added the port,
+    which clears its queueing discipline."""
 
     def config(self, bw: float | None = None, **params: Any) -> dict[str, Any]:
-        """``bw`` in Mbit/s, None for unshaped. Offloads are off: the userspace datapath forwards neither unfinished
-        checksums nor frames larger than the MTU, and a token bucket has to count real packets. A node that says
-        ``shaped_later`` is not shaped here. Raises ``OSError`` when tc fails."""
+        """Configure the interface. Raises ``OSError`` when tc fails.
+
+        ``bw`` is in Mbit/s, None for unshaped. Offloads are off: the userspace datapath forwards neither unfinished
+        checksums nor frames larger than the MTU, and a token bucket must count real packets. A node with
+        ``shaped_later`` is not shaped here."""
         ending.check()
         self.bw = bw
         self.cmd(f"sysctl -qw net.ipv6.conf.{self.name}.disable_ipv6=1")
@@ -84,39 +86,39 @@ class ShapedIntf(TCIntf):  # type: ignore[misc]
 
     @property
     def discipline(self) -> str:
-        """The arguments of tc that set the egress rate ``bw``, in place of any existing discipline."""
+        """Arguments of tc that set the egress rate ``bw`` and replace any queueing discipline."""
         assert self.bw is not None
         return f"qdisc replace dev {self.name} root {shaping(self.bw)}"
 
 
 class ShapedLink(Link):  # type: ignore[misc]
-    """A cable whose two ends are shaped."""
+    """Cable with two shaped ends."""
 
     def __init__(self, *args: Any, **params: Any) -> None:
         super().__init__(*args, **{**params, "intf": ShapedIntf})
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
-    """A Mininet topology of the switches, cables and hosts in ``fabric``.
+    """Mininet topology of the switches, cables and hosts in ``fabric``.
 
-    ``prefix`` stands before every name that is global on the machine, so that several labs can run at the same time.
-    """
+    ``prefix`` begins every name that is global on the machine, so that several labs can run at the same time."""
 
     fabric: Topology
     prefix: str
 
     def node(self, name: str) -> str:
-        """The name of a switch or host in Mininet; for a switch also that of its bridge in Open vSwitch."""
+        """Return the name of a switch or host in Mininet, and of a switch's bridge in Open vSwitch."""
         return f"{self.prefix}{name}"
 
     def interface(self, name: str, port: int) -> str:
-        """The Linux interface of a port of a switch or host."""
+        """Return the Linux interface of a port of a switch or host."""
         usual = f"{self.prefix}{name}-eth{port}"
         return usual if len(usual) <= MAX_INTERFACE_NAME else f"{self.prefix}{name}-{port}"
 
     def assemble(self, fabric: Topology, prefix: str) -> None:
-        """Add all nodes and links. Raises ``InvalidInput`` for links without a rate, and for interface names that are
-        too long for Linux."""
+        """Add all nodes and links.
+
+        Raises ``InvalidInput`` for links without a rate, and for interface names that are too long for Linux."""
         self.fabric = fabric
         self.prefix = prefix
         for switch in fabric.switches:
@@ -136,7 +138,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
 
     def _add_link(self, cable: Cable, a_mac: str, b_dpid: int) -> None:
         if cable.bps <= 0:
-            raise _refused("rate", f"a link of {cable.bps / 1e6:g} Mbit/s carries nothing")
+            raise _refused("rate", f"must be above 0 Mbit/s (given: {cable.bps / 1e6:g})")
         interfaces = self.interface(cable.a, cable.a_port), self.interface(cable.b, cable.b_port)
         for interface in interfaces:
             if len(interface) > MAX_INTERFACE_NAME:

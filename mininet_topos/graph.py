@@ -1,6 +1,7 @@
-"""Any fabric for Mininet. In: a graph file and a rate. Out: a topology for the lab.
+"""Fabric from a graph file for Mininet. In: a graph file and a rate. Out: a topology for the lab.
 
-Switches and hosts are named and numbered as by the planner (``OFFLINE`` in ``offline/scenarios/topologies.py``).
+Switches and hosts have the same names and numbers as in the planner (``OFFLINE`` in
+``offline/scenarios/topologies.py``).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from signalbox.errors import InvalidInput
 
 
 class Graph(FabricTopo):
-    """The switches, cables and hosts of a file."""
+    """Topology of the switches, cables and hosts in a file."""
 
     def build(self, path: Path, host_mbps: float = 5, prefix: str = "") -> None:
-        """``host_mbps``: rate of the fastest NIC in Mbit/s; all others are in proportion. ``prefix``: see
-        ``FabricTopo``. Raises ``InvalidInput``, ``OSError``."""
+        """Build the topology. Raises ``InvalidInput`` and ``OSError``.
+
+        ``host_mbps``: rate of the fastest NIC in Mbit/s; all other rates are scaled with it. ``prefix``: see
+        ``FabricTopo``."""
         fabric = graph_topology(path)
         if fabric.circuits:
             raise InvalidInput.of(str(path), "is a directed graph: in the lab circuits are rules of optical switches")

@@ -1,8 +1,8 @@
-"""The launcher of a HAProxy before the API, for tests and benchmarks.
+"""Launcher of a HAProxy in front of the API, for tests and benchmarks.
 
 In: a folder and the configuration of the API. Out: a process with the configuration that ``signalbox serve
---print-haproxy`` prints. It runs as the user who starts it, since only root can become another one, and ends with the
-thread that has started it, however that ends.
+--print-haproxy`` prints. It runs as the user who starts it, since only root can become another user. It ends with the
+thread that started it, however that ends.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from signalbox.addresses import host_and_port
 
 START_S = 30.0
 _NO_USERS_PATH = "/usr/sbin"
-"""Debian has the program there."""
+"""Directory in which Debian has the program."""
 
 
 @contextmanager
 def haproxy_before(directory: Path, api: ApiConfig) -> Iterator[subprocess.Popen[bytes]]:
-    """It listens at its first address from the beginning."""
+    """Run HAProxy, and yield its process when it listens at its first address."""
     lines = haproxy.configuration(api).splitlines()
     file = directory / "haproxy.cfg"
     file.write_text("\n".join(line for line in lines if not line.startswith(("    user ", "    group "))) + "\n")
@@ -42,7 +42,7 @@ def haproxy_before(directory: Path, api: ApiConfig) -> Iterator[subprocess.Popen
 
 
 def executable() -> str:
-    """Raises ``FileNotFoundError``."""
+    """Return the path of the program. Raises ``FileNotFoundError``."""
     found = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:{_NO_USERS_PATH}")
     if found is None:
         raise FileNotFoundError("haproxy is not installed; scripts/bootstrap.sh installs it")

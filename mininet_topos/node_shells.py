@@ -1,4 +1,4 @@
-"""The shells of Mininet's nodes: one that has ended is an error, where Mininet alone would wait for it for ever.
+"""Shells of Mininet's nodes that raise an error when they have ended; Mininet alone would wait for them for ever.
 
 A signal to the process group, such as that of a closed terminal, can end a shell in the moment before it leaves the
 group.
@@ -13,7 +13,7 @@ LOOK_MS = 500
 
 
 class ShellThatEnds:
-    """Before Mininet's class. Raises ``OSError`` in place of waiting for a shell that has ended."""
+    """Mixin before Mininet's class that raises ``OSError`` instead of waiting for a shell that has ended."""
 
     def read(self: Any, size: int = 1024) -> str:
         output = select.poll()

@@ -1,4 +1,4 @@
-"""The demo as a program. Signals are noted before anything is imported that takes time."""
+"""Entry point of the demo. It notes signals before the slow imports."""
 
 from mininet_topos import ending
 

@@ -1,10 +1,10 @@
-"""The demo: training jobs on an emulated fabric, under ECMP and planned, with a cable cut and unannounced traffic.
+"""Demo: training jobs on an emulated fabric, under ECMP and planned, with a cable cut and unannounced traffic.
 
     sudo .venv/bin/python -m mininet_topos.demo --out out/demo
 
-Brings up 4 leaves x 4 spines x 4 hosts with links of 5 Mbit/s and a controller, runs the ``phases``, and writes
-``report.json``, ``iterations.png``, ``report.html`` (as ``signalbox report`` does) and the raw timestamps. Exit status
-0 means that all phases ran; whether the targets were met is in the table and in the report.
+The demo starts 4 leaves x 4 spines x 4 hosts with links of 5 Mbit/s and a controller, and runs the ``phases``. It
+writes ``report.json``, ``iterations.png``, ``report.html`` (as ``signalbox report`` does) and the raw timestamps. Exit
+status 0 means that all phases ran; the table and the report say whether the targets were met.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ SETTINGS: Settings = {
     "fabric": {"link_bps": RATE_BPS, "host_link_bps": RATE_BPS},
     "planning": {"strategy": "ecmp"},
 }
-"""Of the controller: ECMP until the demo sets another strategy."""
+"""Settings of the controller: ECMP until the demo sets another strategy."""
 
 
 def write_results(out: Path, moments: Moments, seen: Observed) -> list[Target]:
-    """Write ``report.json``, ``iterations.png`` and ``moments.json``; returns the targets."""
+    """Write ``report.json``, ``iterations.png`` and ``moments.json``, and return the targets."""
     logs = read_rank_logs(out / "raw")
     report = build_report(logs, moments, seen)
     judged = targets(report)
@@ -76,8 +76,8 @@ def _clear(out: Path) -> None:
         old.unlink(missing_ok=True)
 
 
-def run(out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/demo")) -> None:
-    """Show planned routing beside ECMP with real training traffic."""
+def run(out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/demo")) -> None:
+    """Compare planned routing with ECMP under real training traffic."""
     console = Console()
     _clear(out)
     try:

@@ -1,8 +1,8 @@
-"""Training in a lab for as long as the lab is up, with a fault now and then: ``signalbox lab --train``.
+"""Training in a lab as long as the lab runs, with a fault now and then: ``signalbox lab --train``.
 
-In: a lab that is up, and the address of a controller, which may come later, go away and come back. Ring jobs of one
-host per leaf train; each ends after some iterations and starts again, so that files of ranks stay small. In turns a
-cable is cut and plugged in again, idle hosts send unannounced traffic, and a switch is drained. Out: a line for each.
+In: a running lab, and the address of a controller, which may start later and restart. Ring jobs with one host per leaf
+train; each ends after some iterations and starts again, so that the ranks' files stay small. In turns a cable is cut
+and plugged in again, idle hosts send unannounced traffic, and a switch is drained. Out: a line for each step.
 """
 
 from __future__ import annotations
@@ -33,19 +33,21 @@ from signalbox.errors import SignalboxError
 TICK_S = 1.0
 STALL_S = 30.0
 AGAIN_S = 10.0
-"""After a job has failed."""
+"""Seconds before a failed job starts again."""
 ITERATIONS = 200
-"""Of the first ring; each next one has a fifth more, so that they do not begin together."""
+"""Iterations of the first ring; each next ring has a fifth more, so that they do not restart together."""
 IDEAL_S = 1.0
-"""An iteration on links of one job each."""
+"""Seconds of an iteration of a job that shares its links with no other."""
 PAUSE_S = 45.0
 FAULT_S = 75.0
-"""Longer than ``SignalboxLinkDown`` waits (deploy/prometheus/alerts.yml)."""
+"""Seconds that a fault lasts, longer than the alert ``SignalboxLinkDown`` waits (deploy/prometheus/alerts.yml)."""
 TRAFFIC_S = 40.0
 
 
 class Step(NamedTuple):
-    """``after_s``: seconds after the step before. ``act`` raises ``SignalboxError`` when it is to be tried again."""
+    """Step of the training.
+
+    ``after_s``: seconds after the previous step. ``act`` raises ``SignalboxError`` to be retried."""
 
     after_s: float
     what: str
@@ -53,7 +55,7 @@ class Step(NamedTuple):
 
 
 class Ring:
-    """One job, kept in training. ``iterations``: until it ends and starts again."""
+    """Job that is kept in training. ``iterations``: number after which it ends and starts again."""
 
     def __init__(self, lab: Lab, job: TrainingJob, elements: int, api: str, iterations: int) -> None:
         self._lab = lab
@@ -65,7 +67,9 @@ class Ring:
         self._not_before = 0.0
 
     def keep(self) -> None:
-        """Start it again when it has ended. Ranks that have lost one of them end by themselves after ``STALL_S``."""
+        """Start the job again when it has ended.
+
+        When one rank is lost, the others end by themselves after ``STALL_S`` seconds."""
         if self._running is None and time.monotonic() >= self._not_before:
             folder = TemporaryDirectory(prefix=f"signalbox-{self._job.job_id}-")
             path = Path(folder.name)
@@ -81,7 +85,7 @@ class Ring:
             self._clear()
 
     def stop(self) -> None:
-        """It leaves the controller. Raises ``DemoError`` when a rank does not end, or had failed."""
+        """Stop the job and deregister it. Raises ``DemoError`` when a rank has failed or does not end."""
         if self._running is not None:
             self._running[0].stop()
             self._clear()
@@ -94,7 +98,7 @@ class Ring:
 
 @dataclass
 class Unannounced:
-    """Traffic from each idle host to the next one, for ``TRAFFIC_S``."""
+    """Traffic from each idle host to the next one, for ``TRAFFIC_S`` seconds."""
 
     lab: Lab
     idle: Sequence[Host]
@@ -102,7 +106,7 @@ class Unannounced:
     _folder: TemporaryDirectory[str] | None = None
 
     def begin(self) -> None:
-        """What is left of the time before ends first."""
+        """Start the traffic; earlier traffic that still runs is ended first."""
         self.end()
         self._folder = TemporaryDirectory(prefix="signalbox-unannounced-")
         pairs = zip(self.idle, [*self.idle[1:], *self.idle[:1]], strict=True)
@@ -128,10 +132,10 @@ class Unannounced:
 
 
 def steps(lab: Lab, client: Client, unannounced: Unannounced) -> Iterator[Step]:
-    """What happens, for ever: each round with another cable and another switch of the highest tier."""
+    """Yield the steps for ever: each round has another cable and another switch of the highest tier."""
     cables = lab.topo.fabric.cables
     top = sorted({cable.b for cable in cables} - {cable.a for cable in cables})
-    # The fabric before this one may have ended while one was drained; the controller remembers it.
+    # An earlier lab may have ended with a drained switch, which the controller remembers.
     yield Step(TICK_S, "nothing is drained", partial(_undrain_all, client))
     in_some_order = random.Random(1).sample(cables, len(cables))
     for cable, switch in zip(cycle(in_some_order), cycle(top), strict=False):
@@ -150,7 +154,9 @@ def _undrain_all(client: Client) -> None:
 
 
 def train(lab: Lab, api: str) -> None:
-    """Until a signal comes, which is raised as ``ending.Interrupted`` after the jobs have left the controller."""
+    """Train until a signal arrives.
+
+    The signal is raised as ``ending.Interrupted`` after the jobs have been deregistered."""
     rings, idle = rings_and_idle(lab.hosts)
     slowest_bps = min(cable.bps for cable in lab.links)
     unannounced = Unannounced(lab, idle)
@@ -165,7 +171,7 @@ def train(lab: Lab, api: str) -> None:
             _keep(jobs, client, steps(lab, client, unannounced))
         finally:
             unannounced.end()
-            with suppress(DemoError):  # the lab kills those that do not end
+            with suppress(DemoError):  # the lab kills ranks that do not end
                 for job in jobs:
                     job.stop()
 
@@ -185,12 +191,12 @@ def _keep(jobs: Sequence[Ring], client: Client, todo: Iterator[Step]) -> None:
             waiting = False
         except LabError:
             raise
-        except SignalboxError as error:  # mostly no controller: the fabric stays as it is until there is one
+        except SignalboxError as error:  # usually the controller is missing: the fabric stays as it is until it is back
             if not waiting:
                 waiting = True
-                typer.echo(f"tried again until it works: {error}")
+                typer.echo(f"retrying until it succeeds: {error}")
 
 
 def _elements(size: int, bps: float) -> int:
-    """float32 values of a vector whose ring all-reduce takes about ``IDEAL_S`` without others on its links."""
+    """Return the float32 values of a vector whose ring all-reduce takes about ``IDEAL_S`` seconds on free links."""
     return max(1, round(IDEAL_S * bps / 8 / 4 * size / (2 * (size - 1))))

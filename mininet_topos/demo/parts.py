@@ -1,4 +1,4 @@
-"""The programs that the demo runs: the training jobs, and a listener to the routes.
+"""Programs of the demo: the training jobs, and a listener to the routes.
 
 Owns their processes and threads; every part ends with its ``with`` block, also after an error.
 """
@@ -34,12 +34,12 @@ STALL_S = 60.0
 
 
 class DemoError(Exception):
-    """A part of the demo failed; the message says which, and which log to read."""
+    """A part of the demo failed; the message says which part, and which log to read."""
 
 
 @dataclass
 class _Rank:
-    """A trainer's process, and how far its file was read."""
+    """Process of a trainer, and how far its file was read."""
 
     process: subprocess.Popen[Any]
     log: Path
@@ -63,8 +63,10 @@ class _Rank:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One ring: ``hosts`` in ring order. ``max_subflows``: connections to the next one. ``dealing``: of bytes to them.
-    ``reports_connections``: to the controller."""
+    """Ring job; ``hosts`` are in ring order.
+
+    ``max_subflows``: connections to the next host. ``dealing``: how bytes are striped over them.
+    ``reports_connections``: whether it reports its connections to the controller."""
 
     job_id: str
     hosts: tuple[Host, ...]
@@ -74,7 +76,9 @@ class TrainingJob:
 
 
 def rings_and_idle(hosts: Sequence[Host]) -> tuple[list[tuple[Host, ...]], tuple[Host, ...]]:
-    """A ring of the first host of every leaf, one of the second and so on; the last ones are idle if there are more."""
+    """Return rings and idle hosts: a ring of the first host of every leaf, one of the second, and so on.
+
+    The last hosts are idle if there are several per leaf."""
     of_leaf: dict[str, list[Host]] = defaultdict(list)
     for host in hosts:
         of_leaf[host.leaf].append(host)
@@ -84,8 +88,10 @@ def rings_and_idle(hosts: Sequence[Host]) -> tuple[list[tuple[Host, ...]], tuple
 
 @dataclass
 class Training:
-    """All jobs of the demo, one process per rank. ``raw``: directory of the ranks' files. ``stall_s``: how long a rank
-    may hear nothing before it ends. ``iterations``: until a job ends by itself; None: it is stopped."""
+    """All jobs of the demo, with one process per rank.
+
+    ``raw``: directory of the ranks' files. ``stall_s``: seconds without received data after which a rank ends.
+    ``iterations``: number after which a job ends by itself; None: it runs until it is stopped."""
 
     lab: Lab
     jobs: Sequence[TrainingJob]
@@ -99,7 +105,7 @@ class Training:
     _ranks: dict[str, list[_Rank]] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start every rank and return when each has finished an iteration."""
+        """Start every rank, and return when each has finished an iteration."""
         self.launch()
         wait_for(self._all_train, "every rank to finish an iteration", START_TIMEOUT_S, POLL_S)
 
@@ -109,7 +115,7 @@ class Training:
             self._ranks[job.job_id] = [self._start_rank(job, rank) for rank in range(len(job.hosts))]
 
     def statuses(self) -> list[int | None]:
-        """The exit status of every rank, None of one that runs."""
+        """Return the exit status of every rank, None for one that runs."""
         return [rank.process.poll() for ranks in self._ranks.values() for rank in ranks]
 
     def _start_rank(self, job: TrainingJob, rank: int) -> _Rank:
@@ -140,14 +146,14 @@ class Training:
         return all(rank.iterations for ranks in self._ranks.values() for rank in ranks)
 
     def read_new_lines(self) -> None:
-        """Read what the ranks have written since the last call. Raises ``DemoError`` when one has ended."""
+        """Read the new lines of the ranks' files. Raises ``DemoError`` when a rank has ended."""
         for rank in (rank for ranks in self._ranks.values() for rank in ranks):
             if rank.process.poll() is not None:
                 raise DemoError(f"{rank.log.stem} ended with status {rank.process.returncode}, see {rank.log.stem}.log")
             rank.read_new_lines()
 
     def latest(self) -> dict[str, tuple[int, float]]:
-        """Per job: iterations done and the seconds of the latest, as rank 0 saw it."""
+        """Return for each job the finished iterations and the seconds of the latest, as seen by rank 0."""
         return {job_id: (ranks[0].iterations, ranks[0].latest_s or 0.0) for job_id, ranks in self._ranks.items()}
 
     def rank_process(self, job_id: str, rank: int) -> subprocess.Popen[Any]:
@@ -167,7 +173,7 @@ class Training:
 
 
 class RouteWatch:
-    """Listens to the routes of some jobs. ``changes``: all changes so far, in order of arrival."""
+    """Listener to the routes of some jobs. ``changes``: all changes so far, in order of arrival."""
 
     def __init__(self, address: str, job_ids: Sequence[str]) -> None:
         self.changes: list[RouteChange] = []
@@ -192,5 +198,5 @@ class RouteWatch:
             self.changes.append(RouteChange(time.monotonic(), job_id, paths))
 
     def in_force(self) -> dict[str, RouteChange]:
-        """The latest change per job."""
+        """Return the latest change per job."""
         return {change.job_id: change for change in tuple(self.changes)}

@@ -1,8 +1,8 @@
-"""The phases of the demo, on a lab and with a controller that are up.
+"""Phases of the demo, on a running lab with a running controller.
 
-Three rings of four ranks, one on every leaf, train under ECMP, then on planned paths without being restarted. A cable
-that carries them is cut under load and plugged in again. Then the idle hosts send unannounced traffic. Out: when each
-phase began, and what the controller reported.
+Three rings of four ranks, one on every leaf, train under ECMP, then on planned paths without a restart. A cable that
+carries them is cut under load and plugged in again. Then the idle hosts send unannounced traffic. Out: when each phase
+began, and what the controller reported.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ from signalbox.whole_file import write
 from signalbox.words import Strategy
 
 REPORT = "report.html"
-"""What ``signalbox report`` writes, in the folder of the results."""
+"""File of ``signalbox report`` in the folder of the results."""
 
 LEAVES = SPINES = HOSTS_PER_LEAF = 4
 RATE_BPS = 5e6
 JOBS = 3
 ELEMENTS = 120_000
-"""M = 480 kB: an ideal iteration of 1.23 s."""
+"""Elements of a vector of M = 480 kB, for an ideal iteration of 1.23 s."""
 
 DISCOVERY_TIMEOUT_S = 30.0
 ECMP_S = PLANNED_S = 40.0
 CUT_S = REPLUG_S = 20.0
 UNANNOUNCED_S = 35.0
-"""Extended until the routes have not changed for ``SETTLED_S``, to ``MAX_UNANNOUNCED_S`` at most."""
+"""Seconds of unannounced traffic, extended until the routes have not changed for ``SETTLED_S``, up to
+``MAX_UNANNOUNCED_S``."""
 SETTLED_S = 12.0
 MAX_UNANNOUNCED_S = 60.0
 PLAIN_PROGRESS_S = 10.0
@@ -66,8 +67,9 @@ TICK_S = 0.5
 
 
 class Progress:
-    """The output while the demo runs: a line per event, and below them a live table (on a terminal) or a line every
-    ``PLAIN_PROGRESS_S``."""
+    """Output during the demo: a line per event, with a live table below.
+
+    Without a terminal there is a line every ``PLAIN_PROGRESS_S`` seconds instead of the table."""
 
     def __init__(self, console: Console, training: Training, client: Client, ideal_s: float) -> None:
         self._console = console
@@ -94,7 +96,7 @@ class Progress:
         self._training.read_new_lines()
         if self._live:
             self._live.update(self._table(phase, elapsed_s, length_s), refresh=True)
-        elif phase != self._plain_phase:  # the latest iterations are still those of the phase before
+        elif phase != self._plain_phase:  # the latest iterations still belong to the previous phase
             self._plain_phase, self._plain_at = phase, time.monotonic()
         elif time.monotonic() - self._plain_at >= PLAIN_PROGRESS_S:
             self._plain_at = time.monotonic()
@@ -116,8 +118,9 @@ class Progress:
 
 
 def cable_under_load(paths: Mapping[tuple[str, str], Sequence[str]]) -> tuple[str, str]:
-    """The (leaf, spine) cable that most pinned flows take, in both directions if there is one. Raises ``DemoError``
-    when nothing is pinned."""
+    """Return the (leaf, spine) cable with most pinned flows, if possible one that is used in both directions.
+
+    Raises ``DemoError`` when nothing is pinned."""
     flows = Counter(hop for path in paths.values() for hop in pairwise(path))
     cables = {(a, b) if a.startswith("leaf") else (b, a) for a, b in flows}
     if not cables:
@@ -129,13 +132,13 @@ def cable_under_load(paths: Mapping[tuple[str, str], Sequence[str]]) -> tuple[st
 
 
 def ring_jobs(lab: Lab) -> list[TrainingJob]:
-    """Job k is a ring of the k-th host of every leaf, leaf by leaf; the last host of each leaf stays idle."""
+    """Return the jobs: job k is a ring of the k-th host of every leaf; the last host of each leaf stays idle."""
     rings, _ = rings_and_idle(lab.hosts)
     return [TrainingJob(f"ring{number}", hosts) for number, hosts in enumerate(rings, start=1)]
 
 
 class Demo:
-    """One run of the demo against a lab and a controller that are up. ``api``: the controller's address."""
+    """Single run of the demo on a running lab. ``api``: address of the running controller."""
 
     def __init__(self, lab: Lab, client: Client, api: str, scratch: Path, out: Path, console: Console) -> None:
         self.lab = lab
@@ -149,8 +152,9 @@ class Demo:
         self.progress = Progress(console, self.training, client, self.ideal_s)
 
     def run(self) -> tuple[Moments, Observed]:
-        """Run all phases. Raises ``DemoError`` when a part fails, ``SignalboxError`` when a call to the controller
-        does."""
+        """Run all phases.
+
+        Raises ``DemoError`` when a part fails, ``SignalboxError`` when a call of the controller fails."""
         links = self.discover()
         with RouteWatch(self.api, [job.job_id for job in self.jobs]) as watch, self.progress.shown():
             moments, observed = self._phases(watch, links)
@@ -159,7 +163,9 @@ class Demo:
         return moments, observed
 
     def discover(self) -> int:
-        """Wait for every link and return how many there are. With fewer than expected the demo goes on and says so."""
+        """Wait for every link, and return how many were found.
+
+        With fewer than expected the demo continues and says so."""
         expected = 2 * LEAVES * SPINES
         self.lab.wait_connected()
         try:
@@ -197,7 +203,7 @@ class Demo:
         )
 
     def _switch_to_planned(self) -> tuple[float, float, PlanFacts]:
-        """The times of the request and of the last barrier, and the plan."""
+        """Switch to the planned strategy; return the times of the request and of the last barrier, and the plan."""
         planning = time.monotonic()
         installed = self.client.set_strategy(Strategy.PLANNED)
         planned = time.monotonic()
@@ -220,8 +226,8 @@ class Demo:
         return planning, planned, facts
 
     def _start_training(self) -> float:
-        self.progress.say(f"starting {JOBS} jobs; an ideal iteration takes {self.ideal_s:.2f} s")
-        self._start_sinks()  # before the training, because starting a program takes processor time from the switches
+        self.progress.say(f"starting {JOBS} jobs; the ideal iteration time is {self.ideal_s:.2f} s")
+        self._start_sinks()  # before the training: starting a program takes processor time from the switches
         self.training.start()
         wait_for(self._all_known, "the controller to know every job's hosts", START_TIMEOUT_S, POLL_S)
         return time.monotonic()
@@ -241,7 +247,7 @@ class Demo:
             self._traffic(source, source, sink, "source", "--seconds", seconds)
 
     def _idle_pairs(self) -> list[tuple[Host, Host]]:
-        """The idle host of each leaf and that of the next leaf."""
+        """Return the pairs of the idle host of each leaf and that of the next leaf."""
         idle = [host for host in self.lab.hosts if host.name.endswith(f"_{HOSTS_PER_LEAF}")]
         return list(zip(idle, [*idle[1:], idle[0]], strict=True))
 
@@ -259,7 +265,7 @@ class Demo:
         return time.monotonic() > min(last + SETTLED_S, since + MAX_UNANNOUNCED_S)
 
     def _do(self, what: str, action: Callable[[], None]) -> float:
-        """The time just before ``action``."""
+        """Carry out ``action``, and return the time just before it."""
         at = time.monotonic()
         action()
         self.progress.say(what)

@@ -1,4 +1,4 @@
-"""The picture of a demo: iteration times of every job against time, with its phases and events.
+"""Picture of a demo: iteration times of every job against time, with its phases and events.
 
 In: the ranks' logs, the moments and the ideal iteration time. Out: a PNG file.
 """
@@ -42,7 +42,7 @@ def draw(
 
 
 def job_series(logs: Sequence[RankLog], job_id: str) -> tuple[list[float], list[float]]:
-    """(end, duration) of every iteration of a job, each a mean over its ranks."""
+    """Return the end and the duration of every iteration of a job, each a mean over its ranks."""
     by_index: dict[int, list[tuple[float, float]]] = {}
     for log in logs:
         if log.job_id == job_id:
@@ -68,7 +68,7 @@ def _jobs(axes: Axes, logs: Sequence[RankLog], moments: Moments) -> float:
 
 
 def _phases(axes: Axes, moments: Moments, top: float) -> None:
-    """Bands with the names of the phases."""
+    """Draw bands with the names of the phases."""
     marks = (moments.training, moments.planning, moments.cut, moments.replug, moments.unannounced, moments.end)
     names = ("ECMP", "planned", "cable cut", "plugged in again", "unannounced traffic")
     for number, (name, start, end) in enumerate(zip(names, marks, marks[1:], strict=False)):

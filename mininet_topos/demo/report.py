@@ -1,4 +1,4 @@
-"""The demo's figures, from raw timestamps to ``report.json``.
+"""Figures of the demo, from raw timestamps to ``report.json``.
 
 Owns the definitions of the figures. In: the ranks' logs, the times at which the demo acted, and what the controller
 reported. Out: a dictionary for JSON, and each target with its figure. Pure. All times are seconds on CLOCK_MONOTONIC.
@@ -24,22 +24,24 @@ SEGMENTS_PER_ACK = 2
 
 
 def ideal_goodput_bps(rate_bps: float) -> float:
-    """Payload per second of a rank that sends and receives at once over a link of ``rate_bps`` each way.
+    """Return the payload rate of a rank that sends and receives over a link of ``rate_bps`` in each direction.
 
-    rate · 1448 / (1514 + 66/2). MTU 1500 with TCP timestamps: 1500 - 20 (IP) - 32 (TCP) = 1448 bytes of payload in a
-    frame of 14 + 1500 bytes, as the emulated links count them. For every two segments that a rank receives it sends one
-    acknowledgement, a frame of 14 + 20 + 32 bytes, over the link that carries its own data.
-    """
+    The rate is ``rate_bps`` · 1448 / (1514 + 66/2). With MTU 1500 and TCP timestamps, 1500 - 20 (IP) - 32 (TCP) = 1448
+    bytes of payload are in a frame of 14 + 1500 bytes, as the emulated links count them. For every two segments that a
+    rank receives it sends one acknowledgement, a frame of 14 + 20 + 32 bytes, over the link that carries its own
+    data."""
     return rate_bps * SEGMENT_BYTES / (FRAME_BYTES + ACK_FRAME_BYTES / SEGMENTS_PER_ACK)
 
 
 def ideal_ring_iteration_s(size: int, elements: int, rate_bps: float) -> float:
-    """A ring all-reduce of M = 4 · ``elements`` bytes over n ranks sends 2(n-1)/n · M bytes per rank."""
+    """Return the ideal time of a ring all-reduce of M = 4 · ``elements`` bytes over n ranks.
+
+    Each rank sends 2(n-1)/n · M bytes."""
     return 2 * (size - 1) / size * 4 * elements * 8 / ideal_goodput_bps(rate_bps)
 
 
 class RouteChange(NamedTuple):
-    """From ``at`` on the job's virtual links take these switches; () under ECMP."""
+    """Change of a job's routes at time ``at``: the switches on each virtual link; () under ECMP."""
 
     at: float
     job_id: str
@@ -48,8 +50,10 @@ class RouteChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """``training``: every rank had finished an iteration. ``planning``: the planned strategy was requested.
-    ``planned``: its last barrier was confirmed. ``end``: the phases were over."""
+    """Times of the demo's events.
+
+    ``training``: every rank had finished an iteration. ``planning``: the planned strategy was requested. ``planned``:
+    its last barrier was confirmed. ``end``: the phases were over."""
 
     training: float
     planning: float
@@ -62,8 +66,10 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """The plan that replaced ECMP. ``level``: the worst job's; ``ecmp_mean``, ``ecmp_p95``: the same under ECMP, as
-    modelled. ``install_s``: from the request to the last barrier."""
+    """Facts of the plan that replaced ECMP.
+
+    ``level``: level of the worst job. ``ecmp_mean``, ``ecmp_p95``: the same under ECMP, as modelled. ``install_s``:
+    seconds from the request to the last barrier."""
 
     plan_ms: float
     level: float
@@ -76,8 +82,10 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The demo's observations besides the ranks' logs. ``cable``: the (leaf, spine) that was cut. ``leaf_of``: host
-    address to leaf name. ``alarms``: the controller's at the end."""
+    """Observations of the demo besides the ranks' logs.
+
+    ``cable``: the (leaf, spine) cable that was cut. ``leaf_of``: leaf name by host address. ``alarms``: alarms of the
+    controller at the end."""
 
     datapath: str
     ideal_iteration_s: float
@@ -91,7 +99,7 @@ class Observed:
 
 
 class Target(NamedTuple):
-    """``figure`` as printed; ``met`` is None when nothing was measured."""
+    """Target of the demo. ``figure``: as printed. ``met``: None when nothing was measured."""
 
     name: str
     figure: str
@@ -100,17 +108,16 @@ class Target(NamedTuple):
 
 
 def mean_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> float | None:
-    """Averaged over iterations, then over jobs, as in the publication's tables; None when there are none.
+    """Return the mean iteration time over iterations, then over jobs, as in the publication; None without iterations.
 
-    Only iterations that lie wholly between ``start`` and ``end`` count. A mean over all iterations would give more
-    weight to jobs without collisions, which finish more iterations; the report has it as ``pooled``.
-    """
+    Only iterations that lie completely between ``start`` and ``end`` count. A mean over all iterations would give more
+    weight to jobs without collisions, which finish more iterations; the report has it as ``pooled``."""
     means = [mean for mean in iteration_by_job_s(logs, start, end).values() if mean is not None]
     return fmean(means) if means else None
 
 
 def iteration_by_job_s(logs: Iterable[RankLog], start: float, end: float) -> dict[str, float | None]:
-    """Each job's mean over the iterations of all its ranks."""
+    """Return each job's mean over the iterations of all its ranks."""
     return {job: pooled_iteration_s(ranks, start, end) for job, ranks in sorted(_by_job(logs).items())}
 
 
@@ -122,21 +129,20 @@ def _by_job(logs: Iterable[RankLog]) -> dict[str, list[RankLog]]:
 
 
 def pooled_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> float | None:
-    """Averaged over all iterations of all jobs and ranks; None when there are none."""
+    """Return the mean over all iterations of all jobs and ranks; None without iterations."""
     durations = [i.duration_s for log in logs for i in log.iterations if start <= i.start and i.end <= end]
     return fmean(durations) if durations else None
 
 
 def lost_iterations(logs: Iterable[RankLog], start: float, end: float) -> int:
-    """Iterations that began in [start, end) and that at least one rank of the job did not finish with the right result.
+    """Return how many iterations that began in [start, end) at least one rank did not finish with the right result.
 
-    A job that ended without its ranks' agreement lost the iteration it was in.
-    """
+    A job that ended without its ranks' agreement lost the iteration it was in."""
     return sum(start <= began < end for ranks in _by_job(logs).values() for began in _lost_at(ranks))
 
 
 def _lost_at(ranks: Sequence[RankLog]) -> list[float]:
-    """When each lost iteration of one job began."""
+    """Return when each lost iteration of one job began."""
     seen = [i for log in ranks for i in log.iterations]
     began: dict[int, float] = {}
     for iteration in seen:
@@ -149,8 +155,9 @@ def _lost_at(ranks: Sequence[RankLog]) -> list[float]:
 
 
 def longest_silence_s(log: RankLog, start: float, end: float) -> float:
-    """The longest time without data at this receiver that overlaps [start, end]. A silence that lasts beyond ``end``
-    counts up to ``end``."""
+    """Return the longest time without data at this receiver that overlaps [start, end].
+
+    A silence that lasts beyond ``end`` counts up to ``end``."""
     arrivals = [at for i in log.iterations for at in i.arrivals]
     before = max((at for at in arrivals if at <= start), default=start)
     after = min((at for at in arrivals if at >= end), default=end)
@@ -159,7 +166,7 @@ def longest_silence_s(log: RankLog, start: float, end: float) -> float:
 
 
 def paths_between(routes: Sequence[RouteChange], start: float, end: float) -> list[tuple[str, str, tuple[str, ...]]]:
-    """(source, destination, path) of every pin that was in force at any time in [start, end]."""
+    """Return (source, destination, path) of every pin that was in force at any time in [start, end]."""
     in_force: dict[str, RouteChange] = {}
     found: list[RouteChange] = []
     for change in sorted(routes, key=lambda c: c.at):
@@ -177,8 +184,9 @@ def receivers_of_cable(
     start: float,
     end: float,
 ) -> set[str]:
-    """Addresses that receive over the cable, in either direction, at any time in [start, end]. Every host at the
-    cable's leaf when no pin uses it."""
+    """Return the addresses that receive over the cable, in either direction, at any time in [start, end].
+
+    When no pin uses the cable, these are all hosts at its leaf."""
     used = {
         destination
         for _, destination, path in paths_between(routes, start, end)
@@ -188,12 +196,12 @@ def receivers_of_cable(
 
 
 def reaction(routes: Sequence[RouteChange], start: float, end: float) -> float | None:
-    """When the routes changed for the last time in (start, end); None when they did not."""
+    """Return when the routes changed for the last time in (start, end); None when they did not."""
     return max((change.at for change in routes if start < change.at < end), default=None)
 
 
 def build_report(logs: Sequence[RankLog], moments: Moments, seen: Observed) -> dict[str, Any]:
-    """``report.json``. A figure that could not be measured is None."""
+    """Return the contents of ``report.json``. A figure that could not be measured is None."""
     plan = seen.plan
     ecmp = mean_iteration_s(logs, moments.training, moments.planning)
     planned = mean_iteration_s(logs, moments.planned, moments.cut)
@@ -269,7 +277,7 @@ def _unannounced(logs: Sequence[RankLog], moments: Moments, seen: Observed) -> d
 
 
 def targets(report: Mapping[str, Any]) -> list[Target]:
-    """Each target of the demo with its figure."""
+    """Return each target of the demo with its figure."""
     unannounced = report["unannounced"]
     after = _ratio(unannounced["after_replan_s"], unannounced["before_s"])
     links = f"{report['links_discovered']} of {report['links_expected']}"

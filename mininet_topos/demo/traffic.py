@@ -1,16 +1,17 @@
-"""Unannounced traffic: one TCP connection that sends as fast as it can, for some seconds; or many short ones.
+r"""Unannounced traffic: one TCP connection that sends as fast as it can, for some seconds; or many short ones.
 
-Runs inside hosts' namespaces. The sink listens on any free port and publishes it in a directory that both share:
+The program runs inside hosts' namespaces. The sink listens on any free port and publishes it in a directory that both
+share:
 
     python -m mininet_topos.demo.traffic sink --bind 10.0.2.4 --rendezvous DIR --name to-leaf2
     python -m mininet_topos.demo.traffic source --rendezvous DIR --name to-leaf2 --seconds 35
 
-    python -m mininet_topos.demo.traffic mice --bind 10.0.2.4 --peers 10.0.1.4,10.0.3.4 --per-second 50 \\
+    python -m mininet_topos.demo.traffic mice --bind 10.0.2.4 --peers 10.0.1.4,10.0.3.4 --per-second 50 \
         --rendezvous DIR --name begin --seconds 35
 
 The source ends after its time, the sink when the connection closes; each prints ``{"bytes", "seconds"}``. Mice accept
-from their start on, begin to send when the name is published, and accept until their peers, who send to them too, have
-sent theirs; they print ``{"sent", "failed"}``.
+connections from their start on, and begin to send when the name is published. They continue to accept until their peers
+have sent all of theirs, and print ``{"sent", "failed"}``.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ WAIT_S = 600.0
 MICE_PORT = 7_000
 MOUSE = bytes(1000)
 AT_ONCE = 32
-"""Mice on their way from one host: a handshake may wait in a queue."""
+"""Mice in flight from one host: a handshake may wait in a queue."""
 
 app = typer.Typer(add_completion=False)
 
-Directory = Annotated[Path, typer.Option("--rendezvous", help="directory that source and sink share")]
-Name = Annotated[str, typer.Option(help="the sink's name in that directory")]
+Directory = Annotated[Path, typer.Option("--rendezvous", help="Directory that source and sink share.")]
+Name = Annotated[str, typer.Option(help="Name of the sink in that directory.")]
 
 
 def send(connection: socket.socket, seconds: float) -> int:
-    """Bytes handed to the kernel in ``seconds``, or until the sink closes the connection."""
+    """Send for ``seconds``, or until the sink closes the connection, and return the bytes handed to the kernel."""
     deadline = time.monotonic() + seconds
     sent = 0
     with suppress(TimeoutError, ConnectionError):
@@ -56,7 +57,7 @@ def send(connection: socket.socket, seconds: float) -> int:
 
 
 def receive(connection: socket.socket) -> int:
-    """Bytes received until the source closes the connection."""
+    """Receive until the source closes the connection, and return the bytes."""
     received = 0
     buffer = bytearray(len(BLOCK))
     with suppress(ConnectionError):
@@ -78,7 +79,7 @@ def source(directory: Directory, name: Name, seconds: Annotated[float, typer.Opt
 
 
 @app.command()
-def sink(directory: Directory, name: Name, bind: Annotated[str, typer.Option(help="address to listen on")]) -> None:
+def sink(directory: Directory, name: Name, bind: Annotated[str, typer.Option(help="Address to listen on.")]) -> None:
     """Receive from one source."""
     with socket.create_server((bind, 0), backlog=1) as listener:
         publish(directory, name, listener.getsockname()[:2])
@@ -92,8 +93,8 @@ def sink(directory: Directory, name: Name, bind: Annotated[str, typer.Option(hel
 def mice(
     directory: Directory,
     name: Name,
-    bind: Annotated[str, typer.Option(help="address to listen on and send from")],
-    peers: Annotated[str, typer.Option(help="addresses to send to, separated by commas")],
+    bind: Annotated[str, typer.Option(help="Address to listen on and to send from.")],
+    peers: Annotated[str, typer.Option(help="Addresses to send to, separated by commas.")],
     per_second: Annotated[float, typer.Option(min=0.1)],
     seconds: Annotated[float, typer.Option(min=0)],
 ) -> None:
@@ -118,7 +119,7 @@ def _beats(per_second: float, seconds: float) -> Iterator[None]:
 
 
 def _send_mouse(source: str, target: str) -> bool:
-    """Return whether it was sent."""
+    """Send one mouse, and return whether it succeeded."""
     try:
         with socket.create_connection((target, MICE_PORT), CONNECT_TIMEOUT_S, (source, 0)) as connection:
             connection.sendall(MOUSE)

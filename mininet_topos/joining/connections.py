@@ -1,9 +1,8 @@
-"""What TCP connections have carried, read from the sockets themselves: the truth about a job's traffic, without
-switches.
+"""Payload counters of TCP connections, read from the sockets: the true traffic of a job, without switches.
 
 In: a network namespace. Out: payload bytes per connection and per (source, destination). The receiving end's counter is
-used, because it is complete once the program has its data; the sender's waits for acknowledgements. Connections that
-have closed are gone with their bytes, so read before a job ends.
+used, because it is complete once the program has its data; the sender's waits for acknowledgements. Closed connections
+lose their counters, so read them before a job ends.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ RECEIVED = re.compile(r"\bbytes_received:(\d+)")
 
 
 class Connection(NamedTuple):
-    """One end of a TCP connection. ``received``: payload bytes so far (tcp(7), ``tcpi_bytes_received``)."""
+    """End of a TCP connection. ``received``: payload bytes so far (tcp(7), ``tcpi_bytes_received``)."""
 
     ip: str
     port: int
@@ -28,8 +27,9 @@ class Connection(NamedTuple):
 
 
 def read_connections(namespace: str | None = None) -> list[Connection]:
-    """The established connections in a named network namespace, without one in that of this process. Raises ``OSError``
-    and ``CalledProcessError``."""
+    """Return the established connections in a named network namespace, by default that of this process.
+
+    Raises ``OSError`` and ``CalledProcessError``."""
     where = ["-N", namespace] if namespace else []
     listed = subprocess.run(
         ["ss", *where, "-tinH", "state", "established"], capture_output=True, text=True, check=True
@@ -38,8 +38,10 @@ def read_connections(namespace: str | None = None) -> list[Connection]:
 
 
 def parsed(listed: str) -> Iterator[Connection]:
-    """From the output of ``ss -tinH state established``: a line of addresses, then an indented one of counters, which
-    has no ``bytes_received`` before the first byte."""
+    """Yield the connections in the output of ``ss -tinH state established``.
+
+    It has a line of addresses, then an indented line of counters, which has no ``bytes_received`` before the first
+    byte."""
     ends: tuple[str, str] | None = None
     for line in listed.splitlines():
         if not line[:1].isspace():
@@ -54,7 +56,7 @@ def parsed(listed: str) -> Iterator[Connection]:
 def received_from(
     connections: Iterable[Connection], counts: Callable[[Connection], bool] = lambda _: True
 ) -> Counter[tuple[str, str]]:
-    """Bytes per (sending address, receiving address), of the connections that ``counts`` accepts."""
+    """Return the bytes per (sending address, receiving address) of the connections that ``counts`` accepts."""
     total: Counter[tuple[str, str]] = Counter()
     for connection in filter(counts, connections):
         total[connection.peer_ip, connection.ip] += connection.received
@@ -62,12 +64,13 @@ def received_from(
 
 
 def uses_ports(ports: Container[int]) -> Callable[[Connection], bool]:
-    """Whether a connection has one of these ports at either end."""
+    """Return a function that tells whether a connection has one of these ports at either end."""
     return lambda connection: connection.port in ports or connection.peer_port in ports
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """``10.0.1.1:5000``, also ``[::ffff:10.0.1.1]:5000`` of a socket that speaks both versions of IP, and
-    ``10.0.1.1%eth0:5000``."""
+    """Return address and port of a text such as ``10.0.1.1:5000`` or ``10.0.1.1%eth0:5000``.
+
+    A socket for both versions of IP is written ``[::ffff:10.0.1.1]:5000``."""
     ip, _, port = text.rpartition(":")
     return ip.strip("[]").removeprefix("::ffff:").partition("%")[0], int(port)

@@ -1,9 +1,9 @@
-"""Ranks of Gloo that begin within a tenth of a second: forks of one process that has imported PyTorch.
+"""Ranks of Gloo that start within a tenth of a second: forks of one process that has imported PyTorch.
 
-An import takes 2 s of processor time, which jobs that begin while others are measured would take from the switches.
-``ForkedRanks`` starts the process; it reads a JSON object per line, forks, enters the host's network namespace and runs
-``gloo_rank``. In: names, namespaces, the options of ``gloo_rank``. Out: processes; one that has ended leaves its status
-in a file. All end with ``ForkedRanks.stop``, or when the program that has started them ends.
+An import takes 2 s of processor time, which jobs that start during a measurement would take from the switches.
+``ForkedRanks`` starts the process. For each JSON object in its input, a line each, it forks, enters the host's network
+namespace and runs ``gloo_rank``. In: names, namespaces, the options of ``gloo_rank``. Out: processes; each leaves its
+exit status in a file. All end with ``ForkedRanks.stop``, or with the program that has started them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from mininet_topos.joining.launch import TORCH_ENVIRONMENT, torch_python
 from mininet_topos.lab.record import LabError
 
 NO_NAMES = {"RES_OPTIONS": "timeout:1 attempts:1"}
-"""PyTorch asks for the names of all peers, which no server here knows (resolv.conf(5))."""
+"""Resolver options that end name look-ups early: PyTorch looks up the names of all peers, which no server here knows
+(resolv.conf(5))."""
 NETNS = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
 POLL_S = 0.05
 
 
 class ForkedRank:
-    """The part of ``subprocess.Popen`` that ``RunningJobs`` needs."""
+    """Subset of ``subprocess.Popen`` that ``RunningJobs`` needs."""
 
     def __init__(self, pid: int, status: Path) -> None:
         self.pid = pid
@@ -63,8 +64,9 @@ class ForkedRank:
 
 
 class ForkedRanks:
-    """The process that forks ranks, ready when the constructor returns. ``folder``: for their statuses. Raises
-    ``LabError``."""
+    """Process that forks ranks, ready when the constructor returns. Raises ``LabError``.
+
+    ``folder``: directory for their exit statuses."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +82,7 @@ class ForkedRanks:
         self._answer()
 
     def start(self, name: str, namespace: str, words: Sequence[str], output: Path) -> ForkedRank:
-        """Start a rank. ``words``: the options of ``gloo_rank``. ``output``: the file for what it prints."""
+        """Start a rank. ``words``: options of ``gloo_rank``. ``output``: file for what it prints."""
         status = self._folder / f"{name}.status"
         wanted = {"namespace": namespace, "words": list(words), "output": str(output), "status": str(status)}
         assert self._server.stdin
@@ -104,11 +106,11 @@ class ForkedRanks:
         self._server.stdout.close()
 
 
-# ---- the process
+# ---- process
 
 
 def _serve() -> None:
-    """Fork ranks until the input ends. A line is there as a whole, because the writer waits for each answer."""
+    """Fork ranks until the input ends. Lines arrive complete, because the writer waits for each answer."""
     from mininet_topos.joining import gloo_rank
 
     gloo_rank.prepare()
@@ -146,7 +148,7 @@ def _note_ended(children: dict[int, Path]) -> None:
 
 
 def _become(wanted: dict[str, Any]) -> None:
-    """Run as the rank that is wanted, and end the process."""
+    """Become the requested rank, run it, and end the process."""
     from mininet_topos.joining import gloo_rank
 
     status = 1

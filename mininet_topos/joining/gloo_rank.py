@@ -1,6 +1,6 @@
-"""One rank of a PyTorch job over Gloo, as a program inside its host's namespace; one process per rank.
+r"""Rank of a PyTorch job over Gloo, as a program inside its host's namespace; one process per rank.
 
-    PYTHONPATH=.:client .venv-torch/bin/python -m mininet_topos.joining.gloo_rank --job a --rank 0 \\
+    PYTHONPATH=.:client .venv-torch/bin/python -m mininet_topos.joining.gloo_rank --job a --rank 0 \
         --peers 10.0.1.1,10.0.2.1 --control DIR --out DIR
 
 In: the options of ``rank``. Out: its log. The store is a process of rank 0 at ``STORE_PORT`` of its address. Every
@@ -34,7 +34,7 @@ TRAININGS = ("ddp", "fsdp")
 
 
 class Gloo:
-    """The default process group's collectives. See ``rank.Library``."""
+    """Collectives of the default process group. See ``rank.Library``."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
@@ -42,8 +42,10 @@ class Gloo:
         self._trainings: dict[int, Training] = {}
 
     def run(self, collective: str, vector: Vector) -> Vector | None:
-        """Run a collective, or with ``ddp`` and ``fsdp`` one training step of a model with M bytes of parameters, which
-        has no result that ``rank.expected`` could know. Raises ``RuntimeError`` when its gradients are wrong."""
+        """Run a collective, or with ``ddp`` and ``fsdp`` one training step of a model with M bytes of parameters.
+
+        A training step has no result that ``rank.expected`` could know. Raises ``RuntimeError`` when its gradients are
+        wrong."""
         tensor = torch.from_numpy(vector)
         own = torch.from_numpy(part(vector, self.rank, self.size))
         if collective == "barrier":
@@ -76,11 +78,9 @@ class Gloo:
 
 
 class Training:
-    """Training of a small model with about ``elements`` parameters: distributed data parallel, in several buckets, or
-    fully sharded.
+    """Training of a small model with about ``elements`` parameters: data parallel in several buckets, or fully sharded.
 
-    Exactly as many for 4·w·(w+1) with a whole w, such as 840 and 120,408.
-    """
+    The number is exact for 4·w·(w+1) with an integer w, such as 840 and 120,408."""
 
     def __init__(self, rank: int, size: int, elements: int, sharded: bool = False) -> None:
         torch.manual_seed(1)
@@ -102,8 +102,9 @@ class Training:
         self._optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
 
     def step(self) -> None:
-        """Forward, backward, the optimizer. The gradients must be the mean of those of every rank's batch, which this
-        rank computes for itself. Raises ``RuntimeError`` when they are not."""
+        """Run forward pass, backward pass and optimizer. Raises ``RuntimeError`` when the gradients are wrong.
+
+        The gradients must be the mean of those of every rank's batch, which this rank computes for itself."""
         parameters = list(self._plain.parameters())
         of_each = [torch.autograd.grad(_loss(self._plain, self._batch(r)), parameters) for r in range(self._size)]
         self._model.zero_grad()
@@ -144,9 +145,10 @@ def prepare() -> None:
 
 @contextmanager
 def joined(spec: RankSpec, address: str, recorded: bool) -> Iterator[Report]:
-    """Join the controller at the address, as a program does it with a line; yields what reports iterations.
-    ``recorded``: ``signalbox.torch.join`` finds out what it sends; otherwise only its hosts are announced. To be called
-    by all ranks."""
+    """Join the controller at the address, as user programs do, and yield the function that reports iterations.
+
+    ``recorded``: ``signalbox.torch.join`` records what the job sends; otherwise only its hosts are announced. All ranks
+    must call this."""
     if recorded:
         import signalbox.torch
 
@@ -160,11 +162,11 @@ def joined(spec: RankSpec, address: str, recorded: bool) -> Iterator[Report]:
 
 
 def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int:
-    """``report``: called after each iteration. Returns 1 when a result was wrong."""
+    """Run the rank; return 1 when a result was wrong. ``report`` is called after each iteration."""
     parser = options("One rank of a PyTorch job over Gloo.")
-    parser.add_argument("--interface", required=True, help="the network interface that Gloo uses")
-    parser.add_argument("--join", metavar="ADDRESS", help="join the controller at this address")
-    parser.add_argument("--recorded", action="store_true", help="with signalbox.torch.join, which records what is sent")
+    parser.add_argument("--interface", required=True, help="Network interface that Gloo uses.")
+    parser.add_argument("--join", metavar="ADDRESS", help="Address of the controller to join.")
+    parser.add_argument("--recorded", action="store_true", help="Use signalbox.torch.join, which records traffic.")
     given = parser.parse_args(argv)
     spec = spec_of(given, given.rank)
     os.environ["GLOO_SOCKET_IFNAME"] = given.interface
@@ -186,7 +188,7 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
             right = run_round(spec, library, number, report, lambda c: not of_store(c)) and right
         dist.barrier()
         dist.destroy_process_group()
-    # Rank 0 owns the store and leaves last: the others say goodbye first.
+    # Rank 0 owns the store and leaves last, after the others have reported that they are done.
     store.set(f"left-{spec.rank}", "")
     if spec.rank == 0:
         store.wait([f"left-{rank}" for rank in range(spec.size)])

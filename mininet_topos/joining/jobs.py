@@ -1,4 +1,4 @@
-"""Real jobs in the hosts of a lab: started, taken through their rounds, read and stopped.
+"""Real jobs in the hosts of a lab: start, rounds, logs and stop.
 
 In: a ``Lab`` and ``LibraryJob``s. Out: the ranks' logs. The processes end with ``stop`` or with the lab.
 """
@@ -27,7 +27,7 @@ from offline.scenarios.topologies import Host
 
 Library = Literal["gloo", "open-mpi"]
 SUBNET = "10.0.0.0/16"
-"""Of a lab's hosts."""
+"""Subnet of a lab's hosts."""
 
 START_S = 120.0
 ROUND_S = 120.0
@@ -39,7 +39,9 @@ LOG_TAIL = 5000
 
 @dataclass(frozen=True, slots=True)
 class LibraryJob:
-    """``hosts``: of the ranks, in their order. ``variant``: of Open MPI's algorithms, see ``launch.TUNED``."""
+    """Job of a communication library. ``hosts``: hosts of the ranks, in rank order.
+
+    ``variant``: choice of Open MPI's algorithms, see ``launch.TUNED``."""
 
     job_id: str
     library: Library
@@ -55,9 +57,11 @@ class LibraryJob:
 
 @dataclass
 class RunningJobs:
-    """``folder``: for the ranks' logs and outputs. ``iterations``: per round; without it a round lasts until
-    ``end_round``. ``rounds``: how many there will be. ``before_mpirun``: a command that starts mpirun. ``forks``: what
-    starts ranks of Gloo at once. ``gloo_options``: more of ``gloo_rank``'s options."""
+    """Running jobs.
+
+    ``folder``: directory of the ranks' logs and outputs. ``iterations``: number per round; without it a round lasts
+    until ``end_round``. ``rounds``: number of rounds. ``before_mpirun``: command that starts mpirun. ``forks``: process
+    that starts ranks of Gloo at once. ``gloo_options``: additional options of ``gloo_rank``."""
 
     lab: Lab
     jobs: Sequence[LibraryJob]
@@ -69,17 +73,20 @@ class RunningJobs:
     gloo_options: Sequence[str] = ()
     _processes: dict[str, subprocess.Popen[Any] | ForkedRank] = field(default_factory=dict)
     _sessions: list[Path] = field(default_factory=list)
-    """Directories of Open MPI, one per mpirun, in the usual place: paths of sockets in them must be short."""
+    """Session directories of Open MPI, one per mpirun, below the usual directory: paths of sockets in them must be
+    short."""
 
     def start(self) -> None:
-        """Start every rank of Gloo; returns when they wait for the first round. Ranks of MPI start with each round."""
+        """Start every rank of Gloo, and return when all wait for the first round.
+
+        Ranks of MPI start with each round."""
         self.launch()
         gloo = [job for job in self.jobs if job.library == "gloo"]
         awaited = [ready_path(self._control(job), rank) for job in gloo for rank in range(len(job.hosts))]
         self._wait(lambda: all(path.exists() for path in awaited), "the ranks to start", START_S)
 
     def launch(self) -> None:
-        """Start every rank of Gloo; returns at once. A round that has begun begins when they have started."""
+        """Start every rank of Gloo, and return at once. A round that was begun earlier starts when they are ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for job in self.jobs:
             if job.library == "gloo":
@@ -124,14 +131,14 @@ class RunningJobs:
         return self.folder / "control" / job.job_id
 
     def check(self) -> None:
-        """Raises ``LabError`` when a process has failed, with the end of its output."""
+        """Raise ``LabError`` with the end of its output when a process has failed."""
         for name, process in self._processes.items():
             if process.poll():
                 said = (self.folder / f"{name}.log").read_text(errors="replace")[-LOG_TAIL:]
                 raise LabError(f"{name} ended with status {process.returncode}: {said}")
 
     def begin_round(self, number: int = 0) -> None:
-        """All jobs connect anew and train."""
+        """Begin a round: all jobs connect anew and train."""
         for job in self.jobs:
             go(self._control(job), number)
             if job.library == "open-mpi":
@@ -142,24 +149,24 @@ class RunningJobs:
                 self._start(f"{job.job_id}-mpirun{number}", job.hosts[0], argv)
 
     def wait_for_iterations(self, count: int, number: int = 0, deadline_s: float = START_S) -> None:
-        """Return when each job has finished so many in the round."""
+        """Return when each job has finished ``count`` iterations of the round."""
         self._wait(
             lambda: all(len(self.iterations_of(job, number)) >= count for job in self.jobs), "iterations", deadline_s
         )
 
     def end_round(self, number: int = 0) -> None:
-        """Ask each job to stop after the iteration that it starts next, and wait for that."""
+        """Request each job to stop after the iteration that it starts next, and wait for that."""
         self.ask_to_end(number)
         self.wait_for_end(number)
 
     def ask_to_end(self, number: int = 0) -> None:
-        """Ask each job to stop after the iteration that it starts next; returns at once."""
+        """Request each job to stop after the iteration that it starts next; return at once."""
         for job in self.jobs:
             stop(self._control(job), number)
 
     @property
     def running(self) -> bool:
-        """Whether a process has not ended. Raises ``LabError`` when one has failed."""
+        """Whether a process still runs. Raises ``LabError`` when one has failed."""
         self.check()
         return any(process.poll() is None for process in self._processes.values())
 
@@ -173,17 +180,18 @@ class RunningJobs:
         self._wait(ended, f"round {number} to end", deadline_s)
 
     def logs(self, job: LibraryJob, number: int = 0) -> list[RankLog]:
-        """Of the ranks that have one, in their order."""
+        """Return the logs of the ranks that have one, in rank order."""
         return [log for log in self._logs(job, number) if log]
 
     def iterations_of(self, job: LibraryJob, number: int = 0) -> Sequence[Iteration]:
-        """Those that rank 0 has finished in the round."""
+        """Return the iterations that rank 0 has finished in the round."""
         log = _read(log_path(self.folder, job.job_id, 0, number))
         return log.iterations if log else ()
 
     def carried(self, job: LibraryJob, number: int = 0) -> dict[tuple[str, str], float]:
-        """Bytes of one iteration by sending and receiving address, as the ranks' sockets counted them in a round that
-        has ended."""
+        """Return the bytes of one iteration by sending and receiving address, from the counters of the ranks' sockets.
+
+        The round must have ended."""
         return {
             (src, dst): count
             for rank, dst in enumerate(job.peers)
@@ -223,7 +231,7 @@ class RunningJobs:
 
 
 def _read(path: Path) -> RankLog | None:
-    """None when there is no complete first line yet."""
+    """Return the log, None when its first line is not complete yet."""
     if not path.exists() or "\n" not in path.read_text():
         return None
     return read_rank_log(path)

@@ -1,7 +1,7 @@
-"""The commands that start ranks in network namespaces, and where their programs are.
+"""Commands that start ranks in network namespaces, and the locations of their programs.
 
-Owns which interpreter runs which library: PyTorch's environment is ``.venv-torch`` or what ``SIGNALBOX_TORCH`` names
-(``scripts/bootstrap.sh --libraries`` makes it), Open MPI's Python package is the system's.
+Owns which interpreter runs which library. PyTorch's environment is ``.venv-torch`` or the one that ``SIGNALBOX_TORCH``
+names (``scripts/bootstrap.sh --libraries`` makes it); Open MPI's Python package is the system's.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 ENVIRONMENT = {"PYTHONPATH": f"{ROOT}:{ROOT / 'client'}", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 TORCH_ENVIRONMENT = {**ENVIRONMENT, "PYTHONPATH": f"{ENVIRONMENT['PYTHONPATH']}:{sysconfig.get_path('purelib')}"}
-"""Of ranks that join by themselves: PyTorch's environment has none of what the client needs."""
+"""Environment of ranks that join by themselves: PyTorch's own lacks the packages that the client needs."""
 
 STORE_PORT = 29_500
-"""Of the store of PyTorch's jobs, at the address of rank 0."""
+"""Port of the store of PyTorch's jobs, at the address of rank 0."""
 
 DATA_PORTS = range(20_000, 21_000)
-"""Where ranks of Open MPI listen for each other; no ephemeral ports, so that nothing else uses them."""
+"""Ports on which ranks of Open MPI listen for each other; not ephemeral, so that nothing else uses them."""
 
 TUNED: Mapping[str, Mapping[str, int]] = {
     "default": {},
     "ring": {"allreduce": 4},
     "recursive_doubling": {"allreduce": 3},
 }
-"""Algorithms of Open MPI's ``tuned`` component, by the collective that they are for and their number
-(``ompi_info --param coll tuned --level 9``)."""
+"""Algorithms of Open MPI's ``tuned`` component, by variant: number of the algorithm by collective (``ompi_info --param
+coll tuned --level 9``)."""
 
 
 def torch_python() -> Path:
@@ -43,7 +43,7 @@ def torch_python() -> Path:
 
 @cache
 def missing() -> Mapping[str, str]:
-    """Per library (``gloo``, ``open-mpi``) why it cannot run here; empty when both can."""
+    """Return for each library (``gloo``, ``open-mpi``) that cannot run here the reason."""
     found = {}
     if not torch_python().exists():
         found["gloo"] = f"there is no {torch_python()}; run scripts/bootstrap.sh --libraries"
@@ -53,21 +53,23 @@ def missing() -> Mapping[str, str]:
 
 
 def gloo_rank(rank: int, interface: str, words: Sequence[str]) -> list[str]:
-    """``words``: the options that all ranks of the job have."""
+    """Return the command of one rank. ``words``: options that all ranks of the job share."""
     return [str(torch_python()), "-m", "mininet_topos.joining.gloo_rank", *gloo_words(rank, interface, words)]
 
 
 def gloo_words(rank: int, interface: str, words: Sequence[str]) -> list[str]:
-    """Return the options of one rank. ``words``: those that all ranks of the job have."""
+    """Return the options of one rank. ``words``: options that all ranks of the job share."""
     return ["--rank", str(rank), "--interface", interface, *words]
 
 
 def mpi_settings(
     namespaces: Sequence[str], subnet: str, session: Path, tuned: Mapping[str, int] | None = None
 ) -> list[str]:
-    """mpirun's options for nodes n0, n1, … in these network namespaces. ``subnet``: of the addresses that MPI uses.
-    ``session``: directory of this mpirun alone. All have nodes of these names, and would share a directory under /tmp,
-    which one makes while another removes it. ``tuned``: see ``TUNED``."""
+    """Return mpirun's options for nodes n0, n1, … in these network namespaces.
+
+    ``subnet``: subnet of the addresses that MPI uses. ``session``: directory of this mpirun alone. All runs have nodes
+    of the same names and would share a directory under /tmp, which one makes while another removes it. ``tuned``: see
+    ``TUNED``."""
     settings = {
         "orte_tmpdir_base": session,
         "plm_rsh_agent": f"{ENTER} {','.join(namespaces)}",
@@ -93,7 +95,9 @@ def mpi_settings(
 def mpirun(
     namespaces: Sequence[str], subnet: str, session: Path, words: Sequence[str], tuned: Mapping[str, int]
 ) -> list[str]:
-    """One rank in each namespace, in their order; to be run in the first one. See ``mpi_settings``."""
+    """Return the command that starts one rank in each namespace, in their order; to be run in the first namespace.
+
+    The parameters are as for ``mpi_settings``."""
     return [
         "mpirun",
         *mpi_settings(namespaces, subnet, session, tuned),

@@ -1,8 +1,8 @@
-"""One rank of an Open MPI job, as a program that ``mpirun`` starts inside its host's namespace.
+"""Rank of an Open MPI job, as a program that ``mpirun`` starts inside its host's namespace.
 
     PYTHONPATH=.:client mpirun … /usr/bin/python3 -m mininet_topos.joining.mpi_rank --job a --peers 10.0.1.1,10.0.2.1 …
 
-In: the options of ``rank``; the rank is MPI's. Out: its log. Which algorithm runs is mpirun's choice
+In: the options of ``rank``; MPI provides the rank. Out: its log. The options of mpirun choose the algorithm
 (``launch.mpirun``). MPI connects once, so a process has one round.
 """
 
@@ -20,11 +20,12 @@ from mininet_topos.joining.launch import DATA_PORTS
 from mininet_topos.joining.rank import Report, Round, Vector, options, part, run_round, spec_of
 
 AUTOGROUP = Path("/proc/self/autogroup")
-"""Linux shares processors between sessions first: niceness counts within one (sched(7), "The autogroup feature")."""
+"""Setting of Linux's autogroups, which share processors between sessions: niceness counts only within one (sched(7),
+"The autogroup feature")."""
 
 
 class OpenMpi:
-    """The collectives of the world's communicator. See ``rank.Library``."""
+    """Collectives of the world's communicator. See ``rank.Library``."""
 
     def __init__(self) -> None:
         self._world = MPI.COMM_WORLD
@@ -54,9 +55,9 @@ class OpenMpi:
 
 
 def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int:
-    """``report``: called after each iteration. Returns 1 when a result was wrong."""
+    """Run the rank; return 1 when a result was wrong. ``report`` is called after each iteration."""
     parser = options("One rank of an Open MPI job.")
-    parser.add_argument("--round", type=int, default=0, help="its number")
+    parser.add_argument("--round", type=int, default=0, help="Number of the round.")
     given = parser.parse_args(argv)
     if AUTOGROUP.exists():
         AUTOGROUP.write_text("19")  # ranks poll without pause; the switches, on the same processors, go first

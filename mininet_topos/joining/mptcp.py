@@ -1,10 +1,10 @@
-"""Tells the controller which TCP connections the Multipath TCP sessions of a job consist of (docs/how-to/use-mptcp.md).
+"""Reporter of the TCP connections in the Multipath TCP sessions of a job (docs/how-to/use-mptcp.md).
 
     python -m mininet_topos.joining.mptcp --job JOB --address 10.0.1.1 --lease-token-file FILE
 
-Run it on the host with that address; it reads the kernel's sockets and reports every ``PERIOD_S``, until it is
-stopped. The job's lease token is in the file, which is read each time, or in the environment variable
-SIGNALBOX_LEASE_TOKEN. In: the output of ``ss``. Out: ``ReportConnections``.
+Run it on the host with that address; it reads the kernel's sockets and reports to the controller every ``PERIOD_S``
+seconds, until it is stopped. The job's lease token is in the file, which is read each time, or in the environment
+variable SIGNALBOX_LEASE_TOKEN. In: the output of ``ss``. Out: ``ReportConnections``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ TOKEN_VARIABLE = "SIGNALBOX_LEASE_TOKEN"
 PERIOD_S = 1.0
 LEAST_BYTES = 100_000
 INSIGNIFICANT = 0.01
-"""Of the bytes of the busiest session. What carries less than either limit only controls, as one session of iperf3
-does."""
+"""Share of the bytes of the busiest session. A session below this or below ``LEAST_BYTES`` only carries control data,
+such as one session of iperf3."""
 
 CONNECTION_OF = re.compile(r"\btoken:\w+\(id:\d+\)/(\w+)\(id:\d+\)")
 OWN_TOKEN = re.compile(r"\btoken:(\w+)")
@@ -42,8 +42,9 @@ CARRIED = re.compile(r"\bbytes_(?:acked|received):(\d+)")
 
 
 class Part(NamedTuple):
-    """A TCP connection of a session. ``carried``: payload bytes both ways (tcp(7), ``tcpi_bytes_acked`` and
-    ``tcpi_bytes_received``)."""
+    """TCP connection of a session. ``carried``: payload bytes in both directions.
+
+    They are ``tcpi_bytes_acked`` and ``tcpi_bytes_received`` of tcp(7)."""
 
     session: str
     connection: Connected
@@ -51,11 +52,11 @@ class Part(NamedTuple):
 
 
 KERNEL = Path("/proc/sys/net/mptcp/enabled")
-"""There when the kernel has Multipath TCP."""
+"""File that exists when the kernel has Multipath TCP."""
 
 
 def missing() -> str | None:
-    """Why iperf3 cannot run over Multipath TCP here, None when it can."""
+    """Return why iperf3 cannot run over Multipath TCP here, None when it can."""
     if not KERNEL.exists():
         return "the kernel has no Multipath TCP"
     programs = [program for program in ("iperf3", "mptcpize") if not shutil.which(program)]
@@ -63,19 +64,20 @@ def missing() -> str | None:
 
 
 def read_parts(namespace: str | None = None) -> list[Part]:
-    """Of all open sessions in a named network namespace, without one in that of this process. Raises ``OSError`` and
-    ``CalledProcessError``."""
+    """Return the connections of all open sessions in a named network namespace, by default that of this process.
+
+    Raises ``OSError`` and ``CalledProcessError``."""
     where = ["-N", namespace] if namespace else []
     argv = ["ss", *where, "-tMinH", "state", "established"]
     return parsed(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
 
 def parsed(listed: str) -> list[Part]:
-    """From the output of ``ss -tMinH state established``: a line of addresses, then an indented one of counters.
+    """Return the connections in the output of ``ss -tMinH state established``.
 
-    Connections can stay for a minute after their program has ended (``net.mptcp.close_timeout``). Their session is not
-    listed any more, and they are left out: reported, they would count among those of the next session.
-    """
+    It has a line of addresses, then an indented line of counters. Connections can stay for a minute after their program
+    has ended (``net.mptcp.close_timeout``). Their session is no longer listed, and they are left out: in a report they
+    would count among those of the next session."""
     sessions: set[str] = set()
     parts: list[Part] = []
     kind, ends = "", Connected("", 0, "", 0)
@@ -91,7 +93,7 @@ def parsed(listed: str) -> list[Part]:
 
 
 def carrying(parts: Iterable[Part], address: str, peers: Container[str]) -> frozenset[Connected]:
-    """The connections from ``address`` to ``peers`` of all sessions that carry data."""
+    """Return the connections from ``address`` to ``peers`` of all sessions that carry data."""
     own = [part for part in parts if part.connection.src_ip == address and part.connection.dst_ip in peers]
     total: Counter[str] = Counter()
     for part in own:
@@ -101,22 +103,22 @@ def carrying(parts: Iterable[Part], address: str, peers: Container[str]) -> froz
 
 
 def token_in(file: Path | None) -> str:
-    """The job's lease token; empty while there is none. ``file`` None: that of the environment."""
+    """Return the job's lease token, empty while there is none; from the environment when ``file`` is None."""
     return (file.read_text() if file else os.environ.get(TOKEN_VARIABLE, "")).strip()
 
 
 def run(
-    job: Annotated[str, typer.Option(help="job id; it was announced with reports_connections")],
-    address: Annotated[str, typer.Option(help="IPv4 address of this host in the job")],
-    api: Annotated[str, typer.Option(help="the controller's gRPC address, HOST:PORT or unix:PATH")] = DEFAULT_ADDRESS,
-    lease_token_file: Annotated[Path | None, typer.Option(help="the job's lease token is in it")] = None,
+    job: Annotated[str, typer.Option(help="Id of a job that was announced with reports_connections.")],
+    address: Annotated[str, typer.Option(help="IPv4 address of this host in the job.")],
+    api: Annotated[str, typer.Option(help="Address of the API, HOST:PORT or unix:PATH.")] = DEFAULT_ADDRESS,
+    lease_token_file: Annotated[Path | None, typer.Option(help="File with the job's lease token.")] = None,
 ) -> None:
     """Report the connections of this host's Multipath TCP sessions until it is stopped."""
     if lease_token_file is None and TOKEN_VARIABLE not in os.environ:
         raise typer.BadParameter(f"give --lease-token-file, or set {TOKEN_VARIABLE}")
     with Client(api, credentials=Credentials.of_environment()) as client:
         while True:
-            with suppress(NotFound, Unreachable):  # the job is not registered yet; the controller is being started
+            with suppress(NotFound, Unreachable):  # the job is not registered yet, or the controller is starting
                 spec = client.get_job(job).spec
                 peers = {*spec.endpoints, *(ip for rail in spec.rails for ip in rail.endpoints)}
                 if token := token_in(lease_token_file):

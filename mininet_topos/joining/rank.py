@@ -1,8 +1,8 @@
-"""What a rank of a real job does, whichever library carries its bytes: data, right results, iterations, the log.
+"""Work of a rank of a real job, whichever library carries its bytes: data, expected results, iterations, the log.
 
 In: a ``Library``, which runs one collective, and the options of ``options``. Out: the file of ``trainer.log``. This
-module and what it imports need only the standard library and numpy, because the libraries have environments of their
-own. M is the size of the full vector, as in a job's announcement.
+module and its imports need only the standard library and numpy, because the libraries have environments of their own. M
+is the size of the full vector, as in a job's announcement.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ from mininet_topos.trainer.log import Iteration, TrainingLog
 
 POLL_S = 0.02
 LIMIT = 1009
-"""Of the data: with at most 1000 ranks all sums are exact in float32."""
+"""Bound of the data: with at most 1000 ranks all sums are exact in float32."""
 
 LOOSE = "broadcast"
-"""Collective after which some ranks do not wait for the others. The training adds a barrier."""
+"""Collective after which some ranks do not wait for the others, so the training adds a barrier."""
 
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 Report = Callable[[Iteration], None]
 Counts = Callable[[Connection], bool]
-"""Whether a connection is the library's."""
+"""Function that tells whether a connection belongs to the library."""
 
 
 class Library(Protocol):
-    """``run``: one collective over this rank's full vector of M bytes; returns the result, None where this rank has
-    none. The vector may be overwritten. All-gather takes this rank's part of the vector, reduce-scatter returns it."""
+    """Communication library of one rank.
+
+    ``run`` executes one collective over this rank's full vector of M bytes, and returns the result, None where this
+    rank has none. It may overwrite the vector. All-gather takes this rank's part of the vector, reduce-scatter returns
+    it."""
 
     rank: int
     size: int
@@ -45,8 +48,10 @@ class Library(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """``collective``: a name that the library knows, or several (``collectives_at``). ``control``: directory that the
-    job's ranks share with what started them; see ``Round``. Without ``iterations`` the round lasts until it is stopped
+    """Parameters of one rank.
+
+    ``collective``: one or several names that the library knows (``collectives_at``). ``control``: directory that the
+    job's ranks share with their launcher, see ``Round``. Without ``iterations`` a round lasts until it is stopped
     there."""
 
     job_id: str
@@ -66,24 +71,24 @@ class RankSpec:
 
 
 def options(description: str) -> argparse.ArgumentParser:
-    """The options of every rank's program; ``spec_of`` reads them."""
+    """Return a parser with the options of every rank's program; ``spec_of`` reads them."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--job", required=True, help="job id, the same on every rank")
-    parser.add_argument("--rank", type=int, default=None, help="index into --peers")
-    parser.add_argument("--peers", required=True, help="the IP address of every rank, separated by commas")
+    parser.add_argument("--job", required=True, help="Job id, the same on every rank.")
+    parser.add_argument("--rank", type=int, default=None, help="Index into --peers.")
+    parser.add_argument("--peers", required=True, help="IP addresses of all ranks, separated by commas.")
     parser.add_argument("--collective", default="all_reduce")
-    parser.add_argument("--elements", type=int, default=120_120, help="float32 values per vector")
-    parser.add_argument("--iterations", type=int, default=None, help="per round; otherwise until it is stopped")
-    parser.add_argument("--compute-s", type=float, default=0.0, help="idle seconds before each collective")
-    parser.add_argument("--rounds", type=int, default=1, help="how often to connect anew")
-    parser.add_argument("--control", type=Path, required=True, help="directory that the job's ranks share")
-    parser.add_argument("--out", type=Path, required=True, help="directory for the raw timestamps")
+    parser.add_argument("--elements", type=int, default=120_120, help="Number of float32 values per vector.")
+    parser.add_argument("--iterations", type=int, default=None, help="Iterations per round; without it, until stopped.")
+    parser.add_argument("--compute-s", type=float, default=0.0, help="Idle seconds before each collective.")
+    parser.add_argument("--rounds", type=int, default=1, help="Number of rounds, each with new connections.")
+    parser.add_argument("--control", type=Path, required=True, help="Directory that the job's ranks share.")
+    parser.add_argument("--out", type=Path, required=True, help="Directory for the raw timestamps.")
     return parser
 
 
 def spec_of(given: argparse.Namespace, rank: int) -> RankSpec:
     peers = tuple(given.peers.split(","))
-    elements = max(1, given.elements // len(peers)) * len(peers)  # equal parts: the libraries want them
+    elements = max(1, given.elements // len(peers)) * len(peers)  # equal parts, which the libraries require
     return RankSpec(
         given.job,
         rank,
@@ -110,7 +115,7 @@ def carried_path(out: Path, job_id: str, rank: int, number: int = 0) -> Path:
 
 
 def data(rank: int, iteration: int, elements: int) -> Vector:
-    """This rank's vector: integers that follow from the arguments alone, so each rank knows every result."""
+    """Return this rank's vector: integers that follow from the arguments alone, so each rank knows every result."""
     return _base(iteration, elements) * np.float32(rank + 1)
 
 
@@ -128,7 +133,7 @@ def expected(collective: str, rank: int, size: int, iteration: int, elements: in
 
 
 def part(vector: Vector, index: int, size: int) -> Vector:
-    """Part ``index`` of ``size`` equal parts, as a view."""
+    """Return part ``index`` of ``size`` equal parts, as a view."""
     length = len(vector) // size
     return vector[index * length : (index + 1) * length]
 
@@ -145,8 +150,10 @@ def is_right(result: Vector | None, right: Vector | None) -> bool:
 
 
 def collectives_at(text: str, iteration: int) -> tuple[str, ...]:
-    """Return the collectives of an iteration, one after the other. ``a+b``: both in each. ``a*40,b*20``: 40 iterations
-    of the first, 20 of the second, and from the beginning."""
+    """Return the collectives of an iteration, in order.
+
+    ``a+b``: both in each iteration. ``a*40,b*20``: 40 iterations of the first, 20 of the second, and so on from the
+    beginning."""
     turns = [(names, int(count or 1)) for names, _, count in (turn.partition("*") for turn in text.split(","))]
     place = iteration % sum(count for _, count in turns)
     for names, count in turns:
@@ -157,12 +164,11 @@ def collectives_at(text: str, iteration: int) -> tuple[str, ...]:
 
 
 class Round:
-    """When a job's ranks begin and end a round, agreed upon by files in a directory that they share.
+    """Begin and end of a round, agreed upon through files in a directory that the job's ranks share.
 
-    ``K.go`` begins round K, ``K.stop`` asks for its end; what starts the ranks writes both. Before an iteration rank 0
-    answers the latter with ``K.last``, which holds that iteration's number. No rank ends an iteration before rank 0 has
-    begun it, so each sees the file in time, and nothing of this is sent over the network.
-    """
+    ``K.go`` begins round K, ``K.stop`` requests its end; the launcher of the ranks writes both. Before an iteration
+    rank 0 answers the latter with ``K.last``, which contains that iteration's number. No rank ends an iteration before
+    rank 0 has begun it, so each sees the file in time, and nothing of this crosses the network."""
 
     def __init__(self, directory: Path, number: int, rank: int) -> None:
         self._stop, self._last, self._go = (directory / f"{number}.{name}" for name in ("stop", "last", "go"))
@@ -173,19 +179,19 @@ class Round:
             time.sleep(POLL_S)
 
     def before(self, iteration: int) -> None:
-        """Rank 0 calls it before every iteration."""
+        """Answer a request to stop; rank 0 calls this before every iteration."""
         if self._rank == 0 and not self._last.exists() and self._stop.exists():
             draft = self._last.with_suffix(".draft")
             draft.write_text(str(iteration))
             draft.replace(self._last)
 
     def is_last(self, iteration: int) -> bool:
-        """Asked after the iteration."""
+        """Return whether the iteration that has just ended was the last."""
         return self._last.exists() and iteration >= int(self._last.read_text())
 
 
 def train(spec: RankSpec, library: Library, at: Round) -> Iterator[Iteration]:
-    """Iterations until the round ends, each with its result checked."""
+    """Yield iterations until the round ends, each with its result checked."""
     index, start = 0, time.monotonic()
     while True:
         at.before(index)
@@ -210,9 +216,10 @@ def train(spec: RankSpec, library: Library, at: Round) -> Iterator[Iteration]:
 
 
 def run_round(spec: RankSpec, library: Library, number: int, report: Report | None, counts: Counts) -> bool:
-    """One round, with a log of its own. Returns whether every result was right. ``report``: called after each
-    iteration. At the end the rank writes what it received per iteration and peer (``carried_path``), without the first
-    iteration, in which libraries connect."""
+    """Run one round with a log of its own, and return whether every result was right.
+
+    ``report`` is called after each iteration. At the end the rank writes what it received per iteration and peer
+    (``carried_path``), without the first iteration, in which libraries connect."""
     log = TrainingLog(log_path(spec.out, spec.job_id, spec.rank, number))
     log.begin(spec.job_id, spec.rank, spec.peers, spec.collective, spec.elements)
     right = True
@@ -232,13 +239,13 @@ def run_round(spec: RankSpec, library: Library, number: int, report: Report | No
 
 
 def _received(spec: RankSpec, counts: Counts) -> dict[str, int]:
-    """Bytes so far by sending address."""
+    """Return the bytes received so far by sending address."""
     mine = spec.peers[spec.rank]
     return {src: count for (src, dst), count in received_from(read_connections(), counts).items() if dst == mine}
 
 
 def ready(control: Path, rank: int) -> None:
-    """The rank is started and waits for its first round."""
+    """Publish that the rank waits for its first round."""
     control.mkdir(parents=True, exist_ok=True)
     ready_path(control, rank).touch()
 
@@ -254,5 +261,5 @@ def go(control: Path, number: int) -> None:
 
 
 def stop(control: Path, number: int) -> None:
-    """Ask for a round's end."""
+    """Request the end of a round."""
     (control / f"{number}.stop").touch()

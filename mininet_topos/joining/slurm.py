@@ -1,8 +1,8 @@
-"""A Slurm of its own: one munged, one slurmctld, and a slurmd per node, each in a network namespace.
+"""Private Slurm cluster: one munged, one slurmctld, and a slurmd per node, each in a network namespace.
 
-Needs root and Debian's packages slurmctld, slurmd, slurm-client and munge (``missing``). The daemons end with
-``slurm_cluster``. They talk over a management network that is made here, a bridge in the namespace of slurmctld, so
-that nodes may be hosts of a lab, whose other interfaces stay as they are.
+It needs root and Debian's packages slurmctld, slurmd, slurm-client and munge (``missing``). The daemons end with
+``slurm_cluster``. They communicate over a management network that is created here, a bridge in the namespace of
+slurmctld. So nodes may be hosts of a lab, whose other interfaces stay as they are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 COMMAND_S = 30.0
 END_S = 10.0
 _NUMBERS = itertools.count()
-"""Of what is made here, for names: a test may have several."""
+"""Numbers for names of clusters and namespaces: a test may have several."""
 
 CONF = """
 ClusterName=lab
@@ -64,14 +64,14 @@ KillWait=1
 
 
 def missing() -> str | None:
-    """What is not installed, in words."""
+    """Return which packages are not installed, in words; None when all are."""
     absent = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program, path=PATH)})
     return f"there is no {', '.join(absent)}; run scripts/bootstrap.sh --libraries" if absent else None
 
 
 @dataclass
 class Slurm:
-    """``nodes``: namespace of each. ``more``: lines of slurm.conf, such as hooks."""
+    """Slurm cluster. ``nodes``: namespace of each node. ``more``: additional lines of slurm.conf, such as hooks."""
 
     folder: Path
     nodes: Mapping[str, str]
@@ -80,11 +80,11 @@ class Slurm:
     topology: str = ""
     controller_namespace: str = field(default_factory=lambda: f"sbs{next(_NUMBERS)}c{os.getpid() % 100_000}")
     _daemons: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
-    _others: dict[str, set[int]] = field(default_factory=dict)  # programs that each namespace had before
+    _others: dict[str, set[int]] = field(default_factory=dict)  # processes that each namespace had before
 
     def run(self, *argv: str, check: bool = True, env: Mapping[str, str] = MappingProxyType({})) -> str:
-        """A command of Slurm's as on the machine of slurmctld. Raises ``LabError``."""
-        with tempfile.TemporaryFile("w+") as said:  # a pipe would be held open by what the command leaves behind
+        """Run a command of Slurm on the machine of slurmctld, and return its output. Raises ``LabError``."""
+        with tempfile.TemporaryFile("w+") as said:  # processes left behind would keep a pipe open
             done = subprocess.run(
                 self._inside(self.controller_namespace, CONTROLLER, argv),
                 env={**self._environment, **env},
@@ -102,20 +102,20 @@ class Slurm:
         return text
 
     def submit(self, *words: str, env: Mapping[str, str] = MappingProxyType({})) -> int:
-        """``words``: of sbatch. ``env``: for the job. Returns the job's number."""
+        """Submit a job, and return its number. ``words``: options of sbatch. ``env``: environment of the job."""
         return int(self.run("sbatch", "--parsable", *words, env=env).split(";")[0])
 
     def jobs(self) -> dict[str, str]:
-        """State of each job that Slurm knows, by its own number, with those that ended in the last seconds."""
+        """Return the state of each job that Slurm knows, by job number, including jobs that ended seconds ago."""
         rows = self.run("squeue", "--all", "-h", "-t", "all", "-O", "JobID:20,State:20").split("\n")
         return dict(row.split() for row in rows if row.strip())
 
     def wait_for_state(self, job: int, *states: str) -> None:
-        """``COMPLETED`` and so on; a job that Slurm does not know any more has the state ``""``."""
+        """Return when the job is in one of the states, such as ``COMPLETED``; a forgotten job has the state ``""``."""
         wait_for(lambda: self.jobs().get(str(job), "") in states, f"job {job} to be {states}", poll_s=0.05)
 
     def wait_for_saved(self, job: int) -> None:
-        """Return when a slurmctld that is killed would know the job again: changes are saved some seconds later."""
+        """Return when a slurmctld that is killed would still know the job: changes are saved some seconds later."""
         saved = self.folder / "state" / "job_state"
         before = saved.stat().st_mtime_ns if saved.exists() else 0
         self.run("scontrol", "update", f"JobId={job}", "Comment=saved")
@@ -124,7 +124,7 @@ class Slurm:
         )
 
     def kill(self, daemon: str) -> None:
-        """``slurmctld`` or the name of a node, whose programs end with it as they would on a machine that dies."""
+        """Kill ``slurmctld``, or a node with all its programs, as when a machine fails."""
         process = self._daemons.pop(daemon)
         process.kill()
         process.wait()
@@ -132,7 +132,7 @@ class Slurm:
             self._kill_programs(self.nodes[daemon])
 
     def start_slurmctld(self, *words: str) -> None:
-        """Returns when it answers."""
+        """Start slurmctld, and return when it answers."""
         self._start("slurmctld", self.controller_namespace, CONTROLLER, "slurmctld", "-D", "-i", *words)
         wait_for(lambda: "UP" in self.run("scontrol", "ping", check=False), "slurmctld", poll_s=0.05)
 
@@ -140,11 +140,11 @@ class Slurm:
         self._start(node, self.nodes[node], node, "slurmd", "-D", "-N", node)
 
     def wait_for_nodes(self) -> None:
-        """Return when jobs can have all of them."""
+        """Return when all nodes are available for jobs."""
         count = str(len(self.nodes))
         wait_for(lambda: self.run("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == count, "idle nodes", poll_s=0.05)
 
-    # ---- inside
+    # ---- internal
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -179,7 +179,8 @@ class Slurm:
         partition = "PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:4"
         plugin = ["TopologyPlugin=topology/tree"] if self.topology else []
         (self.folder / "slurm.conf").write_text("\n".join([conf, *self.more, *plugin, *nodes, partition, ""]))
-        # `ip netns exec` mounts /sys anew: without this slurmd looks for a hierarchy that is not there and ends.
+        # `ip netns exec` mounts /sys anew; without this setting slurmd looks for a cgroup hierarchy that is missing,
+        # and ends.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         if self.topology:
             (self.folder / "topology.conf").write_text(self.topology)
@@ -205,7 +206,7 @@ class Slurm:
             self._kill_programs(namespace)
 
     def _kill_programs(self, namespace: str) -> None:
-        """What Slurm has started there; it may start more meanwhile."""
+        """Kill the programs that Slurm has started there; it may start more meanwhile."""
         while found := _pids_in(namespace) - self._others.get(namespace, set()):
             for pid in found:
                 with suppress(ProcessLookupError):
@@ -219,7 +220,7 @@ def _pids_in(namespace: str) -> set[int]:
 
 @contextmanager
 def _management_network(slurm: Slurm, subnet: str) -> Iterator[None]:
-    """The namespace of slurmctld, with a bridge that has a port per node."""
+    """Create the namespace of slurmctld, with a bridge that has a port per node."""
     name = slurm.controller_namespace
     run("ip", "netns", "add", name)
     try:
@@ -242,7 +243,9 @@ def _management_network(slurm: Slurm, subnet: str) -> Iterator[None]:
 
 @contextmanager
 def slurm_cluster(slurm: Slurm, subnet: str = "10.66.0") -> Iterator[Slurm]:
-    """Started, with all nodes idle. ``subnet``: three numbers of the management network."""
+    """Start the cluster, and yield it when all nodes are idle.
+
+    ``subnet``: first three numbers of the management network."""
     slurm.folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         stack.enter_context(_management_network(slurm, subnet))
@@ -267,7 +270,7 @@ def _last_lines(folder: Path) -> str:
 
 @contextmanager
 def plain_namespaces(count: int) -> Iterator[dict[str, str]]:
-    """Of nodes without another network: ``n1`` to ``nCOUNT``."""
+    """Create namespaces for nodes without another network: ``n1`` to ``nCOUNT``."""
     prefix = f"sbs{next(_NUMBERS)}n{os.getpid() % 100_000}"
     names = {f"n{number}": f"{prefix}-{number}" for number in range(1, count + 1)}
     try:

@@ -1,4 +1,4 @@
-"""The hooks of ``deploy/slurm`` as a site installs them: a copy with its own settings."""
+"""Hooks of ``deploy/slurm`` as a site installs them: a copy with its own settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ SOURCE = ROOT / "deploy" / "slurm"
 
 
 def installed_hooks(folder: Path, address: str = "") -> list[str]:
-    """In ``folder/hooks``, for jobs in ``folder/jobs``. Returns their lines of slurm.conf. ``address``: of the
-    controller."""
+    """Install the hooks in ``folder/hooks``, for jobs in ``folder/jobs``, and return their lines of slurm.conf.
+
+    ``address``: address of the controller."""
     hooks = folder / "hooks"
     shutil.copytree(SOURCE, hooks)
     set_up(hooks, folder, address)
@@ -21,7 +22,7 @@ def installed_hooks(folder: Path, address: str = "") -> list[str]:
 
 
 def set_up(hooks: Path, folder: Path, address: str) -> None:
-    """As an administrator edits their settings."""
+    """Edit the settings as an administrator does."""
     (folder / "jobs").mkdir()
     settings = (hooks / "settings.sh").read_text()
     for before, after in (
