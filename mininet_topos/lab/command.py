@@ -1,8 +1,8 @@
-"""``signalbox lab``: an emulated fabric, up until Ctrl-C.
+"""``signalbox lab``: an emulated fabric that runs until Ctrl-C.
 
-In: the topology's sizes, and the controller's address. Out: the lab, and what a controller's configuration has to say
-of its optical switches, if it has any. Root, Open vSwitch and Mininet are needed. Mininet is a package of the system:
-it is imported when the command runs, so that all others work without it.
+In: the topology's sizes, and the controller's address. Out: the lab, and the configuration of its optical switches for
+the controller, if there are any. The command needs root, Open vSwitch and Mininet. Mininet is a package of the system:
+it is imported when the command runs, so that all other commands work without it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RATE_MBPS = 5.0
 
 
 class LabKind(StrEnum):
-    """What ``--fabric`` may be; ``--graph`` takes its place."""
+    """Topologies for ``--fabric``; ``--graph`` replaces it."""
 
     LEAF_SPINE = "leaf-spine"
     FAT_TREE = "fat-tree"
@@ -42,64 +42,66 @@ SIZES = {
     LabKind.FAT_TREE: {"k"},
     LabKind.DIRECT_CONNECT: {"servers", "interfaces"},
 }
-"""That each has."""
+"""Sizes that each topology has."""
 
 
 def add_to(app: typer.Typer) -> None:
-    """The entry point of the group ``signalbox.commands``."""
+    """Add the command; this is the entry point of the group ``signalbox.commands``."""
     app.command()(lab)
 
 
 def lab(
-    fabric: Annotated[LabKind, typer.Option(help="The topology.")] = LabKind.LEAF_SPINE,
+    fabric: Annotated[LabKind, typer.Option(help="Topology.")] = LabKind.LEAF_SPINE,
     leaves: Annotated[int | None, typer.Option(help="Leaf switches, 4 by default.")] = None,
     spines: Annotated[int | None, typer.Option(help="Spine switches, 4 by default.")] = None,
     hosts: Annotated[int | None, typer.Option(help="Hosts per leaf, 4 by default.")] = None,
     cables: Annotated[int | None, typer.Option(help="Parallel cables per leaf-spine pair, 1 by default.")] = None,
-    k: Annotated[int | None, typer.Option("--k", help="Ports of a fat-tree's switches, 4 by default.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Ports per switch of a fat-tree, 4 by default.")] = None,
     servers: Annotated[int | None, typer.Option(help="Servers of a direct-connect fabric, 4 by default.")] = None,
     interfaces: Annotated[
-        int | None, typer.Option(help="Interfaces of each, and optical switches, 2 by default.")
+        int | None, typer.Option(help="Interfaces per server and optical switches, 2 by default.")
     ] = None,
     graph: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Any fabric: networkx node-link JSON. Its fastest NIC gets --host-mbps, all else as much less.",
+            help="Fabric in networkx node-link JSON. Its fastest NIC gets --host-mbps, all else in proportion.",
         ),
     ] = None,
     host_mbps: Annotated[
         float | None,
         typer.Option(
-            help="Rate of a host's link, Mbit/s: 5 by default, of a direct-connect fabric that of all interfaces."
+            help="Rate of a host's link in Mbit/s: 5 by default; in a direct-connect fabric that of all interfaces."
         ),
     ] = None,
     fabric_mbps: Annotated[
-        float, typer.Option(help="Rate of a link between switches, or of an interface, Mbit/s.")
+        float, typer.Option(help="Rate of a link between switches, or of an interface, in Mbit/s.")
     ] = RATE_MBPS,
     circuits: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the section of the controller's configuration that has the optical switches.",
+            help="File for the section of the controller's configuration with the optical switches.",
         ),
     ] = None,
-    prefix: Annotated[str, typer.Option(help="Put before all names, so that labs can run in parallel.")] = "",
-    controller: Annotated[str, typer.Option(help="The controller, in Open vSwitch's syntax.")] = "tcp:127.0.0.1:6653",
+    prefix: Annotated[str, typer.Option(help="Prefix of all names, so that labs can run in parallel.")] = "",
+    controller: Annotated[
+        str, typer.Option(help="Address of the controller, in Open vSwitch's syntax.")
+    ] = "tcp:127.0.0.1:6653",
     train: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Train on it, with a fault now and then; the address of the controller's API."
+            metavar="ADDRESS", help="Address of the controller's API: train jobs in the lab, with a fault now and then."
         ),
     ] = None,
 ) -> None:
     """Run an emulated fabric until Ctrl-C (root, Open vSwitch and Mininet)."""
-    ending.note_signals()  # before anything is imported that takes time
+    ending.note_signals()  # before the slow imports
     if graph and train:
         raise typer.BadParameter("needs leaves with the same number of hosts; leave out --graph", param_hint="--train")
     optical = fabric is LabKind.DIRECT_CONNECT and graph is None
     if optical and train:
-        raise typer.BadParameter("cannot be on a direct-connect fabric", param_hint="--train")
+        raise typer.BadParameter("does not work on a direct-connect fabric", param_hint="--train")
     if circuits and not optical:
         raise typer.BadParameter("needs --fabric direct-connect, which has optical switches", param_hint="--circuits")
     sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}
@@ -110,8 +112,11 @@ def lab(
 
 
 def _until_interrupted(made: Callable[[], FabricTopo], to: str, api: str | None, circuits: Path | None) -> None:
-    """``made``: the topology. ``to``: the controller; ``api``: its API, None without training. ``circuits``: see
-    ``lab``. Raises ``InvalidInput``, ``LabError``, ``OSError``, and ``SignalboxError`` without Mininet."""
+    """Run the lab until a signal arrives.
+
+    ``made`` returns the topology. ``to``: address of the controller. ``api``: address of its API, None without
+    training. ``circuits``: see ``lab``. Raises ``InvalidInput``, ``LabError``, ``OSError``, and ``SignalboxError``
+    without Mininet."""
     try:
         import mininet  # noqa: F401
     except ImportError:
@@ -135,7 +140,7 @@ def _until_interrupted(made: Callable[[], FabricTopo], to: str, api: str | None,
                 while True:
                     ending.sleep(60)
             except ending.Interrupted as interrupted:
-                typer.echo("taking the lab down")
+                typer.echo("removing the lab")
                 if interrupted.number != signal.SIGINT:
                     raise
     except SignalboxError:
@@ -146,8 +151,10 @@ def _until_interrupted(made: Callable[[], FabricTopo], to: str, api: str | None,
 def topology(
     kind: LabKind, sizes: Sizes, rates_mbps: tuple[float | None, float], prefix: str, graph: Path | None = None
 ) -> FabricTopo:
-    """``rates_mbps``: of hosts, None for the usual one, and of the fabric. Raises ``InvalidInput`` for wrong sizes, and
-    for sizes of another topology."""
+    """Return the topology.
+
+    ``rates_mbps``: rate of the hosts, None for the default, and rate of the fabric. Raises ``InvalidInput`` for wrong
+    sizes, and for sizes of another topology."""
     from mininet_topos.direct_connect import DirectConnect
     from mininet_topos.fat_tree import FatTree
     from mininet_topos.graph import Graph

@@ -1,8 +1,8 @@
-"""The emulated fabric: Open vSwitch bridges and hosts in namespaces, made by a ``with`` block and removed after it.
+"""Emulated fabric: Open vSwitch bridges and hosts in namespaces, created by a ``with`` block and removed after it.
 
 Owns the life of a lab. In: a ``FabricTopo`` and the controller's address. Out: programs run in hosts, cables cut and
-plugged in, switches stopped and started. Mininet makes namespaces and cables; bridges are made here, in one
-transaction. The lab is always removed: on Ctrl-C, SIGTERM and SIGHUP at once, after a SIGKILL by the next lab's start.
+plugged in, switches stopped and started. Mininet makes namespaces and cables; the lab makes all bridges in one
+transaction. The lab is always removed: on Ctrl-C, SIGTERM and SIGHUP at once, after a SIGKILL when the next lab starts.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from offline.scenarios.topologies import Cable, Host, Switch
 Datapath = Literal["kernel", "userspace"]
 
 _TARGET = r"(tcp|ssl|unix):\S+"
-"""Addresses of controllers (ovs-vsctl(8), "Controller Commands"). A switch reports no error for any other."""
+"""Addresses of controllers (ovs-vsctl(8), "Controller Commands"). A switch reports no error for any other text."""
 
 
 class _Bridge(ShellThatEnds, node.Switch):  # type: ignore[misc]
-    """Stands for a switch in Mininet; the lab makes the bridge."""
+    """Stand-in for a switch in Mininet; the lab makes the bridge."""
 
     shaped_later = True
-    """Adding a port to a bridge clears its queueing discipline."""
+    """Whether the lab shapes the ports later: adding a port to a bridge clears its queueing discipline."""
 
     def start(self, controllers: object) -> None:
-        """Does nothing: the lab makes all bridges in one transaction."""
+        """Do nothing: the lab makes all bridges in one transaction."""
 
 
 def available_datapath() -> Datapath:
-    """``kernel`` where Open vSwitch's module is loaded or can be, else ``userspace``."""
+    """Return ``kernel`` if Open vSwitch's module is loaded or can be loaded, otherwise ``userspace``."""
     if Path("/sys/module/openvswitch").exists():
         return "kernel"
     try:
@@ -62,16 +62,15 @@ def available_datapath() -> Datapath:
 
 
 class Lab:
-    """A running fabric. Switches and hosts are named without prefix (``leaf1``, ``h1_2``).
+    """Running fabric. Switches and hosts are named without prefix (``leaf1``, ``h1_2``).
 
     ``controller``: an address in Open vSwitch's syntax (``tcp:127.0.0.1:6653``), None for no controller. Raises
-    ``LabError`` for a wrong address, and on entry when not root, when Open vSwitch does not answer or when names are
-    taken.
-    """
+    ``LabError`` for a wrong address. On entry it also raises ``LabError`` without root, when Open vSwitch does not
+    answer, or when names are taken."""
 
     def __init__(self, topo: FabricTopo, controller: str | None = "tcp:127.0.0.1:6653") -> None:
         if controller and not re.fullmatch(_TARGET, controller):
-            raise LabError(f"'{controller}' is no address of a controller; write tcp:ADDRESS:PORT")
+            raise LabError(f"'{controller}' is not the address of a controller; write tcp:ADDRESS:PORT")
         self.topo = topo
         self.controller = controller
         self.switches = topo.fabric.switches
@@ -107,7 +106,7 @@ class Lab:
 
     def _take_down(self, claimed: TextIO) -> None:
         with ending.held():
-            for program in self._programs:  # one that has just been started may not be in its host yet
+            for program in self._programs:  # a program that was just started may not be in its host's namespace yet
                 program.kill()
             release(self._record, claimed)
             for program in self._programs:
@@ -116,15 +115,17 @@ class Lab:
                 node.terminate()
 
     def bridge(self, switch: str) -> str:
-        """The name of a switch's bridge in Open vSwitch."""
+        """Return the name of a switch's bridge in Open vSwitch."""
         return self.topo.node(switch)
 
     def namespace(self, host: Host) -> str:
-        """The name of a host's network namespace."""
+        """Return the name of a host's network namespace."""
         return f"signalbox-{self.topo.node(host.name)}"
 
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a program in a host. The process is the program itself, so signals reach it; the lab's end kills it.
+        """Start a program in a host; the end of the lab kills it.
+
+        The process is the program itself, so signals reach it.
         It has its own session unless ``options`` say otherwise, so Ctrl-C does not reach it."""
         pid = self._node(host).pid
         program = subprocess.Popen(["mnexec", "-a", str(pid), *argv], **{"start_new_session": True, **options})
@@ -144,7 +145,7 @@ class Lab:
         self._set_ends([(restored.b, restored)])
 
     def stop_switch(self, name: str) -> None:
-        """Remove a switch: its rules are lost, its neighbours lose the carrier."""
+        """Remove a switch: its rules are lost, and its neighbours lose the carrier."""
         self._switch(name)
         self._stopped.add(name)
         self._set_ends((name, cable) for _, _, cable in self._ports(name))
@@ -157,7 +158,7 @@ class Lab:
         self._set_ends((name, cable) for _, _, cable in self._ports(name))
 
     def wait_connected(self, deadline_s: float = 30.0) -> None:
-        """Return once every running switch is connected to the controller; ``LabError`` after ``deadline_s``."""
+        """Return once every running switch is connected to the controller. Raises ``LabError`` after ``deadline_s``."""
         running = {self.bridge(switch.name) for switch in self.switches if switch.name not in self._stopped}
 
         def connected() -> bool:
@@ -168,7 +169,8 @@ class Lab:
         self.reconnect_soon()
 
     def reconnect_soon(self) -> None:
-        """Switches that are connected now try every second when they lose the controller, not up to 8 seconds later.
+        """Make connected switches retry every second when they lose the controller, not up to 8 seconds later.
+
         Open vSwitch 3.1 ignores this setting while a switch is not connected."""
         running = [self.bridge(switch.name) for switch in self.switches if switch.name not in self._stopped]
         run("ovs-vsctl", *_each(["set", "Controller", bridge, "max_backoff=1000"] for bridge in running))
@@ -212,8 +214,9 @@ class Lab:
                     yield port, self.topo.interface(switch, port), cable
 
     def _set_ends(self, ends: Iterable[tuple[str, Cable]]) -> None:
-        """Set cable ends at switches up or down. When one end of a veth pair is down both have no carrier. A cut sets
-        the end at ``b`` down, never a host's own, which would lose its route."""
+        """Set cable ends at switches up or down. When one end of a veth pair is down, both ends have no carrier.
+
+        A cut sets the end at ``b`` down, never a host's own end, which would lose its route."""
         steps = []
         for switch, cable in ends:
             port = cable.b_port if cable.b == switch else cable.a_port
@@ -243,5 +246,5 @@ class Lab:
 
 
 def _each(steps: Iterable[list[str]]) -> list[str]:
-    """The steps as one ovs-vsctl transaction."""
+    """Return the steps as one ovs-vsctl transaction."""
     return [word for step in steps for word in ("--", *step)]

@@ -1,9 +1,9 @@
-"""Records of what labs make on the machine, written before it is made, so that it can always be removed.
+"""Records of what labs create on the machine, written before it is created, so that it can always be removed.
 
 Owns the files in ``/run/signalbox-labs``: one per lab, with its bridges, namespaces and interfaces, locked while its
 owner runs (the kernel releases the lock even after SIGKILL). In: the names of a lab. Out: a machine without the lab,
-also when Open vSwitch ended first, which leaves tap devices with the bridges' names. Only interfaces and namespaces in
-a record, and bridges with the lab's mark, are removed. Also runs commands and waits for conditions.
+even when Open vSwitch ended first, which leaves tap devices with the bridges' names. Only interfaces and namespaces in
+a record, and bridges with the lab's mark, are removed. The module also runs commands and waits for conditions.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ log = structlog.get_logger(__name__)
 
 
 class LabError(SignalboxError):
-    """The lab cannot do what was asked; the message says why."""
+    """The lab cannot do what was requested; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabRecord:
-    """The names that a lab with ``prefix`` uses on this machine. ``owner``: the process that runs it."""
+    """Names that a lab with ``prefix`` uses on this machine. ``owner``: id of the process that runs it."""
 
     prefix: str
     owner: int
@@ -49,13 +49,14 @@ class LabRecord:
 
     @property
     def mark(self) -> str:
-        """The value of ``BRIDGE_MARK`` in the ``external_ids`` of its bridges."""
+        """Value of ``BRIDGE_MARK`` in the ``external_ids`` of its bridges."""
         return self.prefix or "default"
 
 
 def run(*argv: str, feed: str | None = None, deadline_s: float = DEADLINE_S) -> str:
-    """Run a command and return its output. ``feed``: its input. It has its own session, so Ctrl-C does not reach it.
-    Raises ``LabError`` with the command's error message."""
+    """Run a command in its own session, which Ctrl-C does not reach, and return its output.
+
+    ``feed``: input of the command. Raises ``LabError`` with the command's error message."""
     shown = " ".join(argv)[:200]
     ending.check()
     try:
@@ -73,13 +74,14 @@ def run(*argv: str, feed: str | None = None, deadline_s: float = DEADLINE_S) -> 
 
 
 def in_one_process(program: Literal["ip", "tc"], steps: Iterable[str]) -> str:
-    """The output of all ``steps``: the arguments of a command each. Those after one that fails are done too, before
-    ``LabError`` is raised."""
+    """Return the output of all ``steps``, each the arguments of one command.
+
+    Steps after a failed one are carried out too, before ``LabError`` is raised."""
     return run(program, "-force", "-batch", "-", feed="\n".join(steps))
 
 
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = 0.01) -> None:
-    """Return once ``condition`` holds; ``LabError`` naming ``what`` if it does not within ``deadline_s``."""
+    """Return once ``condition`` holds. Raises ``LabError`` that names ``what`` after ``deadline_s`` seconds."""
     ends = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > ends:
@@ -88,11 +90,10 @@ def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADL
 
 
 def claim(record: LabRecord) -> TextIO:
-    """Remove the remains of ended labs, check that every name of ``record`` is free and write the record.
+    """Remove the remains of ended labs, check that every name of ``record`` is free, and write the record.
 
     Returns the locked file, for ``release``. Raises ``LabError`` when a running lab has the prefix or when a name is
-    taken.
-    """
+    taken."""
     RECORDS.mkdir(mode=0o755, exist_ok=True)
     with _registry():
         for path in sorted(RECORDS.glob("*.json")):
@@ -118,8 +119,9 @@ def release(record: LabRecord, file: TextIO) -> None:
 
 
 def remove(record: LabRecord) -> None:
-    """Kill the programs in the lab's namespaces, then delete its bridges, interfaces and namespaces. Bridges that Open
-    vSwitch cannot delete now are deleted by the next lab's start."""
+    """Kill the programs in the lab's namespaces, then delete its bridges, interfaces and namespaces.
+
+    The start of the next lab deletes bridges that Open vSwitch cannot delete now."""
     existing = namespaces()
     mine = [name for name in record.namespaces if name in existing]
     _kill_programs(mine)
@@ -140,7 +142,7 @@ def interface_exists(name: str) -> bool:
 
 
 def namespaces() -> set[str]:
-    """The named network namespaces of this machine."""
+    """Return the named network namespaces of this machine."""
     return {line.split()[0] for line in run("ip", "netns", "list").splitlines() if line}
 
 
@@ -166,22 +168,23 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _marked_bridges() -> list[tuple[str, str]]:
-    """(mark, name) of every bridge of a lab."""
+    """Return (mark, name) of every bridge of a lab."""
     table: Any = json.loads(_ovs_vsctl("--format=json", "--columns=name,external_ids", "list", "Bridge"))
     marks = [(dict(external_ids[1]).get(BRIDGE_MARK), name) for name, external_ids in table["data"]]
     return [(mark, name) for mark, name in marks if mark]
 
 
 def _delete_bridges(bridges: Iterable[str]) -> None:
-    """In one transaction. Without ovs-vswitchd they are deleted from the database only, and this fails after a
-    while."""
+    """Delete the bridges in one transaction.
+
+    Without ovs-vswitchd they are deleted from the database only, and the call fails after a while."""
     steps = [word for bridge in bridges for word in ("--", "--if-exists", "del-br", bridge)]
     if steps:
         _ovs_vsctl(*steps)
 
 
 def _ovs_vsctl(*argv: str) -> str:
-    """With a time limit: without ovs-vswitchd it would wait for ever."""
+    """Run ovs-vsctl with a time limit: without ovs-vswitchd it would wait for ever."""
     return run("ovs-vsctl", f"--timeout={OVS_TIMEOUT_S}", *argv)
 
 
@@ -216,7 +219,7 @@ def _read(path: Path) -> LabRecord:
 
 @contextmanager
 def _registry() -> Iterator[None]:
-    """Only one process at a time reads or changes the set of records."""
+    """Keep other processes from reading or changing the set of records."""
     with (RECORDS / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""A lab under a controller of its own, once that has found every link."""
+"""Lab with a controller of its own that has found every link."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def running_fabric(
     settings: Settings | None = None,
     program: tuple[str, ...] = ("controller", "serve"),
 ) -> Iterator[tuple[Lab, ControllerProcess, Client]]:
-    """All links have one rate. The controller's files are in ``folder``; ``settings`` come before those made here, key
-    by key."""
+    """Run a lab whose links all have one rate, and a controller with its files in ``folder``.
+
+    ``settings`` take precedence over those made here, key by key."""
     rates = {"link_bps": link_mbps * 1e6, "host_link_bps": link_mbps * 1e6}
     mine: Settings = {"discovery": {"edge_after_s": 1.0}, "fabric": rates}
     given = settings or {}
@@ -47,7 +48,7 @@ def running_fabric(
 
 @contextmanager
 def explained(controller: ControllerProcess, client: Client) -> Iterator[None]:
-    """A ``LabError`` inside also says what the controller reports and how its log ends."""
+    """Add the controller's status and the end of its log to a ``LabError`` raised inside."""
     try:
         yield
     except LabError as error:
@@ -59,12 +60,12 @@ def explained(controller: ControllerProcess, client: Client) -> Iterator[None]:
 
 
 def fabric_links(lab: Lab) -> int:
-    """Directed links between switches."""
+    """Return the number of directed links between switches."""
     return 2 * len(lab.topo.fabric.cables)
 
 
 def settled(client: Client, links: int) -> bool:
-    """Every link is found, every switch in sync, nothing is being adopted."""
+    """Return whether every link is found, every switch in sync, and the adoption of rules finished."""
     try:
         status = client.get_status()
     except Unreachable:

@@ -13,7 +13,9 @@ from offline.scenarios.topologies import Host
 
 
 def install_static_routes(lab: Lab, spine: str = "spine1") -> None:
-    """Unicast IP and ARP by destination over ``spine``; hosts know each other's MAC, so nothing is broadcast."""
+    """Route unicast IP and ARP by destination over ``spine``.
+
+    Hosts know each other's MAC, so nothing is broadcast."""
     uplinks = {cable.a: cable for cable in lab.links if cable.b == spine and cable.number == 1}
     for switch in lab.switches:
         rules = []
@@ -32,8 +34,9 @@ def install_static_routes(lab: Lab, spine: str = "spine1") -> None:
 
 
 def install_circuits(lab: Lab, wiring: Wiring) -> None:
-    """On a direct-connect fabric: the circuits, and on servers shortest ways by destination, of which each server takes
-    one. Rules that are there stay."""
+    """Install a wiring on a direct-connect fabric: circuits, and shortest paths by destination on the servers.
+
+    Each server uses one of the shortest paths. Existing rules stay."""
     hops = hops_between(wiring)
     servers = range(1, wiring.servers + 1)
     for k, peers in enumerate(wiring.peers, 1):
@@ -48,7 +51,7 @@ def install_circuits(lab: Lab, wiring: Wiring) -> None:
                 if (peer := peers[i - 1]) is not None and 0 <= hops[peer, j - 1] < hops[i - 1, j - 1]
             ]
             if nearer:
-                # An output to the port that a packet came in by is dropped, unless the port is forgotten before.
+                # An output to the ingress port is dropped unless the port field is cleared first.
                 rules += _to(host, f"load:0->NXM_OF_IN_PORT[],output:{1 + nearer[(i + j) % len(nearer)]}")
         _install(lab, f"server{i}", rules)
     _introduce(lab)

@@ -1,6 +1,6 @@
-"""The ranks of a whole job on a lab's hosts: a process of ``trainer.whole_job`` for each.
+"""Ranks of a whole job on a lab's hosts: a process of ``trainer.whole_job`` for each.
 
-In: a lab that is up, and a job's file. Out: what each rank has logged. Owns the processes.
+In: a running lab, and a job's file. Out: the log of each rank. Owns the processes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ STOP_TIMEOUT_S = 60.0
 
 
 class WholeTraining:
-    """``job``: the file, whose endpoints are addresses of the lab's hosts. ``folder``: of this training alone, for the
-    logs and what ranks share. ``api``: the controller's, None for none. ``iterations``: until it ends by itself.
-    Raises ``InvalidInput`` for what is wrong with the job, ``LabError`` for an address that no host has."""
+    """Training of one job.
+
+    ``job``: file whose endpoints are addresses of the lab's hosts. ``folder``: directory of this training alone, for
+    the logs and the files that ranks share. ``api``: address of the controller's API, None for none. ``iterations``:
+    number after which it ends by itself. Raises ``InvalidInput`` for a wrong job, ``LabError`` for an address that no
+    host has."""
 
     def __init__(
         self, lab: Lab, job: Path, folder: Path, api: str | None = None, iterations: int | None = None
@@ -51,15 +54,17 @@ class WholeTraining:
 
     @property
     def size(self) -> int:
-        """How many ranks."""
+        """Number of ranks."""
         return len(self._ranks)
 
     def stop(self) -> None:
-        """Let all ranks end after an iteration; returns at once."""
+        """Request all ranks to end after an iteration; return at once."""
         self._ranks[0].send_signal(signal.SIGTERM)
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Until all ranks have ended. Raises ``LabError`` with what one has said that failed, or did not end."""
+        """Return when all ranks have ended.
+
+        Raises ``LabError`` with the output of a rank that failed, and for one that did not end."""
         for rank, process in enumerate(self._ranks):
             try:
                 status = process.wait(timeout_s)
@@ -77,5 +82,5 @@ class WholeTraining:
             process.wait()
 
     def logs(self) -> list[RankLog]:
-        """By rank, as far as they are written. Only when each has begun."""
+        """Return the logs by rank, as far as they are written; every rank must have begun its log."""
         return [read_rank_log(log) for log in self._logs]

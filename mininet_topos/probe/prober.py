@@ -1,14 +1,15 @@
 """Probes between hosts: numbered UDP packets at fixed intervals.
 
-Runs inside a host's namespace. One process per host sends to any number of others and records what arrives:
+The program runs inside a host's namespace. One process per host sends to any number of others and records what arrives:
 
     python -m mininet_topos.probe --bind 10.0.1.1 --out h1_1.json
 
-In, on standard input: a line ``ADDRESS INTERVAL_S BYTES`` per change. From then on a frame of that many bytes (as the
-links count them) is sent to that host at that interval; 0 stops it. Out: a line ``ready`` once it listens; ``LINGER_S``
-after the end of the input the report, as JSON: ``{"ip", "sent": {to: [at, ...]}, "received": {from: [[number, at],
-...]}, "overflows"}``. The n-th time of ``sent`` is that of packet number n. ``overflows`` counts packets that arrived
-and were dropped because this process was late. Times are seconds on CLOCK_MONOTONIC, which all namespaces share.
+In, on standard input: a line ``ADDRESS INTERVAL_S BYTES`` per change. From then on the process sends a frame of that
+many bytes (as the links count them) to that host at that interval; 0 stops it. Out: a line ``ready`` once it listens.
+``LINGER_S`` seconds after the end of the input it writes the report as JSON: ``{"ip", "sent": {to: [at, ...]},
+"received": {from: [[number, at], ...]}, "overflows"}``. The n-th time of ``sent`` is that of packet number n.
+``overflows`` counts packets that arrived and were dropped because this process was late. Times are seconds on
+CLOCK_MONOTONIC, which all namespaces share.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PORT = 7199
-"""A host's namespace has no other services."""
+"""UDP port of the probes; a host's namespace has no other services."""
 HEADERS_BYTES = 14 + 20 + 8
-"""Ethernet without its checksum, IPv4, UDP."""
+"""Bytes of the headers: Ethernet without its checksum, IPv4, UDP."""
 NUMBER = struct.Struct("!Q")
 MIN_FRAME_BYTES = 60
-"""The smallest Ethernet frame (IEEE 802.3), without its checksum."""
+"""Bytes of the smallest Ethernet frame (IEEE 802.3), without its checksum."""
 LINGER_S = 1.0
 BUFFER_BYTES = 4 << 20
 SO_RCVBUFFORCE = getattr(socket, "SO_RCVBUFFORCE", 33)
-"""socket(7): a receive buffer above the system's limit, for root; Python names it from 3.12 on."""
+"""Socket option for a receive buffer above the system's limit, for root (socket(7)); Python names it since 3.12."""
 SNMP = Path("/proc/self/net/snmp")
 
 
 @dataclass
 class _Target:
-    """A destination. ``due``: when its next packet is."""
+    """Destination of probes. ``due``: time of its next packet."""
 
     address: tuple[str, int]
     padding: bytes
@@ -51,7 +52,7 @@ class _Target:
 
 @dataclass
 class Prober:
-    """Sends and receives probes and records both. Single-threaded."""
+    """Sender, receiver and recorder of probes. Single-threaded."""
 
     sock: socket.socket
     port: int = PORT
@@ -60,7 +61,7 @@ class Prober:
     _targets: dict[str, _Target] = field(default_factory=dict)
 
     def change(self, line: str) -> None:
-        """``ADDRESS INTERVAL_S BYTES``. Raises ``ValueError`` for anything else."""
+        """Apply a line ``ADDRESS INTERVAL_S BYTES``. Raises ``ValueError`` for anything else."""
         ip, interval_s, frame_bytes = line.split()
         if float(interval_s) <= 0:
             self._targets.pop(ip, None)
@@ -69,19 +70,20 @@ class Prober:
         self._targets[ip] = _Target((ip, self.port), padding, float(interval_s), time.monotonic())
 
     def wait_s(self) -> float | None:
-        """Until the next packet is due; None without destinations."""
+        """Return the seconds until the next packet is due; None without destinations."""
         due = min((target.due for target in self._targets.values()), default=None)
         return None if due is None else max(0.0, due - time.monotonic())
 
     def send_due(self) -> None:
-        """Send every packet that is due. After a delay there is no burst: one packet per destination, then its
-        interval."""
+        """Send every packet that is due.
+
+        A delay causes no burst: one packet per destination is sent, and then its interval begins."""
         now = time.monotonic()
         for ip, target in self._targets.items():
             if target.due <= now:
                 times = self.sent[ip]
                 times.append(time.monotonic())
-                with suppress(OSError):  # no neighbour, no carrier: the network lost it
+                with suppress(OSError):  # no neighbour or no carrier: the network lost the packet
                     self.sock.sendto(NUMBER.pack(len(times) - 1) + target.padding, target.address)
                 target.due = max(target.due + target.interval_s, now)
 
@@ -96,13 +98,15 @@ class Prober:
 
 
 def overflows(snmp: str) -> int:
-    """UDP packets that found a receive buffer full, from ``/proc/net/snmp``: a line of names and one of values."""
+    """Return how many UDP packets found a receive buffer full, from the text of ``/proc/net/snmp``.
+
+    The text has a line of names and one of values."""
     names, values = (line.split() for line in snmp.splitlines() if line.startswith("Udp:"))
     return int(dict(zip(names, values, strict=True))["RcvbufErrors"])
 
 
 def run(ip: str, port: int, tos: int, control: int) -> dict[str, object]:
-    """Probe other hosts as told on ``control`` (a file descriptor), until it ends; returns the report."""
+    """Probe other hosts as the lines on ``control`` (a file descriptor) say, until it ends, and return the report."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, selectors.DefaultSelector() as ready:
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
@@ -138,12 +142,14 @@ def run(ip: str, port: int, tos: int, control: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Without typer, because a benchmark starts one of these in every host of an emulated fabric on two cores."""
+    """Run one probing process.
+
+    It uses no typer, because a benchmark starts one of these in every host of an emulated fabric on two cores."""
     parser = argparse.ArgumentParser("python -m mininet_topos.probe", description="Probe other hosts.")
-    parser.add_argument("--bind", required=True, help="this host's address")
+    parser.add_argument("--bind", required=True, help="Address of this host.")
     parser.add_argument("--port", type=int, default=PORT, help="UDP port, the same in every host")
-    parser.add_argument("--tos", type=int, default=0, help="type of service, in the header of every packet")
-    parser.add_argument("--out", required=True, type=Path, help="file for the report")
+    parser.add_argument("--tos", type=int, default=0, help="Type of service in the header of every packet.")
+    parser.add_argument("--out", required=True, type=Path, help="File for the report.")
     options = parser.parse_args()
     report = run(options.bind, options.port, options.tos, control=0)
     options.out.write_text(json.dumps(report, separators=(",", ":")))

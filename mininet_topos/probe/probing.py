@@ -22,8 +22,9 @@ STOP_TIMEOUT_S = 30.0
 
 
 class Probing:
-    """Probing processes in ``hosts`` while it is entered. ``raw``: directory for their reports. ``tos``: in the header
-    of every packet."""
+    """Probing processes in ``hosts``, which run while the context is entered.
+
+    ``raw``: directory for their reports. ``tos``: type of service in the header of every packet."""
 
     def __init__(self, lab: Lab, hosts: Iterable[Host], raw: Path, tos: int = 0) -> None:
         self._lab = lab
@@ -55,7 +56,7 @@ class Probing:
         self._stack.close()
 
     def send(self, pair: Pair, interval_s: float, frame_bytes: int = MIN_FRAME_BYTES) -> None:
-        """From now on send a frame every ``interval_s``; 0 for none."""
+        """Send a frame every ``interval_s`` seconds from now on; 0 stops that."""
         stdin = self._processes[pair[0]].stdin
         assert stdin
         stdin.write(f"{pair[1]} {interval_s} {frame_bytes}\n")
@@ -63,7 +64,7 @@ class Probing:
         (self._running.add if interval_s else self._running.discard)(pair)
 
     def finish(self) -> tuple[dict[Pair, Stream], int]:
-        """End all probes. Returns the streams, and how many packets were dropped because a process was late."""
+        """End all probes; return the streams, and how many packets were dropped because a process was late."""
         for pair in tuple(self._running):
             self.send(pair, 0)
         time.sleep(LINGER_S)  # for packets in queues: all must have stopped sending before any stops listening

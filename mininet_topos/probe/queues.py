@@ -1,10 +1,10 @@
-"""Queues and buffers of an emulated fabric, set so that a lost probe means that the network failed it.
+"""Queues and buffers of an emulated fabric, set so that the loss of a probe shows a failure of the network.
 
-A link that training fills drops packets, and so does Open vSwitch when it waits long for a processor; neither is the
-failure that probes measure. ``prioritise_probes`` turns each link's token bucket into two that share its rate: packets
-with ``PROBE_TOS`` go first, all others wait in the same short queue as before. ``large_socket_buffers`` makes Open
-vSwitch delay packets where it would lose them. Owns these settings and the counters of what was dropped anyway. ``htb``
-and ``u32`` are used because all kernels that were tested have them.
+A link that training fills drops packets, and so does Open vSwitch when it waits long for a processor; probes measure
+neither. ``prioritise_probes`` turns each link's token bucket into two that share its rate: packets with ``PROBE_TOS``
+go first, all others wait in the same short queue as before. ``large_socket_buffers`` makes Open vSwitch delay packets
+where it would lose them. Owns these settings and the counters of what was dropped anyway. It uses ``htb`` and ``u32``,
+which all tested kernels have.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ from offline.scenarios.topologies import Cable
 
 PROBE_TOS = 0x10
 PROBE_SHARE = 0.2
-"""Of a link's rate, always available to probes: one every millisecond takes 480 kbit/s."""
+"""Share of a link's rate that is always available to probes: one per millisecond takes 480 kbit/s."""
 BUFFER_BYTES = 16 << 20
 BUFFER_SETTINGS = tuple(Path(f"/proc/sys/net/core/{name}_default") for name in ("rmem", "wmem"))
-"""socket(7): buffer sizes of sockets that do not set any. TCP has its own (tcp(7))."""
+"""Default buffer sizes of sockets that do not set their own (socket(7)). TCP has other settings (tcp(7))."""
 
 
 class Drops(NamedTuple):
-    """Packets that were dropped.
+    """Numbers of dropped packets, by cause.
 
-    ``data``, ``probes``: by the full queue of a link; Open vSwitch then also drops the rest of the batch, uncounted.
-    ``late``: by the full receive buffer of a port: without its kernel module Open vSwitch forwards in one process for
-    all switches, which may wait too long for a processor. ``no_way``: by the switches' rules, the only drops that the
-    controller causes.
-    """
+    ``data``, ``probes``: dropped by the full queue of a link; Open vSwitch then also drops the rest of the batch,
+    uncounted. ``late``: dropped by the full receive buffer of a port: without its kernel module Open vSwitch forwards
+    in one process for all switches, which may wait too long for a processor. ``no_way``: dropped by the switches'
+    rules, the only drops that the controller causes."""
 
     data: int
     probes: int
@@ -46,23 +45,24 @@ class Drops(NamedTuple):
 
 
 AllDrops = Mapping[tuple[str, str], int]
-"""By interface, and field of ``Drops``."""
+"""Drops by interface and field of ``Drops``."""
 
 
 def prioritise_probes(lab: Lab, queue_s: float = QUEUE_S) -> None:
-    """Set up the two queues on every link that does not have them, such as those of a switch that was started again.
-    ``queue_s``: length of the queues in seconds of the link's rate. It takes some 5 % of the rate of a slow link that
-    is full all the time."""
+    """Set up the two queues on every link without them, such as the links of a switch that was started again.
+
+    ``queue_s``: length of the queues in seconds of the link's rate. This takes about 5 % of the rate of a slow link
+    that is always full."""
     _shape_anew(lab, lambda device, mbps: _two_queues(device, mbps, queue_s))
 
 
 def lengthen_queues(lab: Lab, queue_s: float) -> None:
-    """Of every link that has one queue."""
+    """Set the length of the queue of every link that has one queue."""
     _shape_anew(lab, lambda device, mbps: [f"qdisc replace dev {device} root {shaping(mbps, queue_s)}"])
 
 
 def _shape_anew(lab: Lab, lines: Callable[[str, float], Iterable[str]]) -> None:
-    """``lines``: of tc, for an interface that has one queue and its rate in Mbit/s."""
+    """Run tc for each interface with one queue; ``lines`` returns its commands from interface and rate in Mbit/s."""
     rates = {interface: mbps for cable in lab.links for interface, mbps in _ends(lab, cable)}
     for namespace in _namespaces(lab):
         plain = [q["dev"] for q in _qdiscs(namespace) if q["kind"] == "tbf" and q["dev"] in rates]
@@ -70,7 +70,7 @@ def _shape_anew(lab: Lab, lines: Callable[[str, float], Iterable[str]]) -> None:
 
 
 def all_drops(lab: Lab) -> AllDrops:
-    """The drops of every queue and port of the lab since it was made."""
+    """Return the drops of every queue and port of the lab since it was created."""
     ours = {interface for cable in lab.links for interface, _ in _ends(lab, cable)}
     kinds = {"tbf": "data", "10:": "probes", "20:": "data"}
     queues = {
@@ -90,7 +90,7 @@ def all_drops(lab: Lab) -> AllDrops:
 
 
 def drops_since(before: AllDrops, after: AllDrops) -> Drops:
-    """The difference. A counter that was reset counts from 0."""
+    """Return the difference. A counter that was reset counts from 0."""
     lost = dict.fromkeys(Drops._fields, 0)
     for (interface, where), count in after.items():
         earlier = before.get((interface, where), 0)
@@ -117,7 +117,7 @@ def _ends(lab: Lab, cable: Cable) -> Iterator[tuple[str, float]]:
 
 
 def _namespaces(lab: Lab) -> list[list[str]]:
-    """tc's arguments for the namespace of the switches and for that of every host."""
+    """Return tc's arguments for the namespace of the switches and for that of every host."""
     return [[], *(["-n", lab.namespace(host)] for host in lab.hosts)]
 
 
@@ -128,14 +128,14 @@ def _qdiscs(namespace: list[str]) -> list[dict[str, Any]]:
 
 @contextmanager
 def large_socket_buffers() -> Iterator[None]:
-    """Raise the system's default socket buffers, if they are smaller, and restore them at the end. Enter it before Open
-    vSwitch sends its first packet: a socket keeps the size that it was made with.
+    """Raise the system's default socket buffers, if they are smaller, and restore them at the end.
+
+    Enter this before Open vSwitch sends its first packet, because a socket keeps its initial size.
 
     Without its kernel module Open vSwitch reads every port through a packet socket and sends for all ports through a
-    single one. With the usual defaults these hold a seventh of a second of one port, and a few queues of all ports.
-    What they drop is in no counter of a link or switch; it was seen as losses of all pairs at once, 1 to 9 ms long.
-    Raises ``LabError`` without root, and in a network namespace that is not the first.
-    """
+    single one. With the usual defaults these hold a seventh of a second of one port, and a few queues of all ports. No
+    counter of a link or switch includes what they drop; it was seen as losses of all pairs at once, 1 to 9 ms long.
+    Raises ``LabError`` without root, and in a network namespace other than the first."""
     with ExitStack() as undo:
         for path in BUFFER_SETTINGS:
             if int(before := path.read_text()) < BUFFER_BYTES:

@@ -1,4 +1,4 @@
-"""Figures of probes: packets lost, duplicated and overtaken, and how long none arrived.
+"""Figures of probes: packets lost, duplicated and overtaken, and gaps without arrivals.
 
 In: the reports of the probing processes. Out: one ``Stream`` per pair of hosts, and its ``Outcome`` in a window of
 time. Pure except for reading files. All times are seconds on CLOCK_MONOTONIC.
@@ -20,10 +20,11 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of the packets that were sent in a window. ``stopped_s``: the longest time during which all were lost, from the
-    sending of the first lost packet to that of the next one that arrived; 0 when none was lost. ``overtaken``: packets
-    that arrived after one with a larger number (RFC 4737, section 3). ``silence_s``: the longest time between two
-    arrivals."""
+    """Figures of the packets that were sent in a window.
+
+    ``stopped_s``: longest time during which all packets were lost, from the sending of the first lost packet to that of
+    the next one that arrived; 0 when none was lost. ``overtaken``: packets that arrived after one with a larger number
+    (RFC 4737, section 3). ``silence_s``: longest time between two arrivals."""
 
     sent: int
     lost: int
@@ -35,7 +36,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Stream:
-    """All probes from one host to another. ``sent``: by number. ``arrivals``: (number, when), in their order."""
+    """All probes from one host to another.
+
+    ``sent``: times by number. ``arrivals``: (number, time), in order of arrival."""
 
     pair: Pair
     sent: Sequence[float]
@@ -46,12 +49,14 @@ class Stream:
         return frozenset(number for number, _ in self.arrivals)
 
     def numbers(self, start: float, end: float) -> range:
-        """Of the packets sent in [start, end)."""
+        """Return the numbers of the packets sent in [start, end)."""
         return range(bisect_left(self.sent, start), bisect_left(self.sent, end))
 
     def stops(self, start: float, end: float) -> Iterator[tuple[float, float]]:
-        """(start, length) of every run of lost packets that begins in the window. A run lasts until the next packet
-        that arrived, also beyond the window; without one, until the last packet that was sent."""
+        """Yield (start, length) of every run of lost packets that begins in the window.
+
+        A run lasts until the sending of the next packet that arrived, which may be after the window. Without one, it
+        lasts until the last packet that was sent."""
         gone = [number for number in self.numbers(start, end) if number not in self._arrived]
         for _, run in groupby(enumerate(gone), key=lambda item: item[1] - item[0]):
             first = next(run)[1]
@@ -61,7 +66,7 @@ class Stream:
             yield self.sent[first], self.sent[min(number, len(self.sent) - 1)] - self.sent[first]
 
     def outcome(self, start: float, end: float) -> Outcome:
-        """Of the packets sent in [start, end)."""
+        """Return the figures of the packets sent in [start, end)."""
         numbers = self.numbers(start, end)
         seen = [(number, at) for number, at in self.arrivals if number in numbers]
         highest, overtaken = -1, 0
@@ -80,7 +85,7 @@ class Stream:
 
 
 def read_streams(reports: Iterable[Path]) -> tuple[dict[Pair, Stream], int]:
-    """The streams between all hosts, and how many packets were dropped because a process was late."""
+    """Return the streams between all hosts, and how many packets were dropped because a process was late."""
     by_ip = {report["ip"]: report for report in (json.loads(path.read_text()) for path in reports)}
     streams = {}
     for src, report in by_ip.items():

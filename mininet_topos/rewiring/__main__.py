@@ -1,4 +1,4 @@
-"""The demo of rewiring as a program. Signals are noted before anything is imported that takes time."""
+"""Entry point of the demo of rewiring. It notes signals before the slow imports."""
 
 from mininet_topos import ending
 

@@ -1,7 +1,7 @@
-"""Wirings that are given to a controller instead of those that it would find: one file for each job, named after it.
+"""Wirings that a controller uses instead of its own: one file for each job, named after it.
 
-In: a folder, and the controller's questions. Out: answers. A job that has no file there is wired as by any controller,
-except that one which should not be on the fabric (``refused``) is wired all the same when the folder has its name with
+In: a folder, and the controller's questions. Out: answers. A job without a file is wired as by any controller, with one
+exception. A job that the controller would refuse (``refused``) is wired when the folder has a file with its name and
 the ending ``.wired``.
 """
 
@@ -18,8 +18,10 @@ from signalbox.jobs.spec import JobSpec
 
 
 def give(folder: Path, job_id: str, wiring: Wiring, strategy: str, runs: JobSpec, planned_s: float) -> None:
-    """``strategy``: of the job; empty for one without. ``runs``: what it sends, with the rings that it runs in, with
-    the addresses of the job. Before the job is announced."""
+    """Store the wiring for a job, before the job is announced.
+
+    ``strategy``: parallelization of the job, empty for a job without one. ``runs``: spec with its rings and with the
+    addresses of the job."""
     data = {
         "strategy": strategy,
         "runs": runs.model_dump(mode="json"),
@@ -30,12 +32,12 @@ def give(folder: Path, job_id: str, wiring: Wiring, strategy: str, runs: JobSpec
 
 
 def accept(folder: Path, job_id: str) -> None:
-    """Also when it would be refused."""
+    """Make the controller wire this job even if it would refuse it."""
     _accepted(folder, job_id).touch()
 
 
 def answer(folder: Path, asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
-    """What the controller is told. Raises ``SignalboxError`` as ``find_wiring`` does."""
+    """Return the answer for the controller. Raises ``SignalboxError`` as ``find_wiring`` does."""
     if isinstance(asked, MendWiring):
         return mend_wiring(asked)
     file = _file(folder, asked.job_id)

@@ -1,11 +1,11 @@
-"""The demo of rewiring: a recommender on a random wiring, on the one that the controller chooses, and on one switch.
+"""Demo of rewiring: a recommender on a random wiring, on the one that the controller chooses, and on one switch.
 
     sudo .venv/bin/python -m mininet_topos.rewiring --out out/demo-rewiring
 
-Twelve servers with four interfaces each, on four emulated optical switches, and a controller that drives these. The
-same job joins twice: first the controller is given a random wiring for it, then it chooses. Then it runs on one switch
-that costs as much as the optical ones. Out: ``report.json``, ``report.md``, ``wirings.png``. The exit status is 1 when
-a target is missed, or when a part fails.
+There are twelve servers with four interfaces each, on four emulated optical switches, and a controller that drives
+these. The same job joins twice: first the demo gives the controller a random wiring for it, then the controller
+chooses. Then it runs on one switch that costs as much as the optical ones. Out: ``report.json``, ``report.md``,
+``wirings.png``. The exit status is 1 when a target is missed, or when a part fails.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from signalbox.errors import SignalboxError
 SERVERS, INTERFACES = 12, 4
 MBPS = 2.5
 DIVISOR = 500.0
-"""Of the job's bytes, for interfaces of 1 Mbit/s."""
+"""Divisor of the job's bytes, for interfaces of 1 Mbit/s."""
 SEED = 1
 TITLE = "A recommender on optical switches"
 
 
 class Demo:
-    """``scratch``: for what is not a result."""
+    """Demo of rewiring. ``scratch``: directory for temporary files."""
 
     def __init__(self, size: Size, iterations: int, scratch: Path, console: Console) -> None:
         self._size, self._iterations, self._scratch, self._console = size, iterations, scratch, console
@@ -55,7 +55,7 @@ class Demo:
         self._answer: Answer = evaluated(tuple(self._ways.values()), size)
 
     def run(self) -> tuple[list[Row], list[Panel], list[Change]]:
-        """Raises ``SignalboxError``."""
+        """Run all parts. Raises ``SignalboxError``."""
         best, other = self._answer.best, self._answer.other
         wiring = random_wiring(self._size.servers, self._size.interfaces, SEED)
         runs = on_wiring(self._ways[best.name], best.found.orders, wiring, self._size)
@@ -87,7 +87,7 @@ class Demo:
         )
 
     def _chosen(self, after: Trained) -> Row:
-        """As the controller has it."""
+        """Return the row of the job with the strategy, spec and wiring that the controller chose."""
         assert after.runs
         assert after.wiring
         modelled_s = planned_s(self._ways[after.strategy], after.runs, after.wiring, self._size)
@@ -136,11 +136,11 @@ def _panel(title: str, wiring: Wiring, row: Row) -> Panel:
 
 
 def run(
-    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/demo-rewiring"),
-    mbps: Annotated[float, typer.Option(min=0.5, max=100, help="Mbit/s of an interface")] = MBPS,
-    iterations: Annotated[int, typer.Option(min=2, help="that count, on each fabric")] = 3,
+    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/demo-rewiring"),
+    mbps: Annotated[float, typer.Option(min=0.5, max=100, help="Rate of an interface in Mbit/s.")] = MBPS,
+    iterations: Annotated[int, typer.Option(min=2, help="Measured iterations on each fabric.")] = 3,
 ) -> None:
-    """Show how much faster a job is on circuits that are chosen for it."""
+    """Show how much faster a job runs on circuits that the controller chooses for it."""
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
     for name in ("report.json", "report.md", "wirings.png", "controller.log"):

@@ -1,8 +1,8 @@
-"""A controller that takes wirings from files where there are any.
+"""Controller that takes wirings from files where there are any.
 
     python -m mininet_topos.rewiring.controller --wirings DIR --config FILE
 
-Everything else is what ``signalbox serve`` runs.
+In all other respects it is ``signalbox serve``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mininet_topos.rewiring.answers import answer
 
 
 def main(
-    wirings: Annotated[Path, typer.Option(help="folder that ``answers.give`` writes to")],
-    config: Annotated[Path, typer.Option(help="as for signalbox serve")],
+    wirings: Annotated[Path, typer.Option(help="Folder that ``answers.give`` writes to.")],
+    config: Annotated[Path, typer.Option(help="Configuration file, as for signalbox serve.")],
 ) -> None:
     """Run the controller until SIGTERM."""
     raise typer.Exit(serve(load(config), answer=partial(answer, wirings)))

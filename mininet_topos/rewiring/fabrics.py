@@ -1,7 +1,7 @@
-"""Emulated fabrics that jobs are compared on: servers at optical switches, one switch, leaves and spines.
+"""Emulated fabrics on which jobs are compared: servers at optical switches, one switch, leaves and spines.
 
-In: sizes, a job, how it runs. Out: what its ranks measured. Owns the labs, the controllers and the training processes;
-each ends with its ``with`` block.
+In: sizes, a job, how it runs. Out: the measurements of its ranks. Owns the labs, the controllers and the training
+processes; each ends with its ``with`` block.
 """
 
 from __future__ import annotations
@@ -39,29 +39,31 @@ from signalbox.spec_messages import job_spec
 from signalbox.words import Strategy
 
 PREFIX = "w"
-"""Of the labs' names."""
+"""Prefix of the labs' names."""
 
 QUEUE_S = 0.2
-"""Of each link. In an all-to-all several connections share a circuit, each with a window of some packets. The lab's
-50 ms hold eight packets at 2 Mbit/s, and of the last packets of a transfer TCP would miss some for 200 ms and more.
-Fabrics for training lose none."""
+"""Seconds of the queue of each link. In an all-to-all several connections share a circuit, each with a window of some
+packets. The lab's 50 ms hold eight packets at 2 Mbit/s, and TCP would take 200 ms and more to recover from the loss of
+the last packets of a transfer. Fabrics for training lose none."""
 
 CONTROLLER: Settings = {
     "discovery": {"edge_after_s": 1.0},
     "planning": {"time_limit_s": 12.0, "interval_s": 3600.0},
     "counters": {"interval_s": 3600.0, "window_s": 3600.0},
 }
-"""A plan is made when a job joins, and not again while it trains: jobs send what they announce, and counters that are
-read while processes start would be taken for less."""
+"""Settings of the controller. It plans when a job joins, and not again while the job trains: jobs send what they
+announce, and counters that are read while processes start would show less."""
 FIRST_LEFT_OUT = 1
-"""Iterations: connections are slow at first."""
+"""Iterations at the begin that do not count, because connections are slow at first."""
 READY_S, ITERATION_S, POLL_S = 60.0, 90.0, 0.1
 ENDED_S = 30.0
 
 
 class Trained(NamedTuple):
-    """``iterations_s``: those that count, each the mean over the ranks. ``strategy``, ``runs``, ``wiring``: as the
-    controller has it, on optical switches."""
+    """Measurements of a job.
+
+    ``iterations_s``: iterations that count, each the mean over the ranks. ``strategy``, ``runs``, ``wiring``: choices
+    of the controller, on optical switches."""
 
     iterations_s: tuple[float, ...]
     strategy: str = ""
@@ -74,7 +76,7 @@ class Trained(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What the controller has told of a change of circuits."""
+    """Change of circuits that the controller has reported."""
 
     circuits: int
     ms: float
@@ -82,7 +84,7 @@ class Change(NamedTuple):
 
 @dataclass
 class Circuits:
-    """A lab with optical switches, and its controller."""
+    """Lab with optical switches, and its controller."""
 
     size: Size
     lab: Lab
@@ -91,8 +93,10 @@ class Circuits:
     folder: Path
 
     def train(self, job: Job, job_id: str, iterations: int, given: tuple[Wiring, Runs] | None = None) -> Trained:
-        """``given``: circuits and how the job runs on them; what the controller finds when None, also where it would
-        refuse the job. Raises ``LabError``, and ``SignalboxError`` when the controller does."""
+        """Train a job, and return its measurements.
+
+        ``given``: circuits and how the job runs on them; None for the controller's choice, even where it would refuse
+        the job. Raises ``LabError``, and ``SignalboxError`` when the controller does."""
         wirings = self.folder / WIRINGS
         addresses = [host.ip for host in self.lab.hosts]
         if given is None:
@@ -111,7 +115,7 @@ class Circuits:
         return Trained(times_s, found.strategy, job_spec(found.runs), self.wiring_of(found.circuits))
 
     def changes(self, after_s: float) -> list[Change]:
-        """Since then, in seconds since 1970."""
+        """Return the changes since then, in seconds since 1970."""
         found = []
         for event in self.client.list_events(after_s):
             if event.what == "circuits changed":
@@ -123,7 +127,7 @@ class Circuits:
         return {each.spec.job_id for each in self.client.list_jobs()}
 
     def wiring_of(self, circuits: Sequence[Any]) -> Wiring:
-        """Of a job on all servers. ``circuits``: as the API has them."""
+        """Return the wiring of a job on all servers. ``circuits``: circuits in the API's form."""
         peers: list[list[int | None]] = [[None] * self.size.servers for _ in range(self.size.interfaces)]
         for each in circuits:
             peers[each.src.port - 2][each.src.dpid - 1] = each.dst.dpid - 1
@@ -139,12 +143,14 @@ class Circuits:
 
 
 WIRINGS = "wirings"
-"""Folder of what the controller is given."""
+"""Folder of the wirings for the controller."""
 
 
 @contextmanager
 def circuits(size: Size, folder: Path) -> Iterator[Circuits]:
-    """Raises ``LabError``, and ``SignalboxError`` when the controller does not start."""
+    """Run the lab and its controller.
+
+    Raises ``LabError``, and ``SignalboxError`` when the controller does not start."""
     (folder / WIRINGS).mkdir(parents=True, exist_ok=True)
     bps = size.mbps * 1e6
     controller = ControllerProcess(
@@ -162,7 +168,7 @@ def circuits(size: Size, folder: Path) -> Iterator[Circuits]:
 
 @contextmanager
 def one_switch(size: Size) -> Iterator[Lab]:
-    """The alternative that costs as much; without a controller, since there is one way only."""
+    """Run the alternative of equal cost, without a controller, since there is only one path."""
     topo = LeafSpine(1, 1, size.servers, size.other_mbps, size.other_mbps, prefix=PREFIX)
     with large_socket_buffers(), Lab(topo, controller=None) as lab:
         lengthen_queues(lab, QUEUE_S)
@@ -171,14 +177,14 @@ def one_switch(size: Size) -> Iterator[Lab]:
 
 
 def train_alone(lab: Lab, job: Job, job_id: str, folder: Path, iterations: int) -> Trained:
-    """Without a controller. ``job``: without strategies."""
+    """Train a job without a controller, and return its measurements. ``job`` must have no strategies."""
     with running(lab, job, job_id, folder) as training:
         return Trained(measured(training, time.monotonic(), iterations))
 
 
 @dataclass
 class Leaves:
-    """A leaf-spine lab with full bisection, and its controller."""
+    """Leaf-spine lab with full bisection bandwidth, and its controller."""
 
     lab: Lab
     controller: ControllerProcess
@@ -186,7 +192,7 @@ class Leaves:
     folder: Path
 
     def train(self, job: Job, job_id: str, iterations: int, strategy: Strategy) -> Trained:
-        """``job``: without strategies."""
+        """Train a job, and return its measurements. ``job`` must have no strategies."""
         self.client.set_strategy(strategy)
         with running(self.lab, job, job_id, self.folder, self.controller.address) as training:
             states = {Strategy.ECMP: {"ecmp"}}.get(strategy, {"pinned"})
@@ -204,7 +210,9 @@ class Leaves:
 
 @contextmanager
 def leaves(size: Size, leaf_count: int, spines: int, folder: Path) -> Iterator[Leaves]:
-    """Raises ``LabError``, and ``SignalboxError`` when the controller does not start."""
+    """Run the lab and its controller.
+
+    Raises ``LabError``, and ``SignalboxError`` when the controller does not start."""
     folder.mkdir(parents=True, exist_ok=True)
     each = size.servers // leaf_count
     rates = size.other_mbps, size.other_mbps * each / spines
@@ -228,25 +236,25 @@ def leaves(size: Size, leaf_count: int, spines: int, folder: Path) -> Iterator[L
 
 @dataclass
 class Running:
-    """A job that trains. ``log``: of rank 0."""
+    """Job that trains. ``folder``: directory with the log of rank 0."""
 
     job_id: str
     training: WholeTraining
     folder: Path
 
     def done(self) -> Sequence[float]:
-        """When rank 0 began each iteration that it has ended."""
+        """Return when rank 0 began each iteration that it has finished."""
         log = self.folder / "rank0.jsonl"
         lines = log.read_text().rpartition("\n")[0].splitlines() if log.exists() else []
         return [line["start"] for line in map(json.loads, lines) if "i" in line]
 
     @property
     def runs(self) -> JobSpec:
-        """What all ranks were told to send by a controller."""
+        """Spec that the controller gave to all ranks."""
         return JobSpec.parse(json.loads((self.folder / "rendezvous" / WIRED).read_text())["runs"])
 
     def check(self) -> None:
-        """Raises ``LabError`` when a rank has ended."""
+        """Raise ``LabError`` when a rank has ended."""
         if any(self.training.process(rank).poll() is not None for rank in range(self.training.size)):
             self.training.wait()
             raise LabError(f"{self.job_id}: its ranks ended too soon")
@@ -256,7 +264,7 @@ class Running:
 def running(
     lab: Lab, job: Job, job_id: str, folder: Path, api: str | None = None, hosts: Sequence[Host] = ()
 ) -> Iterator[Running]:
-    """The job on hosts of a lab, all unless given, until the block ends. Raises ``LabError`` when a rank fails."""
+    """Run the job on hosts of a lab, by default all, until the block ends. Raises ``LabError`` when a rank fails."""
     file = folder / f"{job_id}.job.json"
     addresses = [host.ip for host in hosts or lab.hosts]
     file.write_text(json.dumps({**job, "job_id": job_id, "endpoints": addresses}))
@@ -271,8 +279,10 @@ def running(
 
 
 def measured(of: Running, since: float, count: int) -> tuple[float, ...]:
-    """The next ``count`` iterations that begin after ``since`` (monotonic seconds), without the first. Returns their
-    times, each the mean over the ranks. Raises ``LabError`` when a result is wrong or an iteration takes too long."""
+    """Measure the next ``count`` iterations that begin after ``since`` (monotonic seconds), without the first.
+
+    Returns their times, each the mean over the ranks. Raises ``LabError`` when a result is wrong or an iteration takes
+    too long."""
     needed = FIRST_LEFT_OUT + count
 
     def counted() -> int:
@@ -289,7 +299,8 @@ def at_least(counted: Callable[[], int], number: int) -> Callable[[], bool]:
 
 
 def means(logs: Sequence[RankLog], since: float) -> tuple[float, ...]:
-    """Of the iterations that all ranks have ended and that rank 0 began after ``since``: the mean over the ranks.
+    """Return the mean over the ranks of each iteration that all ranks finished and rank 0 began after ``since``.
+
     Raises ``LabError`` when a result is wrong."""
     ended = min(len(log.iterations) for log in logs)
     rows: list[float] = []
@@ -302,7 +313,9 @@ def means(logs: Sequence[RankLog], since: float) -> tuple[float, ...]:
 
 
 def one_way(job: Job, strategy: str) -> Mapping[str, Any]:
-    """A job with strategies as one without, which has that one alone. A job without strategies as it is."""
+    """Return a job with strategies as a job without, which sends what this strategy sends.
+
+    A job without strategies is returned unchanged."""
     for way in job.get("strategies", ()):
         if way["name"] == strategy:
             return {name: value for name, value in way.items() if name != "name"}

@@ -1,4 +1,4 @@
-"""The demo's job, and jobs with fewer bytes.
+"""Job of the demo, and jobs with fewer bytes.
 
 A job is a mapping with the fields of a job file, without id and addresses. Pure.
 """
@@ -14,8 +14,9 @@ Job = Mapping[str, Any]
 
 
 def recommender() -> Job:
-    """That of docs/wiring.md: with all parameters on each server, with tables spread over servers, or in three stages
-    of four servers."""
+    """Return the recommender of docs/wiring.md, with three strategies.
+
+    They are all parameters on each server, tables spread over servers, and three stages of four servers."""
     everyone = [{"name": "all", "ranks": list(range(12))}]
     stages = [
         {"name": name, "ranks": list(range(first, first + 4))}
@@ -50,12 +51,12 @@ def recommender() -> Job:
 
 
 def sends(algorithm: str, groups: Sequence[Any], size: int, phase: int = 0) -> dict[str, Any]:
-    """A collective."""
+    """Return a collective in the form of a job file."""
     return {"algorithm": algorithm, "groups": list(groups), "bytes_per_iteration": size, "phase": phase}
 
 
 def scaled(job: Job, divisor: float) -> Job:
-    """With as many times fewer bytes in all collectives and transfers, at least one. Times of computing stay."""
+    """Return the job with all bytes divided by ``divisor``, at least one each. Computing times stay."""
 
     def part(name: str, value: Any) -> Any:
         if name == "bytes_per_iteration":

@@ -1,7 +1,7 @@
-"""What the model says of a job on a fabric: the time of an iteration, and on which rings it runs best there.
+"""Model of a job on a fabric: the time of an iteration, and the rings on which it runs best there.
 
-In: a job, a wiring or a leaf-spine fabric, rates of the emulated links. Out: seconds. The model is that of
-``signalbox design wiring`` (docs/wiring.md), with the payload that an emulated link carries in place of its rate. Pure.
+In: a job, a wiring or a leaf-spine fabric, rates of the emulated links. Out: seconds. The model is that of ``signalbox
+design wiring`` (docs/wiring.md), with the payload rate of an emulated link in place of its rate. Pure.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from signalbox.jobs.spec import JobId, JobSpec
 
 LIMITS = PlanLimits(time_limit_s=5.0, ecmp_draws=0)
 DRAWS = 100
-"""Of ECMP."""
+"""Hash draws of ECMP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a fabric of servers at optical switches. ``mbps``: of each of the ``interfaces`` of a server."""
+    """Size of a fabric of servers at optical switches. ``mbps``: rate of each of a server's ``interfaces``."""
 
     servers: int
     interfaces: int
@@ -54,18 +54,19 @@ class Size:
 
     @property
     def other_mbps(self) -> float:
-        """Of a server on an alternative that costs as much."""
+        """Rate of a server in Mbit/s on an alternative of equal cost."""
         return self.interfaces * self.mbps / COST_RATIO
 
     @property
     def rates(self) -> Rates:
-        """Of payload."""
+        """Payload rates."""
         return Rates(_payload_gbps(self.mbps), _payload_gbps(self.other_mbps))
 
 
 class Runs(NamedTuple):
-    """How a job runs on a wiring, and the seconds of an iteration by the model. ``rings``: in which an all-reduce over
-    all servers runs."""
+    """Execution of a job on a wiring, with the modelled seconds of an iteration.
+
+    ``rings``: number of rings of an all-reduce over all servers."""
 
     strategy: str
     spec: JobSpec
@@ -74,31 +75,34 @@ class Runs(NamedTuple):
 
 
 def spec_of(job: Mapping[str, Any], job_id: str, addresses: Sequence[str]) -> JobSpec:
-    """The spec of a job as it is announced. ``job``: its fields without id and addresses, with ``compute`` if it has
-    no strategies. Raises ``InvalidInput``."""
+    """Return the spec of a job as it is announced. Raises ``InvalidInput``.
+
+    ``job``: its fields without id and addresses, with ``compute`` if it has no strategies."""
     sends = {name: value for name, value in job.items() if name != "compute"}
     return JobSpec.parse({**sends, "job_id": job_id, "endpoints": tuple(addresses)})
 
 
 def ways_of(job: Mapping[str, Any], addresses: Sequence[str]) -> tuple[Way, ...]:
-    """One for each strategy; of a job without strategies one, without a name. Raises ``InvalidInput``."""
+    """Return one way for each strategy, or a single way without a name. Raises ``InvalidInput``."""
     spec = spec_of(job, "job", addresses)
     if spec.strategies:
         return tuple(Way(each.name, spec.of_strategy(each.name), each.compute) for each in spec.strategies)
-    # A strategy has times of computing, a spec has none.
+    # A strategy has computing times, a spec has none.
     (alone,) = spec_of({"strategies": [{"name": "alone", **job}]}, "job", addresses).strategies
     return (Way("", spec, alone.compute),)
 
 
 def evaluated(ways: Sequence[Way], size: Size) -> Answer:
-    """Of all servers: each strategy on the wiring that is found for it, and on one switch of the same cost."""
+    """Return the evaluation on all servers: each strategy on its best wiring, and on one switch of equal cost."""
     (answer,) = answers([Offer("job", size.servers, tuple(ways))], size.interfaces, size.rates, LIMITS)
     return answer
 
 
 def on_wiring(way: Way, orders: Sequence[Orders], wiring: Wiring, size: Size) -> Runs:
-    """``orders``: of the rings that are free, as ``Found`` has them; the circuits may be elsewhere. One ring for each
-    group, in the order of its ranks, is taken where the model says that it is better."""
+    """Return how the job runs on a wiring, with the rings that the model prefers.
+
+    ``orders``: orders of the free rings, as in ``Found``; the circuits may be elsewhere. The alternative is one ring
+    for each group, in rank order."""
     rings = traffic_of(way.spec).rings
     as_chosen = in_rings(way.spec, zip(rings, orders, strict=True))
     in_rank_order = in_rings(way.spec, ((each, ()) for each in rings))
@@ -110,12 +114,14 @@ def on_wiring(way: Way, orders: Sequence[Orders], wiring: Wiring, size: Size) ->
 
 
 def planned_s(way: Way, runs: JobSpec, wiring: Wiring, size: Size) -> float:
-    """Seconds of an iteration on circuits, planned."""
+    """Return the modelled seconds of an iteration on circuits with planned routes."""
     return _on_circuits(way, runs, wiring, size)
 
 
 def on_leaf_spine(way: Way, leaves: int, spines: int, size: Size, limits: PlanLimits = LIMITS) -> tuple[float, float]:
-    """Seconds under ECMP, on average, and planned, of servers at leaves with full bisection, rings in rank order."""
+    """Return the seconds of an iteration at leaves with full bisection: mean under ECMP, and planned.
+
+    Rings are in rank order."""
     nic_bps = size.rates.other_gbps * GIGABIT
     each = size.servers // leaves
     fabric = leaf_spine(leaves, spines, each, nic_bps, nic_bps * each / spines)
@@ -141,7 +147,9 @@ def _on_circuits(way: Way, runs: JobSpec, wiring: Wiring, size: Size) -> float:
 
 
 def _iteration_s(way: Way, spec: JobSpec, problem: Problem, routes: Routes, nic_bps: float) -> float:
-    """Phase after phase, each as long as what is sent in it, or computed beside."""
+    """Return the seconds of an iteration.
+
+    Phases follow each other; each lasts as long as its communication, or its computation if that is longer."""
     ideal_s = ideal_time_s(virtual_links(spec), dict.fromkeys(spec.endpoints, nic_bps))
     level = phase_levels(problem, routes).get(JobId(spec.job_id), {})
     steps = iter(sorted(ideal_s))

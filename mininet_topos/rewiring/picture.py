@@ -1,4 +1,4 @@
-"""Wirings as a picture: servers on a circle, circuits as arrows, in the colour of their optical switch.
+"""Picture of wirings: servers on a circle, circuits as arrows in the colour of their optical switch.
 
 In: wirings with their titles. Out: a PNG file.
 """
@@ -21,14 +21,14 @@ from matplotlib.patches import FancyArrowPatch
 from controller.circuits.wiring.circuits import Wiring
 
 COLOURS = ("#1b6ca8", "#c8553d", "#4f9d69", "#8e5ea2", "#b8860b", "#5f6b6d", "#d16ba5", "#2a9d8f")
-"""Of optical switches; they repeat."""
+"""Colours of optical switches; they repeat."""
 INK, GREY = "#333333", "#8a8a8a"
 _SERVER, _SPACE = 0.085, 11.0
-"""Radius of a server; points between an arrow and its middle."""
+"""Radius of a server; points between an arrow and the middle of a server."""
 
 
 class Panel(NamedTuple):
-    """``below``: a line with the figures."""
+    """Wiring in the picture. ``below``: a line with the figures."""
 
     title: str
     below: str
@@ -47,7 +47,7 @@ def draw(path: Path, panels: Sequence[Panel]) -> None:
 
 
 def places(servers: int) -> list[tuple[float, float]]:
-    """On the unit circle, clockwise from the top."""
+    """Return places on the unit circle, clockwise from the top."""
     turns = (2 * math.pi * server / servers for server in range(servers))
     return [(math.sin(turn), math.cos(turn)) for turn in turns]
 
@@ -57,7 +57,7 @@ def _panel(axes: Axes, panel: Panel) -> None:
     beside = Counter[tuple[int, int]]()
     for circuit in panel.wiring.circuits:
         src, dst = circuit.src.server, circuit.dst.server
-        # Circuits between the same servers, and those of the other direction, are beside each other.
+        # Circuits between the same servers, and those of the opposite direction, are drawn beside each other.
         bend = 0.06 + 0.07 * beside[src, dst]
         beside[src, dst] += 1
         style: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Random wirings to compare a chosen one with: connected, with d circuits out of and into each server, no two of them
-between the same servers in the same direction.
+"""Random wirings for comparison with a chosen one.
 
-In: sizes, a seed. Out: a ``Wiring``. Pure.
+They are connected, and have d circuits out of and into each server, no two of them between the same servers in the same
+direction. In: sizes, a seed. Out: a ``Wiring``. Pure.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from controller.circuits.wiring.circuits import Wiring
 from controller.circuits.wiring.hops import UNREACHED, hops_between
 
 _EXCHANGES = 20
-"""Per circuit: how often two circuits of one interface exchange their ends, where that is allowed."""
+"""Exchanges per circuit: number of times that two circuits of one interface exchange their ends, if allowed."""
 _MOST_DRAWN = 1000
 
 
 def random_wiring(servers: int, interfaces: int, seed: int) -> Wiring:
-    """The same for the same seed. Raises ``ValueError`` when there are not as many other servers as interfaces, or when
-    no connected one was found."""
+    """Return a random wiring, the same for the same seed.
+
+    Raises ``ValueError`` when there are not more servers than interfaces, or when no connected wiring was found."""
     if not 1 <= interfaces < servers:
         raise ValueError(f"{servers} servers may have 1 to {servers - 1} interfaces each (given: {interfaces})")
     rng = random.Random(seed)
@@ -30,7 +31,9 @@ def random_wiring(servers: int, interfaces: int, seed: int) -> Wiring:
 
 
 def _drawn(servers: int, interfaces: int, rng: random.Random) -> Wiring:
-    """From a circulant wiring with servers in random order; exchanges keep each interface a permutation."""
+    """Return a circulant wiring with servers in random order after random exchanges.
+
+    Exchanges keep each interface a permutation."""
     order = rng.sample(range(servers), servers)
     peers = [[0] * servers for _ in range(interfaces)]
     for of, step in zip(peers, rng.sample(range(1, servers), interfaces), strict=True):

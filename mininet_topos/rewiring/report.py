@@ -1,4 +1,4 @@
-"""The results of rewiring: measured and modelled times of one job side by side, targets, tables. Pure.
+"""Results of rewiring: measured and modelled times of one job side by side, targets, tables. Pure.
 
 In: ``Row``s. Out: ``Target``s, a table for a terminal, Markdown.
 """
@@ -19,8 +19,9 @@ CHOSEN, RANDOM, SWITCH = "chosen wiring", "random wiring", "one switch of the sa
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Seconds of an iteration of one job on one fabric. ``rings``: in how many an all-reduce runs. ``modelled_s``: None
-    where the model gives no single value."""
+    """Seconds of an iteration of one job on one fabric.
+
+    ``rings``: number of rings of an all-reduce. ``modelled_s``: None where the model gives no single value."""
 
     fabric: str
     strategy: str
@@ -42,7 +43,9 @@ class Row:
 
 
 def as_modelled(row: Row, name: str = "") -> Target:
-    """``name``: before that of the fabric."""
+    """Return the target that the measured time is near the modelled one.
+
+    ``name``: text before the name of the fabric."""
     figure = "-" if row.ratio is None else f"{row.ratio:.3f}"
     goal = f"{1 - TOLERANCE:.2f} to {1 + TOLERANCE:.2f}"
     return Target(f"{name}{row.fabric}: measured / modelled", figure, goal, row.is_as_modelled)
@@ -63,7 +66,7 @@ def table(title: str, rows: Sequence[Row]) -> Table:
 
 
 def markdown(title: str, rows: Sequence[Row], targets: Sequence[Target], lines: Sequence[str]) -> str:
-    """``lines``: paragraphs above the tables."""
+    """Return the report in Markdown. ``lines``: paragraphs above the tables."""
     marks = {True: "met", False: "missed", None: "not measured"}
     judged = [(target.name, target.figure, target.target, marks[target.met]) for target in targets]
     parts = [f"# {title}", *lines, _markdown(HEADINGS, [_cells(rows[0], row) for row in rows])]

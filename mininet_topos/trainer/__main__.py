@@ -1,4 +1,4 @@
-"""One rank of a training job, as a program; there is one process per rank, inside its host's namespace.
+"""Rank of a training job, as a program; there is one process per rank, inside its host's namespace.
 
     python -m mininet_topos.trainer --job ring1 --rank 0 --peers 10.0.1.1,10.0.2.1 --rendezvous DIR --out rank0.jsonl
 
@@ -33,8 +33,10 @@ FLOAT_BYTES = 4
 def _announced(
     spec: RankSpec, api: str | None, lease_s: float, directory: Path, reports_connections: bool
 ) -> Iterator[Callable[[Iteration], None]]:
-    """Yields the function to report iterations with. Rank 0 keeps the job registered meanwhile, if there is a
-    controller, and writes the shares of split flows into ``directory``."""
+    """Yield the function that reports iterations.
+
+    Rank 0 keeps the job registered meanwhile, if there is a controller, and writes the shares of split flows into
+    ``directory``."""
     if api is None or spec.rank:
         yield lambda _iteration: None
         return
@@ -67,37 +69,44 @@ def _announced(
 
 
 def run(
-    job: Annotated[str, typer.Option(help="job id, the same on every rank")],
-    rank: Annotated[int, typer.Option(min=0, help="this process's index into --peers")],
-    peers: Annotated[str, typer.Option(help="the IP address of every rank, separated by commas")],
-    rendezvous: Annotated[Path, typer.Option(help="directory that only this job's ranks share")],
-    out: Annotated[Path, typer.Option(help="file for the raw timestamps")],
+    job: Annotated[str, typer.Option(help="Job id, the same on every rank.")],
+    rank: Annotated[int, typer.Option(min=0, help="Index of this process into --peers.")],
+    peers: Annotated[str, typer.Option(help="IP addresses of all ranks, separated by commas.")],
+    rendezvous: Annotated[Path, typer.Option(help="Directory that only this job's ranks share.")],
+    out: Annotated[Path, typer.Option(help="File for the raw timestamps.")],
     algorithm: Annotated[Algorithm, typer.Option()] = Algorithm.RING_ALL_REDUCE,
-    elements: Annotated[int, typer.Option(min=1, help="float32 values per vector")] = 120_000,
-    iterations: Annotated[int | None, typer.Option(min=1, help="stop after so many; otherwise on SIGTERM")] = None,
-    compute_s: Annotated[float, typer.Option(min=0, help="idle seconds before each collective")] = 0.0,
-    api: Annotated[str | None, typer.Option(help="the controller's gRPC address, HOST:PORT or unix:PATH")] = None,
-    lease_s: Annotated[float, typer.Option(min=1, help="lease of the announced job")] = 60.0,
+    elements: Annotated[int, typer.Option(min=1, help="Number of float32 values per vector.")] = 120_000,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Iterations before the end; without it, until SIGTERM.")
+    ] = None,
+    compute_s: Annotated[float, typer.Option(min=0, help="Idle seconds before each collective.")] = 0.0,
+    api: Annotated[str | None, typer.Option(help="Address of the controller's API, HOST:PORT or unix:PATH.")] = None,
+    lease_s: Annotated[float, typer.Option(min=1, help="Lease of the announced job in seconds.")] = 60.0,
     max_subflows: Annotated[
-        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="connections to each neighbour, for split flows")
+        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Connections to each neighbour, for split flows.")
     ] = 1,
     dealing: Annotated[
-        Dealing, typer.Option(help="how bytes are divided over them: even or by_share")
+        Dealing, typer.Option(help="Striping of bytes over the connections: even or by_share.")
     ] = Dealing.BY_SHARE,
     reports_connections: Annotated[
-        bool, typer.Option("--reports-connections", help="tell the controller all connections; their ports are any")
+        bool,
+        typer.Option(
+            "--reports-connections", help="Report all connections to the controller; they may have any ports."
+        ),
     ] = False,
-    stall_timeout_s: Annotated[float, typer.Option(min=1, help="seconds of silence that end the training")] = 60.0,
+    stall_timeout_s: Annotated[float, typer.Option(min=1, help="Seconds of silence that end the training.")] = 60.0,
 ) -> None:
     """Train as one rank of a job until rank 0 stops it."""
     addresses = tuple(peers.split(","))
     spec = RankSpec(job, rank, addresses, algorithm, elements, compute_s, iterations, max_subflows, dealing)
     if dealing not in (Dealing.EVEN, Dealing.BY_SHARE):
-        raise typer.BadParameter(f"dealing {dealing} is not emulated; there are: even, by_share")
+        raise typer.BadParameter(f"dealing '{dealing}' is not emulated; choose even or by_share")
     if algorithm not in COLLECTIVES:
-        raise typer.BadParameter(f"{algorithm} is not emulated; there are: {', '.join(COLLECTIVES)}")
+        raise typer.BadParameter(f"'{algorithm}' is not emulated; choose one of {', '.join(COLLECTIVES)}")
     if not rank < spec.size >= 2:
-        raise typer.BadParameter(f"rank {rank} of {spec.size} peers; at least two, ranks from 0 to size - 1")
+        raise typer.BadParameter(
+            f"rank {rank} of {spec.size} peers is not possible; give at least two peers and a rank below their number"
+        )
     to, from_ = neighbours(algorithm, rank, spec.size)
     classes = port_classes(max_subflows) if max_subflows > 1 and not reports_connections else (None,) * max_subflows
     stop, raw = StopRequest(), TrainingLog(out)

@@ -1,4 +1,4 @@
-"""What a job of the trainer announces."""
+"""Announcement of a job of the trainer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def announcement(
     dealing: Dealing = Dealing.BY_SHARE,
     reports_connections: bool = False,
 ) -> JobSpec:
-    """The spec of a job of one group that runs one collective per iteration, ranks in the order of ``peers``. Raises
-    ``InvalidInput``."""
+    """Return the spec of a job of one group that runs one collective per iteration. Raises ``InvalidInput``.
+
+    Ranks are in the order of ``peers``."""
     return JobSpec.parse(
         {
             "job_id": job_id,

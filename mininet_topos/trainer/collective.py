@@ -1,7 +1,7 @@
 """Collectives with their real arithmetic, over the connections of a ``Mesh``, and the data to run them on.
 
-Owns which rank sends what to which, and when, and the right results. In: this rank's vector of float32. Out: the
-result, and whether rank 0 asked to stop; every rank learns that in the same iteration, from the headers that travel
+Owns which rank sends what to which rank, and when, and the right results. In: this rank's vector of float32. Out: the
+result, and whether rank 0 requested a stop. Every rank learns that in the same iteration, from the headers that travel
 with the data. A slice is passed on as soon as it has arrived and been added, so no link is idle between the steps of a
 ring. Where two ranks have several connections, every header has the weights that assign slices to them.
 """
@@ -20,7 +20,7 @@ from mininet_topos.trainer.mesh import Bundle, Connection, Mesh
 from signalbox.jobs.spec import Algorithm
 
 SLICE_ELEMENTS = 2048
-"""8 KiB: 14 ms on a 5 Mbit/s link, which is the resolution of the arrival times."""
+"""Elements of a slice: 8 KiB, or 14 ms on a 5 Mbit/s link, which is the resolution of the arrival times."""
 
 VALUE_LIMIT = 1 << 13
 
@@ -31,8 +31,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 Collective = Callable[[Mesh, int, Vector, bool], tuple[Vector, bool]]
-"""(mesh, iteration, vector, stop) -> (result, stop). The vector may be overwritten. ``stop`` in: whether rank 0 wants
-to stop, False elsewhere; out: what all ranks agree on. Raises ``PeerLostError`` and ``ProtocolError``."""
+"""Function (mesh, iteration, vector, stop) -> (result, stop), which may overwrite the vector. ``stop`` in: whether rank
+0 wants to stop, False elsewhere; out: the agreement of all ranks. Raises ``PeerLostError`` and ``ProtocolError``."""
 
 
 class ProtocolError(Exception):
@@ -40,7 +40,7 @@ class ProtocolError(Exception):
 
 
 def neighbours(algorithm: Algorithm, rank: int, size: int) -> tuple[set[int], set[int]]:
-    """The ranks that ``rank`` connects to, and those that connect to it."""
+    """Return the ranks that ``rank`` connects to, and those that connect to it."""
     everyone = set(range(size)) - {rank}
     if algorithm in (Algorithm.RING_ALL_REDUCE, Algorithm.RING_REDUCE_SCATTER, Algorithm.RING_ALL_GATHER):
         return {(rank + 1) % size}, {(rank - 1) % size}
@@ -50,30 +50,31 @@ def neighbours(algorithm: Algorithm, rank: int, size: int) -> tuple[set[int], se
 
 
 def chunk(vector: np.ndarray[Any, np.dtype[Scalar]], index: int, count: int) -> np.ndarray[Any, np.dtype[Scalar]]:
-    """Part ``index`` of ``count`` nearly equal parts, as a view."""
+    """Return part ``index`` of ``count`` nearly equal parts, as a view."""
     return vector[index * len(vector) // count : (index + 1) * len(vector) // count]
 
 
 def ring_all_reduce(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """Reduce-scatter, then all-gather, around the ring of ranks: the result is the sum of all vectors."""
+    """Run reduce-scatter, then all-gather, around the ring of ranks: the result is the sum of all vectors."""
     return vector, _around(mesh, iteration, vector, stop, adding=mesh.size - 1, replacing=mesh.size - 1)
 
 
 def ring_reduce_scatter(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """The first half alone: the result of rank r is chunk r + 1 (mod n) of the sum of all vectors."""
+    """Run the first half only: the result of rank r is chunk r + 1 (mod n) of the sum of all vectors."""
     stop = _around(mesh, iteration, vector, stop, adding=mesh.size - 1, replacing=0)
     return chunk(vector, (mesh.rank + 1) % mesh.size, mesh.size), stop
 
 
 def ring_all_gather(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """The second half alone: the result has chunk p of the vector of each rank p."""
+    """Run the second half only: the result has chunk p of the vector of each rank p."""
     return vector, _around(mesh, iteration, vector, stop, adding=0, replacing=mesh.size - 1)
 
 
 def _around(mesh: Mesh, iteration: int, vector: Vector, stop: bool, adding: int, replacing: int) -> bool:
-    """In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. The
-    first steps add what arrives, the last replace by it. A chunk that is replaced is sent after that only, or has
-    passed all ranks before, so no part of it is still queued here."""
+    """Run the steps of a ring: the first ``adding`` steps add the received chunk, the others replace by it.
+
+    In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. A replaced
+    chunk is sent only after that, or has passed all ranks before, so no part of it is still queued here."""
     size, rank = mesh.size, mesh.rank
     successor, predecessor = mesh.to[(rank + 1) % size], mesh.from_[(rank - 1) % size]
     scratch = np.empty(SLICE_ELEMENTS, np.float32)
@@ -100,7 +101,7 @@ def _around(mesh: Mesh, iteration: int, vector: Vector, stop: bool, adding: int,
 
 
 def all_to_all(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """The result of rank p is chunk p of every rank's vector, in rank order."""
+    """Exchange chunks: the result of rank p is chunk p of every rank's vector, in rank order."""
     size, rank = mesh.size, mesh.rank
     result = np.tile(chunk(vector, rank, size), size)
     others = [(rank + distance) % size for distance in range(1, size)]
@@ -112,7 +113,7 @@ def all_to_all(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[
 def exchange(
     mesh: Mesh, iteration: int, outgoing: Mapping[int, Vector], incoming: Mapping[int, Vector], stop: bool
 ) -> bool:
-    """Send to each rank its vector of ``outgoing``, and fill those of ``incoming`` from theirs, all at once."""
+    """Send each rank its vector of ``outgoing``, and fill those of ``incoming`` from theirs, all at once."""
     for peer, vector in outgoing.items():
         _send_header(mesh, mesh.to[peer], iteration, 0, stop)
         for piece in _slices(vector):
@@ -128,17 +129,19 @@ def exchange(
 
 
 def pipeline_send(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """Every rank adds its vector to what comes from the rank before it and passes that on: prefix sums."""
+    """Add this rank's vector to that of the previous rank, and pass the sum on: prefix sums."""
     return vector, _along(mesh, iteration, vector, stop, adding=True)
 
 
 def broadcast(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """Every rank passes on what comes from the rank before it: the vector of the first."""
+    """Pass on the vector of the previous rank: the vector of the first rank."""
     return vector, _along(mesh, iteration, vector, stop, adding=False)
 
 
 def _along(mesh: Mesh, iteration: int, vector: Vector, stop: bool, adding: bool) -> bool:
-    """The last rank's confirmation comes back over the same connections, so an iteration ends on all ranks together."""
+    """Pass a vector along the line of ranks.
+
+    The last rank's confirmation returns over the same connections, so all ranks end an iteration together."""
     upstream, downstream = mesh.from_.get(mesh.rank - 1), mesh.to.get(mesh.rank + 1)
     scratch = np.empty(SLICE_ELEMENTS, np.float32)
     if upstream:
@@ -176,7 +179,7 @@ def _slices(vector: Vector) -> Iterator[Vector]:
 
 
 def _send_header(mesh: Mesh, bundle: Bundle, iteration: int, step: int, stop: bool) -> None:
-    """``HEADER``, and a weight per connection when there are several."""
+    """Send ``HEADER``, and a weight per connection when there are several."""
     weights = bundle.outgoing.weights
     packed = struct.pack(f"!{len(weights)}H", *weights) if len(weights) > 1 else b""
     mesh.send(bundle.first, HEADER.pack(iteration, step, stop) + packed)
@@ -197,13 +200,15 @@ def _receive_header(mesh: Mesh, bundle: Bundle, iteration: int, step: int) -> bo
 
 
 def training_vector(job_id: str, rank: int, iteration: int, elements: int) -> Vector:
-    """The rank's data: ``elements`` integers in ±``VALUE_LIMIT`` as float32. They follow from the other arguments
-    alone, so every rank can compute the right result without the network; sums of a thousand ranks are exact."""
+    """Return the rank's data: ``elements`` integers in ±``VALUE_LIMIT`` as float32.
+
+    They follow from the other arguments alone, so every rank can compute the right result without the network; sums
+    over a thousand ranks are exact."""
     return _integers(job_id, rank, iteration, elements).astype(np.float32)
 
 
 def expected_result(algorithm: Algorithm, job_id: str, rank: int, size: int, iteration: int, elements: int) -> Vector:
-    """The right result of the collective at rank ``rank`` of ``size``, to be compared for equality."""
+    """Return the right result of the collective at rank ``rank`` of ``size``, to be compared for equality."""
 
     def total(ranks: Iterable[int]) -> Vector:
         of_each = (_integers(job_id, each, iteration, elements) for each in ranks)
@@ -213,8 +218,9 @@ def expected_result(algorithm: Algorithm, job_id: str, rank: int, size: int, ite
 
 
 def right_result(algorithm: Algorithm, rank: int, size: int, total: Callable[[Iterable[int]], Vector]) -> Vector:
-    """The right result of the collective at rank ``rank`` of ``size``. ``total``: the exact sum of the vectors of some
-    ranks."""
+    """Return the right result of the collective at rank ``rank`` of ``size``.
+
+    ``total`` returns the exact sum of the vectors of some ranks."""
     match algorithm:
         case Algorithm.ALL_TO_ALL:
             return np.concatenate([chunk(total([peer]), rank, size) for peer in range(size)])

@@ -1,9 +1,10 @@
-"""The raw timestamps of one rank: a file of JSON lines, as the trainer writes it and as the demo's figures read it.
+"""Raw timestamps of one rank: a file of JSON lines, written by the trainer and read for the demo's figures.
 
-``{"job", "rank", "ip", "size", "elements", "algorithm", "mono", "wall"}``, then per iteration ``{"i", "start", "end",
-"wall", "comm_s", "ok", "slices_ms", "subflows"}`` (``slices_ms``: arrivals after ``start``), of a whole job also
-``phases_s``; at the agreed end ``{"ended": mono}``. Times are seconds on CLOCK_MONOTONIC, which all namespaces share.
-Only the standard library is imported: ranks of other libraries (``joining``) run in environments of their own.
+The first line is ``{"job", "rank", "ip", "size", "elements", "algorithm", "mono", "wall"}``. Each iteration has a line
+``{"i", "start", "end", "wall", "comm_s", "ok", "slices_ms", "subflows"}`` (``slices_ms``: arrivals after ``start``),
+for a whole job also with ``phases_s``. At the agreed end comes ``{"ended": mono}``. Times are seconds on
+CLOCK_MONOTONIC, which all namespaces share. Only the standard library is imported, because ranks of other libraries
+(``joining``) run in environments of their own.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One iteration as one rank saw it. ``start``: the end of the one before. ``ok``: whether the result was right.
-    ``arrivals``: when each slice was complete. ``subflows``: connections in use to the neighbour with the most.
-    ``phases_s``: how long this rank was in each phase of a whole job, where ``start`` is when all ranks have met."""
+    """Iteration as seen by one rank.
+
+    ``start``: end of the previous iteration; for a whole job, the time when all ranks have met. ``ok``: whether the
+    result was right. ``arrivals``: completion time of each slice. ``subflows``: connections in use to the neighbour
+    with the most. ``phases_s``: seconds of this rank in each phase of a whole job."""
 
     index: int
     start: float
@@ -38,7 +41,7 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class RankLog:
-    """``ended``: when all ranks agreed to stop; None when the rank died or lost its peers."""
+    """Log of one rank. ``ended``: time when all ranks agreed to stop; None when the rank died or lost its peers."""
 
     job_id: str
     rank: int
@@ -48,7 +51,7 @@ class RankLog:
 
 
 class TrainingLog:
-    """Writes the file. Every line is flushed, so that a killed process loses none."""
+    """Writer of the file. Every line is flushed, so that a killed process loses none."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w")
@@ -94,7 +97,7 @@ def read_rank_logs(folder: Path) -> list[RankLog]:
 
 
 def read_rank_log(path: Path) -> RankLog:
-    """The file's content. A last line without its end is left out: the rank died while it wrote."""
+    """Return the file's content without an incomplete last line, which a rank leaves that dies while it writes."""
     lines = [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
     head = lines[0]
     return RankLog(

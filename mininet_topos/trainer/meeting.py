@@ -1,6 +1,6 @@
-"""Where all ranks of a job wait for each other, and learn from rank 0 whether to go on.
+"""Meeting point of all ranks of a job, where they wait for each other and learn from rank 0 whether to continue.
 
-Over Unix sockets in the directory that the ranks share, so nothing of it is on the network. Owns these sockets.
+It uses Unix sockets in the directory that the ranks share, so nothing of it crosses the network. Owns these sockets.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ GO_ON, STOP = b"\x00", b"\x01"
 
 
 class Meeting:
-    """Rank 0 is connected to all others, each of them to rank 0. Raises ``TimeoutError`` on entry when one is not there
-    within ``timeout_s`` seconds."""
+    """Meeting point: rank 0 is connected to all others, each of them to rank 0.
+
+    Raises ``TimeoutError`` on entry when a rank is missing after ``timeout_s`` seconds."""
 
     def __init__(self, directory: Path, rank: int, size: int, timeout_s: float = 60.0) -> None:
         self._directory, self._rank, self._size = directory, rank, size
@@ -44,8 +45,9 @@ class Meeting:
         self._undo.close()
 
     def meet(self, stop: bool = False) -> bool:
-        """Returns when all ranks are here. ``stop``: what rank 0 says; returned on every rank. Raises
-        ``PeerLostError`` when one has ended."""
+        """Return when all ranks are here, with the ``stop`` of rank 0 on every rank.
+
+        Raises ``PeerLostError`` when a rank has ended."""
         told = STOP if stop else GO_ON
         try:
             if self._rank:
@@ -70,7 +72,7 @@ class Meeting:
             except OSError:
                 peer.close()
                 if time.monotonic() > self._deadline:
-                    raise TimeoutError("rank 0 is not there") from None
+                    raise TimeoutError("rank 0 did not come to the meeting in time") from None
                 time.sleep(POLL_S)
 
     def _accepted(self, path: str) -> Iterator[socket.socket]:
@@ -82,12 +84,14 @@ class Meeting:
                 try:
                     yield listener.accept()[0]
                 except TimeoutError:
-                    raise TimeoutError(f"{missing} ranks are not there") from None
+                    raise TimeoutError(f"{missing} ranks did not come to the meeting in time") from None
 
 
 @contextmanager
 def _short_path(directory: Path) -> Iterator[str]:
-    """Of the meeting in it: the address of a Unix socket has 108 bytes at most (unix(7))."""
+    """Yield a short path of the socket in the directory.
+
+    The address of a Unix socket has at most 108 bytes (unix(7))."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{NAME}"

@@ -1,4 +1,4 @@
-"""The TCP connections between the ranks of one job, pumped by one thread.
+"""TCP connections between the ranks of one job, driven by one thread.
 
 Two ranks have one connection, or a bundle of one per subflow when the job may split its flows. Owns the sockets. In:
 arrays to send and arrays to fill. Out: filled arrays, and when each was complete. Only ``receive``, ``receive_each``
@@ -32,7 +32,7 @@ class PeerLostError(Exception):
 
 
 class Connection:
-    """One TCP connection to ``peer``: what is still to be sent, in order."""
+    """TCP connection to ``peer``, with its queue of unsent data."""
 
     def __init__(self, sock: socket.socket, peer: str) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -47,7 +47,7 @@ class Connection:
 
     @property
     def ends(self) -> tuple[str, int, str, int]:
-        """This rank's address and port, and the peer's."""
+        """Address and port of this rank, and those of the peer."""
         return (*self.sock.getsockname()[:2], *self.sock.getpeername()[:2])
 
     def send_some(self) -> None:
@@ -66,7 +66,9 @@ class Connection:
             sent -= len(head)
 
     def receive_some(self, view: memoryview) -> int:
-        """Bytes written to the start of ``view``; 0 when there are none yet. Raises ``PeerLostError``."""
+        """Receive into the start of ``view``, and return the bytes; 0 when none have arrived.
+
+        Raises ``PeerLostError``."""
         try:
             got = self.sock.recv_into(view)
         except BlockingIOError:
@@ -79,10 +81,10 @@ class Connection:
 
 
 class Bundle:
-    """The connections to one peer, one per subflow; the first one also carries headers and confirmations.
+    """Connections to one peer, one per subflow; the first one also carries headers and confirmations.
 
-    ``outgoing`` assigns slices to connections, ``incoming`` received slices: with the weights in the peer's headers.
-    """
+    ``outgoing`` assigns slices to connections. ``incoming`` does so for received slices, with the weights in the peer's
+    headers."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:
         self.connections = tuple(connections)
@@ -98,18 +100,19 @@ class Bundle:
         return self.connections[0]
 
     def next_out(self) -> Connection:
-        """The connection to send the next slice on."""
+        """Return the connection on which to send the next slice."""
         return self.connections[self.outgoing.next()]
 
     def next_in(self) -> Connection:
-        """The connection that the next slice arrives on."""
+        """Return the connection on which the next slice arrives."""
         return self.connections[self.incoming.next()]
 
 
 class Mesh:
-    """The connections of rank ``rank`` of ``size``: ``to[p]`` was opened by this rank, ``from_[p]`` by rank p; both
-    carry bytes in both directions. ``arrivals``: monotonic time when each receive of data was complete, since the last
-    ``take_arrivals``."""
+    """Connections of rank ``rank`` of ``size``.
+
+    This rank opened ``to[p]``, rank p opened ``from_[p]``; both carry bytes in both directions. ``arrivals``: monotonic
+    time when each receive of data was complete, since the last ``take_arrivals``."""
 
     def __init__(
         self,
@@ -142,15 +145,16 @@ class Mesh:
             got = connection.receive_some(rest)
             rest = rest[got:]
             if not got:
-                # One wake-up per slice, not per packet, costs a fifth of the processor time.
+                # One wake-up per slice instead of per packet saves a fifth of the processor time.
                 connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(rest))
                 self._wait((connection,))
         if note_arrival:
             self.arrivals.append(time.monotonic())
 
     def receive_each(self, into: Mapping[Connection, Iterable[memoryview]]) -> None:
-        """Fill what is to come from each connection, in its order, as it comes. Notes arrivals. Raises
-        ``PeerLostError``."""
+        """Fill the views of each connection in their order, as data arrive, and note the arrivals.
+
+        Raises ``PeerLostError``."""
         missing = {connection: deque(view.cast("B") for view in views) for connection, views in into.items()}
         readable: Collection[Connection] = tuple(missing)
         while missing := {connection: views for connection, views in missing.items() if views}:
@@ -172,7 +176,7 @@ class Mesh:
 
     @property
     def opened(self) -> list[tuple[str, int, str, int]]:
-        """The ends of the connections that this rank has opened."""
+        """Ends of the connections that this rank has opened."""
         return [one.ends for bundle in self.to.values() for one in bundle.connections]
 
     def take_arrivals(self) -> list[float]:
@@ -180,7 +184,7 @@ class Mesh:
         return arrivals
 
     def _wait(self, sources: Collection[Connection]) -> list[Connection]:
-        """Wait until one of ``sources`` is readable or a socket takes more, and send. The sources that are readable."""
+        """Wait until one of ``sources`` is readable or a socket takes more, send, and return the readable sources."""
         poller = select.poll()
         sockets = {connection.sock.fileno(): connection for connection in self._connections}
         for fileno, connection in sockets.items():
@@ -197,7 +201,7 @@ class Mesh:
         return [sockets[fileno] for fileno, events in ready if events != select.POLLOUT]
 
     def shut(self) -> None:
-        """Every call that blocks in another thread, or on a peer, raises ``PeerLostError``."""
+        """Make every call that blocks in another thread, or on a peer, raise ``PeerLostError``."""
         for connection in self._connections:
             with suppress(OSError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
@@ -226,10 +230,9 @@ def connect(
 ) -> Mesh:
     """Open this rank's connections: ``to`` the ranks it connects to, ``from_`` the ranks that connect to it.
 
-    ``addresses``: one IP per rank; ``directory`` is shared by the ranks of this job and of no other. ``classes``: of
-    the source ports, one per connection to a peer; None for any port. Raises ``TimeoutError`` when
-    a rank is not connected within ``timeout_s`` seconds.
-    """
+    ``addresses``: one IP address per rank. ``directory`` is shared by the ranks of this job only. ``classes``: classes
+    of the source ports, one per connection to a peer; None for any port. Raises ``TimeoutError`` when a rank is not
+    connected within ``timeout_s`` seconds."""
     deadline = time.monotonic() + timeout_s
     with socket.create_server((addresses[rank], 0), backlog=len(addresses) * len(classes)) as listener:
         sockets.publish(directory, f"rank-{rank}", listener.getsockname()[:2])
@@ -254,7 +257,7 @@ def _open(
     addresses: Sequence[str],
     deadline: float,
 ) -> Connection:
-    """One connection to ``peer``, from the ``source`` address and from a port of the class if one is given."""
+    """Return one connection to ``peer`` from the ``source`` address, and from a port of the class if one is given."""
     ip, ports = source
     while True:
         address = sockets.find(directory, f"rank-{peer}", deadline - time.monotonic())
@@ -277,7 +280,7 @@ def _open(
 def _accept(
     listener: socket.socket, peers: set[int], count: int, addresses: Sequence[str], deadline: float
 ) -> dict[int, Bundle]:
-    """``count`` connections from each of the peers."""
+    """Return ``count`` connections from each of the peers."""
     accepted: dict[tuple[int, int], Connection] = {}
     expected = {(peer, number) for peer in peers for number in range(count)}
     while missing := expected - accepted.keys():

@@ -1,7 +1,7 @@
-"""What the ranks of a whole job do in an iteration: phase after phase, and in each all collectives at once.
+"""Iteration of a whole job: phase after phase, and in each phase all collectives at once.
 
-In: a file with the fields of a ``JobSpec`` in JSON, and ``compute``, times of computing, as for designs
-(docs/design.md). Out: a ``WholeJob``. Pure but for the reading.
+In: a file with the fields of a ``JobSpec`` in JSON, and ``compute``, computing times as for designs (docs/design.md).
+Out: a ``WholeJob``. Pure except for reading the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RINGS: Mapping[Algorithm, Algorithm] = MappingProxyType(
         Algorithm.ALL_GATHER: Algorithm.RING_ALL_GATHER,
     }
 )
-"""What ``generic`` does for each (``signalbox.jobs.library_profiles``)."""
+"""Algorithm of the ``generic`` library for each collective (``signalbox.jobs.library_profiles``)."""
 
 
 class _Times(Frozen):
@@ -37,8 +37,10 @@ class _Times(Frozen):
 
 
 class Part(NamedTuple):
-    """One collective of one group, or without ``algorithm`` the transfers of one step. ``ranks``: by their place in it.
-    ``elements``: float32 values of each rank's vector; of transfers by the places of sender and receiver."""
+    """Collective of one group, or without ``algorithm`` the transfers of one step.
+
+    ``ranks``: ranks by place. ``elements``: float32 values of each rank's vector. ``transfers``: float32 values by the
+    places of sender and receiver."""
 
     name: str
     ranks: tuple[int, ...]
@@ -48,7 +50,9 @@ class Part(NamedTuple):
 
 
 class PhaseOfJob(NamedTuple):
-    """``sequences`` begin together; parts of one follow each other. The phase takes at least ``floor_s``."""
+    """Phase of a job. ``sequences`` begin together; the parts of one sequence follow each other.
+
+    The phase takes at least ``floor_s`` seconds."""
 
     number: int
     sequences: tuple[tuple[Part, ...], ...]
@@ -56,8 +60,9 @@ class PhaseOfJob(NamedTuple):
 
 
 class WholeJob(NamedTuple):
-    """``compute``: as in the file. ``alone_s``: of computing, before the first phase. Of a job with strategies phases
-    are those of the first."""
+    """Whole job. The phases of a job with strategies are those of the first strategy.
+
+    ``compute``: as in the file. ``alone_s``: seconds of computing before the first phase."""
 
     spec: JobSpec
     compute: tuple[Compute, ...]
@@ -66,12 +71,12 @@ class WholeJob(NamedTuple):
 
     @property
     def parts(self) -> Iterator[Part]:
-        """In the order in which all ranks connect."""
+        """Parts in the order in which all ranks connect."""
         return (part for phase in self.phases for sequence in phase.sequences for part in sequence)
 
 
 def read_job(path: Path) -> WholeJob:
-    """Raises ``InvalidInput``, also for what is not emulated, and ``OSError``."""
+    """Return the job in a file. Raises ``InvalidInput``, also for what is not emulated, and ``OSError``."""
     try:
         data = json.loads(path.read_text())
     except ValueError as error:
@@ -87,14 +92,15 @@ def read_job(path: Path) -> WholeJob:
 
 
 def as_wired(job: WholeJob, strategy: str, runs: JobSpec) -> WholeJob:
-    """The job as a controller has wired it: in one of its strategies, with other rings. Raises ``InvalidInput`` for
-    what is not emulated."""
+    """Return the job as a controller has wired it: with one of its strategies, and with other rings.
+
+    Raises ``InvalidInput`` for what is not emulated."""
     compute = next((each.compute for each in job.spec.strategies if each.name == strategy), job.compute)
     return whole_job(runs, compute)
 
 
 def whole_job(spec: JobSpec, compute: Sequence[Compute] = ()) -> WholeJob:
-    """Raises ``InvalidInput`` for what is not emulated."""
+    """Return the job of a spec. Raises ``InvalidInput`` for what is not emulated."""
     sends = spec.plain
     InvalidInput.refuse(_not_emulated(sends))
     alone_s = math.fsum(each.seconds for each in compute if each.phase is None)
@@ -113,15 +119,15 @@ def whole_job(spec: JobSpec, compute: Sequence[Compute] = ()) -> WholeJob:
 
 def _not_emulated(spec: JobSpec) -> Iterator[FieldProblem]:
     if spec.library is not Library.GENERIC:
-        yield FieldProblem("library", f"{spec.library} is not emulated; there is: {Library.GENERIC}")
+        yield FieldProblem("library", f"'{spec.library}' is not emulated; choose {Library.GENERIC}")
     if spec.max_subflows > 1:
-        yield FieldProblem("max_subflows", "flows are whole here; must be 1")
+        yield FieldProblem("max_subflows", "must be 1, because flows are not split here")
     if spec.rails:
         yield FieldProblem("rails", "are not emulated")
     for c, collective in enumerate(spec.collectives):
         if _run_as(collective) not in COLLECTIVES:
             known = ", ".join([*COLLECTIVES, *RINGS])
-            message = f"{collective.algorithm} is not emulated; there are: {known}"
+            message = f"'{collective.algorithm}' is not emulated; choose one of {known}"
             yield FieldProblem(f"collectives[{c}].algorithm", message)
 
 
@@ -130,7 +136,7 @@ def _run_as(collective: Collective) -> Algorithm:
 
 
 def _sequences(spec: JobSpec) -> Mapping[int, list[tuple[Part, ...]]]:
-    """By phase."""
+    """Return the sequences of parts by phase."""
     ranks = {group.name: group.ranks for group in spec.groups}
     found: defaultdict[int, list[tuple[Part, ...]]] = defaultdict(list)
     for c, collective in enumerate(spec.collectives):

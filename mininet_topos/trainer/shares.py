@@ -1,6 +1,6 @@
-"""How a rank divides its bytes over the connections to a peer.
+"""Division of a rank's bytes over the connections to a peer.
 
-The controller decides the share of every subflow; rank 0 receives it (``signalbox.join``) and writes it into the
+The controller decides the share of every subflow. Rank 0 receives it (``signalbox.join``) and writes it into the
 directory that the ranks share; every rank reads it there before each iteration. Owns that file, and the order in which
 slices are assigned to connections.
 """
@@ -16,34 +16,33 @@ from signalbox.jobs.subflows import PortClass
 
 SHARES_FILE = "routes.json"
 PARTS = 1000
-"""Shares are counted in thousandths."""
+"""Units of a weight: shares are counted in thousandths."""
 
 Subflow = tuple[float, int, int]
-"""Its share, and value and mask of its source ports."""
+"""Share of a subflow, and value and mask of its source ports."""
 
 Shares = Mapping[str, Sequence[Subflow]]
-"""The subflows of every split flow, ``source>destination``."""
+"""Subflows of every split flow, by ``source>destination``."""
 
 
 class RoundRobin:
-    """Assigns slices to ``count`` connections in proportion to weights, evenly spread (smooth weighted round robin).
+    """Assignment of slices to ``count`` connections in proportion to weights, evenly spread.
 
-    Both ends of a bundle use the same weights, so the receiver knows on which connection the next slice arrives. Until
-    weights are set all slices take the first connection.
-    """
+    It is smooth weighted round robin. Both ends of a bundle use the same weights, so the receiver knows on which
+    connection the next slice arrives. Until weights are set, all slices use the first connection."""
 
     def __init__(self, count: int) -> None:
         self.weights: tuple[int, ...] = (PARTS, *[0] * (count - 1))
         self._credit = [0] * count
 
     def set(self, weights: Sequence[int]) -> None:
-        """Equal weights change nothing: the order goes on where it was."""
+        """Set the weights. Equal weights change nothing: the order continues where it was."""
         if tuple(weights) != self.weights:
             self.weights = tuple(weights)
             self._credit = [0] * len(weights)
 
     def next(self) -> int:
-        """The connection of the next slice."""
+        """Return the index of the next slice's connection."""
         self._credit = [credit + weight for credit, weight in zip(self._credit, self.weights, strict=True)]
         chosen = self._credit.index(max(self._credit))
         self._credit[chosen] -= sum(self.weights)
@@ -51,8 +50,10 @@ class RoundRobin:
 
 
 def weights_of(subflows: Iterable[Subflow], source_ports: Sequence[int]) -> tuple[int, ...]:
-    """The weight of each connection, by its source port: the share of the subflow whose class holds the port, in
-    thousandths, at least one; 0 for connections of no subflow. All to the first when no class holds a port."""
+    """Return the weight of each connection in thousandths, by its source port.
+
+    The weight is the share of the subflow whose class contains the port, at least one; 0 for connections of no subflow.
+    The first connection gets all when no class contains a port."""
     weights = [0] * len(source_ports)
     for share, value, mask in subflows:
         holder = next((i for i, port in enumerate(source_ports) if PortClass(value, mask).holds(port)), None)
@@ -62,7 +63,7 @@ def weights_of(subflows: Iterable[Subflow], source_ports: Sequence[int]) -> tupl
 
 
 class SharesFile:
-    """The shares in ``directory``, as they were read last."""
+    """Shares in ``directory``, as they were read last."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / SHARES_FILE
@@ -73,7 +74,7 @@ class SharesFile:
         replace_file(self._path, json.dumps(shares))
 
     def read_again(self) -> bool:
-        """Whether the file was replaced since the last time."""
+        """Read the file again, and return whether it was replaced since the last time."""
         try:
             stat = self._path.stat()
             version = stat.st_mtime_ns, stat.st_ino
@@ -87,5 +88,5 @@ class SharesFile:
         return True
 
     def subflows(self, src: str, dst: str) -> Sequence[Subflow]:
-        """The subflows of a flow; none when it is not split."""
+        """Return the subflows of a flow; none when it is not split."""
         return self._shares.get(f"{src}>{dst}", ())

@@ -2,8 +2,8 @@
 
 Owns three things: how processes find each other's ports, which source port a connection has, and its send buffer. A
 listener binds any free port and publishes ``IP PORT`` in a file of a directory that the processes share; a process that
-wants to connect waits for the file. So all ports are ordinary ephemeral ones, as the hash of ECMP expects. What each
-process has opened is published in the same way, for the one that tells the controller.
+wants to connect waits for the file. So all ports are ordinary ephemeral ones, as the hash of ECMP expects. Each process
+publishes the connections that it opened in the same way, for the process that reports them to the controller.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SEND_BUFFER_BYTES = 64 * 1024
 
 
 def publish(directory: Path, name: str, address: tuple[str, int]) -> None:
-    """Make ``address`` (IP, port) known as ``name``."""
+    """Publish ``address`` (IP, port) as ``name``."""
     replace_file(directory / name, f"{address[0]} {address[1]}\n")
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file, and its directory, in one step: readers see all of the old text or all of the new one."""
+    """Write a file, and its directory, in one step: readers see either all of the old text or all of the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text)
@@ -40,7 +40,7 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def find(directory: Path, name: str, timeout_s: float) -> tuple[str, int]:
-    """The address published as ``name``. Raises ``TimeoutError`` when it is not published in time."""
+    """Return the address published as ``name``. Raises ``TimeoutError`` when it is not published in time."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -53,12 +53,12 @@ def find(directory: Path, name: str, timeout_s: float) -> tuple[str, int]:
 
 
 def publish_opened(directory: Path, rank: int, ends: Iterable[tuple[str, int, str, int]]) -> None:
-    """Make the connections that a rank has opened known: (address, port) of its end and of the other."""
+    """Publish the connections that a rank has opened: (address, port) of its end and of the other."""
     replace_file(directory / f"opened-{rank}", json.dumps(list(ends)))
 
 
 def find_opened(directory: Path, ranks: int) -> frozenset[Connected] | None:
-    """What all ranks have opened; None while one of them has not published it."""
+    """Return the connections that all ranks have opened; None while a rank has not published its own."""
     try:
         texts = [(directory / f"opened-{rank}").read_text() for rank in range(ranks)]
     except FileNotFoundError:
@@ -67,19 +67,18 @@ def find_opened(directory: Path, ranks: int) -> frozenset[Connected] | None:
 
 
 def prepare_sender(sock: socket.socket) -> None:
-    """Set a small send buffer and CUBIC, Linux's default congestion control. Some machines are set to BBR, which pauses
-    every flow for 0.2 s every 10 s; in a ring all ranks wait for each pause."""
+    """Set a small send buffer and CUBIC, Linux's default congestion control.
+
+    Some machines use BBR, which pauses every flow for 0.2 s every 10 s; in a ring all ranks wait for each pause."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
 
 
 def bind_in_class(sock: socket.socket, ip: str, ports: PortClass) -> int:
-    """Bind to a free ephemeral port of the class, tried at random; returns it. Raises ``OSError`` (EADDRINUSE) when
-    none was found.
+    """Bind to a free ephemeral port of the class, tried at random, and return it.
 
-    connect() alone would take a port of the kernel's choice, which is in the class only by chance. A port that is
-    taken, also by a connection in TIME_WAIT, is passed over.
-    """
+    Raises ``OSError`` (EADDRINUSE) when none was found. connect() alone would use a port of the kernel's choice, which
+    is in the class only by chance. Ports in use, including those of connections in TIME_WAIT, are skipped."""
     low, high = map(int, PORT_RANGE.read_text().split())
     for _ in range(BIND_ATTEMPTS):
         port = random.randint(low, high) & ~ports.mask | ports.value

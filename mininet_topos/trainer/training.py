@@ -1,7 +1,7 @@
-"""One rank's iterations: compute, run the collective with its neighbours, check the result, and again.
+"""Iterations of one rank: compute, run the collective with its neighbours, check the result, and again.
 
-With several subflows a rank has as many connections to each neighbour, and divides its bytes over them: evenly, or in
-the shares of the controller's route stream.
+With several subflows a rank has as many connections to each neighbour. It divides its bytes over them evenly, or in the
+shares of the controller's route stream.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from signalbox.jobs.spec import Algorithm, Dealing
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """``elements``: float32 values per vector, M = 4 x ``elements`` bytes. ``compute_s``: idle time per iteration.
-    ``max_subflows``: connections to each neighbour. ``dealing``: even, or by share."""
+    """Parameters of one rank.
+
+    ``elements``: float32 values per vector, M = 4 x ``elements`` bytes. ``compute_s``: idle seconds per iteration.
+    ``max_subflows``: connections to each neighbour. ``dealing``: striping over them, even or by share."""
 
     job_id: str
     rank: int
@@ -43,12 +45,12 @@ class RankSpec:
 
     @property
     def follows_shares(self) -> bool:
-        """Of the controller's route stream."""
+        """Whether it follows the shares in the controller's route stream."""
         return self.max_subflows > 1 and self.dealing is not Dealing.EVEN
 
 
 class StopRequest:
-    """Whether SIGTERM or SIGINT came; the next one of them kills."""
+    """Request to stop by SIGTERM or SIGINT; the next of these signals kills."""
 
     def __init__(self) -> None:
         self.made = False
@@ -63,12 +65,11 @@ class StopRequest:
 
 
 def train(spec: RankSpec, mesh: Mesh, stop: StopRequest, shares: SharesFile | None = None) -> Iterator[Iteration]:
-    """Run iterations until all ranks agree to stop: after rank 0's stop request or its number of iterations. Raises
-    ``PeerLostError`` and ``ProtocolError``. ``shares``: how to divide the bytes to each neighbour, read before each
-    iteration; without it the first connection takes all, if dealing is not even.
+    """Run iterations until all ranks agree to stop: at rank 0's stop request or after its number of iterations.
 
-    The next data and the right result are computed while the network is busy.
-    """
+    ``shares``: division of the bytes to each neighbour, read before each iteration; without it, and unless striping is
+    even, the first connection takes all bytes. The next data and the right result are computed while the network is
+    busy. Raises ``PeerLostError`` and ``ProtocolError``."""
     collective = COLLECTIVES[spec.algorithm]
     if spec.dealing is Dealing.EVEN:
         for bundle in mesh.to.values():

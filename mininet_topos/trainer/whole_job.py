@@ -1,13 +1,13 @@
-"""One rank of a whole job, as a program: all collectives of a phase at once, phases one after the other.
+"""Rank of a whole job, as a program: all collectives of a phase at once, phases one after another.
 
     python -m mininet_topos.trainer.whole_job --spec job.json --rank 0 --rendezvous DIR --out rank0.jsonl
 
-The file is that of ``parts``, the same for all ranks; there is one process per rank, inside its host's namespace, which
-has connections of its own for each collective of each group, and a thread. Rank 0 registers the job with the controller
+The file is that of ``parts``, the same for all ranks. There is one process per rank, inside its host's namespace; it
+has connections and a thread of its own for each collective of each group. Rank 0 registers the job with the controller
 and reports its iterations. On a fabric with optical switches it waits until the job is wired, and all ranks run the
 strategy and the rings that the controller has chosen. SIGTERM to rank 0 ends all ranks after an iteration; a second one
-kills. Out: the file of ``log``. Ranks meet before and after each iteration; in between each goes on to the next phase
-when it is done itself.
+kills. Out: the file of ``log``. Ranks meet before and after each iteration; in between each continues with the next
+phase when its own work is done.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.jobs.spec import JobSpec
 
 WIRED, WIRED_S = "wired.json", 120.0
-"""What rank 0 tells the others of how the job runs, and how long it may take."""
+"""File in which rank 0 tells the others how the job runs, and seconds that this may take."""
 PINNED_S = 20.0
-"""How long a job that is wired waits for its pins. Without them its first iteration would be on any circuits."""
+"""Seconds that a wired job waits for its pins. Without them its first iteration could use any circuits."""
 POLL_S = 0.1
 LIMIT = 251
-"""Of the data: with at most 350 ranks all sums are exact in float32."""
+"""Bound of the data: with at most 350 ranks all sums are exact in float32."""
 
 
 class RankPart:
-    """What this rank does of a part, over connections of its own."""
+    """Work of this rank in one part, over connections of its own."""
 
     def __init__(self, part: Part, mesh: Mesh) -> None:
         self._part, self._mesh = part, mesh
@@ -55,8 +55,9 @@ class RankPart:
         self._results: dict[int, Vector] = {}
 
     def prepare(self, iteration: int) -> None:
-        """The data of the iteration. What ranks send follows from it and from their place alone, so each knows what is
-        right."""
+        """Make the data of the iteration.
+
+        The data of a rank follow from the iteration and its place alone, so each rank knows the right result."""
         self._iteration = iteration
         part, place = self._part, self._mesh.rank
         if part.algorithm is not None:
@@ -66,7 +67,7 @@ class RankPart:
         self._results = {src: np.zeros(n, np.float32) for (src, dst), n in part.transfers.items() if dst == place}
 
     def run(self) -> None:
-        """Raises ``PeerLostError`` and ``ProtocolError``."""
+        """Run the part. Raises ``PeerLostError`` and ``ProtocolError``."""
         part, mesh = self._part, self._mesh
         if part.algorithm is None:
             exchange(mesh, self._iteration, self._own, self._results, False)
@@ -88,7 +89,7 @@ class RankPart:
 
 
 def peers_of(part: Part, place: int) -> tuple[set[int], set[int]]:
-    """The places that the one at ``place`` connects to, and those that connect to it."""
+    """Return the places that the one at ``place`` connects to, and those that connect to it."""
     if part.algorithm is not None:
         return neighbours(part.algorithm, place, len(part.ranks))
     to = {dst for src, dst in part.transfers if src == place}
@@ -97,7 +98,7 @@ def peers_of(part: Part, place: int) -> tuple[set[int], set[int]]:
 
 @contextmanager
 def connections(job: WholeJob, rank: int, directory: Path, stall_timeout_s: float) -> Iterator[dict[str, Mesh]]:
-    """Of this rank, by the part's name. Raises ``TimeoutError`` when a rank does not come."""
+    """Open the connections of this rank, by the part's name. Raises ``TimeoutError`` when a rank does not connect."""
     with ExitStack() as stack:
         found: dict[str, Mesh] = {}
         for part in job.parts:
@@ -113,8 +114,9 @@ def connections(job: WholeJob, rank: int, directory: Path, stall_timeout_s: floa
 def iterations(
     job: WholeJob, meshes: Mapping[str, Mesh], meeting: Meeting, stop: StopRequest, count: int | None
 ) -> Iterator[Iteration]:
-    """Until ``count`` are done, or rank 0's stop request comes. Data are made and results checked between iterations.
-    Raises ``PeerLostError`` and ``ProtocolError``."""
+    """Run iterations until ``count`` are done, or until rank 0's stop request.
+
+    Data are made and results checked between iterations. Raises ``PeerLostError`` and ``ProtocolError``."""
     parts = {part.name: RankPart(part, meshes[part.name]) for part in job.parts if part.name in meshes}
     phases = [
         (phase.floor_s, [[parts[part.name] for part in sequence if part.name in parts] for sequence in phase.sequences])
@@ -158,8 +160,9 @@ def _run_all(pool: ThreadPoolExecutor, sequences: Sequence[Sequence[RankPart]], 
 
 
 def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJob:
-    """The job as it is to run. Rank 0 asks the controller, if there is one, and tells the others. Raises
-    ``InvalidInput`` when the job is refused, and ``TimeoutError``."""
+    """Return the job as it is to run. Rank 0 asks the controller, if there is one, and tells the others.
+
+    Raises ``InvalidInput`` when the job is refused, and ``TimeoutError``."""
     told = directory / WIRED
     deadline = time.monotonic() + WIRED_S
     if rank == 0:
@@ -176,7 +179,7 @@ def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJ
 
 
 def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
-    """Its strategy and what it sends, once all its hosts are found and it is wired, if it can be, and pinned."""
+    """Return strategy and spec, once all hosts are found and the job is wired, if it can be, and pinned."""
     from signalbox.client import Client
     from signalbox.mapping import word_in
     from signalbox.spec_messages import job_spec
@@ -196,7 +199,7 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
                     return found.wiring.strategy, job_spec(found.wiring.runs)
             elif state != "pending" and not can_be_wired:
                 return "", job.spec.plain
-            # Its circuits may be there, and not yet what it should send.
+            # The circuits may be known before the spec is.
             can_be_wired |= bool(found.wiring.unwired)
             if "is better" in found.wiring.unwired:
                 raise InvalidInput.of("job", f"is refused: {found.wiring.unwired}")
@@ -206,27 +209,30 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
 
 @contextmanager
 def _announced(spec: JobSpec, rank: int, api: str | None, directory: Path) -> Iterator[Callable[[Iteration], None]]:
-    """Yields the function to report iterations with. Rank 0 keeps the job registered meanwhile, if there is a
-    controller."""
+    """Yield the function that reports iterations.
+
+    Rank 0 keeps the job registered meanwhile, if there is a controller."""
     if api is None or rank:
         yield lambda _iteration: None
         return
-    from signalbox.joining import join  # of all ranks only this one needs gRPC
+    from signalbox.joining import join  # only rank 0 needs gRPC
 
     with join(spec, address=api, connections=lambda: find_opened(directory, len(spec.endpoints))) as joined:
         yield lambda done: joined.iteration(done.duration_s, done.communication_s)
 
 
 def run(
-    spec: Annotated[Path, typer.Option(help="the job, in JSON, the same on every rank")],
-    rank: Annotated[int, typer.Option(min=0, help="this process's index into its endpoints")],
-    rendezvous: Annotated[Path, typer.Option(help="directory that only this job's ranks share")],
-    out: Annotated[Path, typer.Option(help="file for the raw timestamps")],
+    spec: Annotated[Path, typer.Option(help="File of the job in JSON, the same on every rank.")],
+    rank: Annotated[int, typer.Option(min=0, help="Index of this process into the job's endpoints.")],
+    rendezvous: Annotated[Path, typer.Option(help="Directory that only this job's ranks share.")],
+    out: Annotated[Path, typer.Option(help="File for the raw timestamps.")],
     count: Annotated[
-        int | None, typer.Option("--iterations", min=1, help="stop after so many; otherwise on SIGTERM")
+        int | None, typer.Option("--iterations", min=1, help="Iterations before the end; without it, until SIGTERM.")
     ] = None,
-    api: Annotated[str | None, typer.Option(help="of rank 0: the controller's address, HOST:PORT or unix:PATH")] = None,
-    stall_timeout_s: Annotated[float, typer.Option(min=1, help="seconds of silence that end the training")] = 60.0,
+    api: Annotated[
+        str | None, typer.Option(help="Address of the controller's API, for rank 0: HOST:PORT or unix:PATH.")
+    ] = None,
+    stall_timeout_s: Annotated[float, typer.Option(min=1, help="Seconds of silence that end the training.")] = 60.0,
 ) -> None:
     """Train as one rank of a whole job until rank 0 stops it."""
     stop = StopRequest()

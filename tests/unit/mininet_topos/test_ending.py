@@ -81,7 +81,7 @@ def main():
     ending.check()
 ending.run(main)
 """
-    assert ended(program) == (130, "", "\nstill taking down what was made\n")
+    assert ended(program) == (130, "", "\nstill removing the lab\n")
 
 
 def test_a_failure_after_a_signal_has_no_traceback_and_one_before_has() -> None:

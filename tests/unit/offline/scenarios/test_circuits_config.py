@@ -38,7 +38,7 @@ def test_a_port_without_a_fibre_is_empty() -> None:
 def test_the_lab_has_a_file_for_it_only_with_optical_switches(tmp_path: Path) -> None:
     for argv, reason in (
         (["--circuits", str(tmp_path / "circuits.toml")], "needs --fabric direct-connect"),
-        (["--fabric", "direct-connect", "--train", "localhost:50051"], "cannot be on a direct-connect fabric"),
+        (["--fabric", "direct-connect", "--train", "localhost:50051"], "does not work on a direct-connect fabric"),
     ):
         refused = CliRunner().invoke(app, ["lab", *argv])
         assert refused.exit_code == 2
