@@ -1,4 +1,4 @@
-"""Generates the Grafana dashboards: ``make dashboard`` writes them to ``dashboards``."""
+"""Generator of the Grafana dashboards: ``make dashboard`` writes them to ``dashboards``."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Removes the files of jobs that Slurm does not know any more: slurmctld was killed while it ran their epilog, or has lost
-# its state. prolog-slurmctld.sh starts it in the background and does not wait; it asks slurmctld every ten minutes at most.
+# Removes the files of jobs that Slurm no longer knows, because slurmctld was killed during their epilog or lost its state.
+# prolog-slurmctld.sh starts it in the background and does not wait. It queries slurmctld at most every ten minutes.
 here=${BASH_SOURCE[0]%/*}
-. "$here/settings.sh" && [[ -d $jobs ]] && cd "$jobs" || exit # where settings are wrong: not in any other folder
+. "$here/settings.sh" && [[ -d $jobs ]] && cd "$jobs" || exit # with wrong settings, do nothing in another folder
 shopt -s nullglob
 
 [[ $1 == --now || -z $(find .swept -mmin -10 2>/dev/null) ]] || exit 0
 touch .swept
-files=(slurm-*.yaml) # before Slurm is asked: a job that starts meanwhile is left alone
+files=(slurm-*.yaml) # listed before the query, so that the files of jobs that start meanwhile stay
 ((${#files[@]})) || exit 0
 known=$(timeout 30 squeue --all --noheader --states=all --format=%A) || exit
 for file in "${files[@]}"; do

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What mpirun uses in place of ssh: rank R's node is called nR and is the R-th of the network namespaces.
+# Replacement of ssh for mpirun: the node of rank R is named nR and is the R-th of the network namespaces.
 #   enter.sh NAMESPACE,NAMESPACE,… nR COMMAND…
-# Namespaces are not used as names of nodes, because Open MPI accepts no underscores in those.
+# The names of namespaces cannot be those of nodes, because Open MPI accepts no underscores there.
 node=$2
 namespace=$(printf %s "$1" | cut -d , -f $((${node#n} + 1)))
 shift 2

@@ -83,7 +83,7 @@ def test_a_list_of_routes_of_too_many_jobs_is_refused(client: Client) -> None:
 
 
 def test_a_wrong_resume_token_is_refused(client: Client) -> None:
-    with pytest.raises(InvalidInput, match="resume_token: '.*' is not a token of this controller"):
+    with pytest.raises(InvalidInput, match=r"resume_token: '.*' is not a token of this controller"):
         next(client.watch_events("1" * 30))
 
 

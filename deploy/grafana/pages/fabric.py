@@ -1,4 +1,4 @@
-"""The dashboard of the whole fabric: is everything well, which links are full, what is down, which jobs are slow."""
+"""Dashboard of the whole fabric: its condition, full links, absent parts, slow jobs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _overview() -> list[Panel]:
         ),
         number(
             "Worst level: plan, bound, ECMP",
-            "Slow-down of the worst job: by the plan, the least that is possible, and what hashing gives on average.",
+            "Slowdown of the worst job: in the plan, at best under any routing, and under ECMP on average.",
             "none",
             PLAIN,
             ("signalbox_plan_level", "plan"),
@@ -74,7 +74,7 @@ def _overview() -> list[Panel]:
         ),
         number(
             "Alarms",
-            "Those that operators do not know of; signalbox status words them.",
+            "Active alarms that are not silenced; signalbox status describes them.",
             "short",
             NONE_IS_GOOD,
             ("sum(signalbox_alarms)", "alarms"),
@@ -86,25 +86,25 @@ def _links() -> list[Panel]:
     return [
         graph(
             "Busiest links",
-            "Load over capacity of the ten links between switches that were the fullest in the range.",
+            "Load over capacity of the ten links between switches with the highest load in the range.",
             "percentunit",
             (largest(f'{LOADS}{{kind="fabric"}}'), "{{link}}"),
         ),
         graph(
             "Busiest NICs",
-            "The same of the cables of hosts. A NIC that is full limits its job, whatever the routes.",
+            "Load over capacity of the ten busiest host links. A full NIC limits its job under any routing.",
             "percentunit",
             (largest(f'{LOADS}{{kind="edge"}}'), "{{link}}"),
         ),
         graph(
             "Unannounced traffic",
-            "Measured traffic that no job announced; it shrinks what the planner may use. Empty while there is none.",
+            "Measured traffic that no job announced; it reduces the capacity for planning. Empty while there is none.",
             "bps",
             (f"8 * {largest('signalbox_link_background_bytes_per_second')}", "{{link}}"),
         ),
         graph(
             "Fullest link over time",
-            "The largest load over capacity, of links between switches and of NICs.",
+            "Highest load over capacity of the links between switches, and of the NICs.",
             "percentunit",
             ("kind:signalbox_load:max_rate1m", "{{kind}}"),
         ),
@@ -118,7 +118,7 @@ def _links() -> list[Panel]:
         ),
         graph(
             "Capacity in use",
-            "Of all links between switches together: what they carry, and what they could.",
+            "Traffic and capacity of all links between switches together.",
             "bps",
             ('8 * sum(rate(signalbox_link_bytes_total{kind="fabric"}[1m]))', "carried"),
             ('8 * sum(signalbox_link_capacity_bytes_per_second{kind="fabric"})', "capacity"),
@@ -130,7 +130,7 @@ def _topology() -> list[Panel]:
     return [
         matrix(
             "Load from switch to switch",
-            "A row is where a link begins, a column where it ends; of parallel links the fullest. Dark is "
+            "Rows are the switches where links begin, columns where they end; of parallel links the fullest. Dark is "
             "empty, yellow full, as on a dark page of signalbox web. One per fabric.",
             f'max by (src, dst) ({LOADS}{{kind="fabric"}})',
             "src",
@@ -138,7 +138,7 @@ def _topology() -> list[Panel]:
         ),
         nodes(
             "Switches and links",
-            "1 is a switch that is connected; on links their load. Beyond some 250 links the table above is "
+            "A connected switch has the value 1, a link its load. Beyond about 250 links the table above is "
             "easier to read. One per fabric.",
             "signalbox_switch_up",
             f'topk(250, {LOADS}{{kind="fabric"}})',
@@ -150,7 +150,7 @@ def _jobs() -> list[Panel]:
     return [
         listed(
             "Slowest jobs",
-            "The twenty with the least measured efficiency. A click leads to the dashboard of the job.",
+            "Twenty jobs with the lowest measured efficiency. A click opens the dashboard of the job.",
             "percentunit",
             EFFICIENCY,
             "bottomk(20, signalbox_job_efficiency_measured_ratio)",
@@ -160,7 +160,7 @@ def _jobs() -> list[Panel]:
         ),
         listed(
             "Jobs that the routes slow most",
-            "The twenty with the largest level: how many times longer they communicate than alone.",
+            "Twenty jobs with the highest level: predicted communication time over their ideal time.",
             "none",
             PLAIN,
             "topk(20, signalbox_job_level)",
@@ -170,13 +170,13 @@ def _jobs() -> list[Panel]:
         graph("Jobs by state", "Pending jobs wait for hosts.", "short", ("signalbox_jobs", "{{state}}")),
         graph(
             "Jobs that are not served",
-            "They count 0 in the network's efficiency, each by the first reason that holds.",
+            "Jobs that count as 0 in the network's efficiency, by the first reason that applies.",
             "short",
             ("signalbox_jobs_unserved", "{{reason}}"),
         ),
         graph(
             "Registrations that ended",
-            "Per minute, by how.",
+            "Ended registrations per minute, by reason.",
             "short",
             ("60 * rate(signalbox_jobs_ended_total[1m])", "{{reason}}"),
         ),
@@ -187,7 +187,7 @@ def _missing() -> list[Panel]:
     return [
         listed(
             "Down",
-            "Switches, links and hosts that were there, or are declared, and are not there.",
+            "Switches, links and hosts that are known or declared, and absent.",
             "short",
             NONE_IS_GOOD,
             "1 - (signalbox_switch_up == 0 or signalbox_link_up == 0 or signalbox_host_up == 0)",
@@ -197,7 +197,7 @@ def _missing() -> list[Panel]:
         ),
         listed(
             "Drained",
-            "Parts that are taken out of use, and how far that is; safe: can be pulled.",
+            "Drained components and their state; safe: the component can be removed.",
             "short",
             PLAIN,
             "signalbox_drained == 1",
@@ -206,22 +206,21 @@ def _missing() -> list[Panel]:
         ),
         graph(
             "Drained switches and links",
-            "How many.",
+            "Number of drained switches and directed links.",
             "short",
             ("count(signalbox_switch_drained) or vector(0)", "switches"),
             ("count(signalbox_link_drained) or vector(0)", "directed links"),
         ),
         graph(
             "Packets that are not carried",
-            "What switches drop because Signalbox does not forward its kind.",
+            "Packets that switches drop because the fabric does not forward their kind.",
             "pps",
             ("sum by (kind) (rate(signalbox_dropped_packets_total[1m]))", "{{kind}}"),
         ),
         graph(
             "Refused by ports",
-            "Packets to the controller per second: LLDP or ARP that was rejected, that was beyond the limit of "
-            "its port, and "
-            "that claimed addresses of other hosts.",
+            "Refused packets to the controller per second: LLDP or ARP that was rejected, that exceeded the limit of "
+            "its port, and that claimed addresses of other hosts.",
             "pps",
             ("sum by (reason) (rate(signalbox_refused_packets_total[1m]))", "{{reason}}"),
             ("sum(rate(signalbox_punt_drops_total[1m]))", "beyond the limit"),

@@ -1,4 +1,4 @@
-"""The dashboard of one job: is it slow, is it the network, does it send what it announced."""
+"""Dashboard of one job: whether it is slow, whether the network slows it, whether it sends what it announced."""
 
 from __future__ import annotations
 
@@ -23,31 +23,30 @@ def _overview() -> list[Panel]:
     return [
         number(
             "Measured",
-            "Ideal communication time over what the job reported, since its routes and bytes last changed. Above "
-            "105 %: it announced too much.",
+            "Ideal over reported communication time since its routes and bytes last changed. Above "
+            "105 % the job has announced too many bytes.",
             "percentunit",
             EFFICIENCY,
             (f"signalbox_job_efficiency_measured_ratio{JOB}", "measured"),
         ),
         number(
             "Predicted",
-            "Ideal communication time over what the running routes allow. Measured far below it: it is not the "
-            "routing; "
-            "signalbox explain says more.",
+            "Ideal communication time over the time that the installed routes allow. If the measured efficiency is far "
+            "lower, the routes are not the cause; signalbox explain says more.",
             "percentunit",
             EFFICIENCY,
             (f"signalbox_job_efficiency_predicted_ratio{JOB}", "predicted"),
         ),
         number(
             "Level",
-            "How many times longer it communicates than alone on the fabric, by its routes.",
+            "Predicted communication time on its routes, over the ideal time.",
             "none",
             PLAIN,
             (f"signalbox_job_level{JOB}", "level"),
         ),
         number(
             "Pinned flows",
-            "Virtual links with a path of their own, of all that it has.",
+            "Virtual links that are pinned to a path, and all virtual links.",
             "short",
             PLAIN,
             (f"signalbox_job_pinned_flows{JOB}", "pinned"),
@@ -55,14 +54,14 @@ def _overview() -> list[Panel]:
         ),
         number(
             "Hosts not found",
-            "It is pending while there are some.",
+            "Hosts of the job that have not been found; until then it is pending.",
             "short",
             NONE_IS_GOOD,
             (f"signalbox_job_missing_hosts{JOB}", "hosts"),
         ),
         number(
             "Flows without a path",
-            "The fabric has parted, or the port of a host is down.",
+            "Virtual links without a path: the fabric is partitioned, or the port of a host is down.",
             "short",
             NONE_IS_GOOD,
             (f"signalbox_job_flows_without_path{JOB} or 0 * signalbox_job_flows{JOB}", "flows"),
@@ -74,27 +73,27 @@ def _over_time() -> list[Panel]:
     return [
         graph(
             "Communication of an iteration",
-            "Latest reported, and alone on an idle fabric.",
+            "Latest reported communication time, and the ideal time.",
             "s",
             (f"signalbox_job_communication_seconds{JOB}", "reported"),
             (f"signalbox_job_ideal_communication_seconds{JOB}", "ideal"),
         ),
         graph(
             "Efficiency",
-            "Measured and predicted should agree. Below: other traffic, slow hosts, or lost packets.",
+            "Both should agree. A lower measured value shows other traffic, slow hosts, or lost packets.",
             "percentunit",
             (f"signalbox_job_efficiency_measured_ratio{JOB}", "measured"),
             (f"signalbox_job_efficiency_predicted_ratio{JOB}", "predicted"),
         ),
         graph(
             "Iterations per second",
-            "As the job reports them.",
+            "Iterations that the job reports per second.",
             "short",
             (f"rate(signalbox_job_iterations_total{JOB}[1m])", "iterations"),
         ),
         graph(
             "Routes",
-            "Virtual links, those that are pinned, and their pieces.",
+            "Virtual links, pinned virtual links, and their subflows.",
             "short",
             (f"signalbox_job_flows{JOB}", "virtual links"),
             (f"signalbox_job_pinned_flows{JOB}", "pinned"),
@@ -102,14 +101,14 @@ def _over_time() -> list[Panel]:
         ),
         graph(
             "Moves and repairs of all jobs",
-            "Flows per minute that plans moved, and that repairs gave new paths; each may delay the job for a moment.",
+            "Flows per minute that plans or repairs moved to other paths; each move may delay the job for a moment.",
             "short",
             ("60 * rate(signalbox_moved_flows_total[1m])", "moved"),
             ("60 * rate(signalbox_repaired_flows_total[1m])", "repaired"),
         ),
         graph(
             "Communication of iterations of all jobs",
-            "Mean, and the 99th percentile to a quarter of it, to compare with.",
+            "Mean and approximate 99th percentile, for comparison.",
             "s",
             (f"sum(rate({ITERATIONS}_sum[5m])) / sum(rate({ITERATIONS}_count[5m]))", "mean"),
             (f"histogram_quantile(0.99, sum by (le) (rate({ITERATIONS}_bucket[5m])))", "99th percentile"),
@@ -121,21 +120,21 @@ def _demand() -> list[Panel]:
     return [
         graph(
             "Payload",
-            "As switches count it; signalbox jobs show has it by pair, beside what was announced.",
+            "Payload as counted by switches; signalbox jobs show compares it with the announcement for each pair.",
             "bps",
             (f"8 * signalbox_job_payload_bytes_per_second{JOB}", "payload"),
         ),
         graph(
             "Not announced",
-            "Share of it on pairs of hosts, or in directions, that the job did not announce.",
+            "Share of the payload on pairs of hosts or directions that the job did not announce.",
             "percentunit",
             (f"signalbox_job_undeclared_ratio{JOB}", "not announced"),
         ),
         graph(
             "What it is planned for",
-            "1 for the source of the bytes that its routes are planned for; whether they differ from the "
-            "announcement, and by what factor if all pairs share one; whether pairs of hosts are being learnt. "
-            "declared, provisional, learning: not yet confirmed by counters.",
+            "1 for the source of the bytes that its routes are planned for; whether these differ from the "
+            "announcement, by which factor if all pairs share one, and whether pairs of hosts are being learnt. "
+            "Counters have not confirmed the sources declared, provisional and learning.",
             "short",
             (f"signalbox_job_demand_source{JOB}", "{{source}}"),
             (f"signalbox_job_demand_factor{JOB}", "counted / announced"),

@@ -1,7 +1,7 @@
 """Panels, variables and annotations that the dashboards share.
 
-Expressions are written without the labels that say whose series they are: ``of_chosen`` adds them, so that each
-dashboard shows one fabric, or one controller of several, of an existing Prometheus.
+Expressions are written without the labels that select series: ``of_chosen`` adds them, so that each dashboard shows one
+fabric, or one of several controllers, of an existing Prometheus.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 CHOSEN = 'fabric=~"$fabric",instance=~"$instance"'
-"""Also of series without the label ``fabric``, while all are chosen."""
+"""Label matchers of the chosen fabric and controller. While all are chosen they also match series without the label
+``fabric``."""
 OF_FABRIC = " $fabric"
-"""Ends the title of a panel that there is one of per fabric."""
+"""End of the title of a panel that exists once per fabric."""
 TAG = "signalbox"
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
 WIDTH = 24
@@ -50,11 +51,11 @@ _SERIES = re.compile(r"\b((?:\w+:)?signalbox[\w:]*|process_\w+|up)\b(?:\{([^}]*)
 Panel = stat.Panel | timeseries.Panel | table.Panel | nodegraph.Panel
 Made = TypeVar("Made", stat.Panel, timeseries.Panel, table.Panel, nodegraph.Panel)
 Query = tuple[str, str]
-"""A PromQL expression, and the legend of its series."""
+"""PromQL expression, and the legend of its series."""
 
 
 def of_chosen(expression: str) -> str:
-    """With ``CHOSEN`` in the selector of each series."""
+    """Return the expression with ``CHOSEN`` in the selector of each series."""
 
     def chosen(match: re.Match[str]) -> str:
         return f"{match[1]}{{{CHOSEN}{',' + match[2] if match[2] else ''}}}"
@@ -63,15 +64,17 @@ def of_chosen(expression: str) -> str:
 
 
 def largest(series: str, most: int = 10, by: str = "link") -> str:
-    """The ``most`` that were the largest at some time of the range, at all of its times: a plain ``topk`` chooses anew
-    at each, which draws many more. ``by``: the labels that tell them apart."""
+    """Return an expression for the ``most`` series that were the largest at some time of the range, over all of it.
+
+    A plain ``topk`` chooses anew at each time, which draws many more series. ``by``: labels that distinguish the
+    series."""
     ranged = f"{series}[$__range]" if " " not in series else f"({series})[$__range:]"
     chosen = f"topk({most}, max_over_time({ranged} @ end()))"
     return f"{series} and on (fabric, instance, {by}) {chosen}"
 
 
 def thresholds(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
-    """Colours from each value on; the first value is None, for everything below the second."""
+    """Return the colours from each value on; the first value is None, for everything below the second."""
     return (
         dashboard.ThresholdsConfig()
         .mode(ThresholdsMode.ABSOLUTE)
@@ -86,7 +89,7 @@ PLAIN = thresholds((None, BLUE))
 
 
 def targets(queries: Iterable[Query]) -> list[prometheus.Dataquery]:
-    """Called A, B, C… as Grafana's editor would."""
+    """Return the queries, named A, B, C… as in Grafana's editor."""
     return [
         prometheus.Dataquery().expr(of_chosen(expression)).legend_format(legend).ref_id(letter)
         for letter, (expression, legend) in zip(ascii_uppercase, queries, strict=False)
@@ -102,7 +105,7 @@ def number(
     width: int = 4,
     text: BigValueTextMode = BigValueTextMode.AUTO,
 ) -> stat.Panel:
-    """The current value, large, coloured by whether it is good."""
+    """Return a panel with the current value, large, coloured by whether it is good."""
     panel = (
         _begun(stat.Panel(), title, description, width, height=5)
         .unit(unit)
@@ -120,7 +123,7 @@ def number(
 
 
 def graph(title: str, description: str, unit: str, *queries: Query, width: int = WIDTH // 3) -> timeseries.Panel:
-    """Lines over time, each with its latest and largest value in the legend."""
+    """Return a panel with lines over time, and the latest and the largest value of each in the legend."""
     legend = (
         common.VizLegendOptions()
         .show_legend(True)
@@ -147,8 +150,7 @@ def listed(
     link: dashboard.DashboardLink | None = None,
     least_first: bool = False,
 ) -> table.Panel:
-    """A table of the series that there are now, the largest first unless ``least_first``. ``columns``: labels, in
-    order."""
+    """Return a table of the present series, the largest first unless ``least_first``. ``columns``: labels, in order."""
     shown: dict[str, Any] = {"indexByName": {name: place for place, name in enumerate((*columns, "Value"))}}
     panel = (
         _begun(table.Panel(), title, description, width, height=9)
@@ -168,8 +170,9 @@ def listed(
 
 
 def matrix(title: str, description: str, query: str, row: str, column: str) -> table.Panel:
-    """A table with a row and a column per value of two labels, each cell in the colour of its load; of each chosen
-    fabric one, since switches of several may have one name."""
+    """Return a table with a row and a column per value of two labels, each cell in the colour of its load.
+
+    There is one table per chosen fabric, because switches of several fabrics may share a name."""
     cells = {"rowField": row, "columnField": column, "valueField": "Value"}
     return (
         _begun(table.Panel(), f"{title}{OF_FABRIC}", description, WIDTH, height=12)
@@ -190,13 +193,14 @@ def matrix(title: str, description: str, query: str, row: str, column: str) -> t
 
 
 def _begun(panel: Made, title: str, description: str, width: int, height: int) -> Made:
-    """Return the panel with what all panels have."""
+    """Return the panel with the settings that all panels share."""
     return panel.title(title).description(description).datasource(DATASOURCE).height(height).span(width)
 
 
 def nodes(title: str, description: str, of_nodes: str, of_edges: str) -> nodegraph.Panel:
-    """A graph of switches and the links between them, by the labels ``switch``, and ``link``, ``src`` and ``dst``; of
-    each chosen fabric one."""
+    """Return a graph of switches and links, one per chosen fabric.
+
+    Its labels are ``switch``, and ``link``, ``src`` and ``dst``."""
     renamed = {"switch": "id", "link": "id", "src": "source", "dst": "target", "Value": "mainstat"}
     begun = _begun(nodegraph.Panel(), f"{title}{OF_FABRIC}", description, WIDTH, height=16)
     panel = begun.repeat("fabric").repeat_direction("v")
@@ -209,11 +213,11 @@ def _instant(query: str) -> prometheus.Dataquery:
     return prometheus.Dataquery().expr(of_chosen(query)).format(PromQueryFormat.TABLE).instant().ref_id("A")
 
 
-# ---- a dashboard
+# ---- dashboards
 
 
 def page(uid: str, title: str, rows: dict[str, list[Panel]], *more: dashboard.QueryVariable) -> dashboard.Dashboard:
-    """``rows``: panels by the title of their row. ``more``: variables after those that all dashboards have."""
+    """Return a dashboard. ``rows``: panels by the title of their row. ``more``: variables after the common ones."""
     made = (
         dashboard.Dashboard(title)
         .uid(uid)
@@ -265,11 +269,12 @@ ANNOTATIONS = (
     ("flows were repaired", ORANGE, "increase(signalbox_repairs_total[30s]) > 0"),
     ("an alarm is raised", RED, "sum by (kind) (signalbox_alarms) > 0"),
 )
-"""What has happened, with its colour: metrics say it a scrape later than ``signalbox events``."""
+"""Events that all dashboards mark, with colour and expression: metrics show them a scrape later than ``signalbox
+events``."""
 
 
 def chosen_label(name: str, query: str) -> dashboard.QueryVariable:
-    """All of them at first, also series without the label."""
+    """Return a variable of a label's values, initially all, which includes series without the label."""
     return (
         _label(name, query)
         .include_all(True)
@@ -296,7 +301,7 @@ def _label(name: str, query: str) -> dashboard.QueryVariable:
 
 
 def to_job() -> dashboard.DashboardLink:
-    """From a row with the label ``job_id``."""
+    """Return a link from a row with the label ``job_id`` to the dashboard of that job."""
     return (
         dashboard.DashboardLink("this job")
         .type(DashboardLinkType.LINK)
