@@ -41,8 +41,8 @@ def reserve_port() -> int:
     """Return a TCP port for a program that this process starts. Raises ``SignalboxError`` when there is none.
 
     The port stays bound as long as this process lives, so no other process reserves it. A server that sets
-    SO_REUSEADDR, as all do here, can listen on it. The kernel gives it to no outgoing connection: switches try to
-    connect before the controller listens, and a switch could get a port from ``OUTGOING`` as its own."""
+    SO_REUSEADDR, as all do here, can listen on it. The kernel gives it to no outgoing connection. Switches try to
+    connect before the controller listens, and one of them could get a port from ``OUTGOING`` as its own."""
     first_outgoing = int(OUTGOING.read_text().split()[0])
     for port in random.sample(range(first_outgoing - PORTS, first_outgoing), PORTS):
         with socket.socket() as held, suppress(OSError):

@@ -79,8 +79,8 @@ RULES: Mapping[str, Rule] = {
 """Rule of each method; a method without a rule is refused to everyone."""
 
 OPEN_TO_ALL = ("/grpc.health.v1.Health/", "/grpc.reflection.v1alpha.ServerReflection/")
-"""Methods without a rule that everyone may call: they show whether the server runs and what the proto file defines, but
-no jobs and no fabric."""
+"""Methods without a rule that everyone may call: they show the health of the server and the proto file, but no jobs and
+no fabric."""
 
 
 def may_see(caller: Caller, tenant: str) -> bool:

@@ -147,8 +147,8 @@ def check_mask(request: pb.UpdateJobRequest) -> None:
 def iterations(request: pb.ReportIterationsRequest, now: float) -> tuple[IterationTime, ...]:
     """Return the iterations of a report that arrives at ``now`` (monotonic seconds).
 
-    Raises ``InvalidInput`` for times that are not positive or longer than a week, for a communication time above the
-    duration of its iteration, and for indices that do not ascend."""
+    Raises ``InvalidInput`` for times that are not positive or longer than a week, and for a communication time above
+    the duration of its iteration. Indices that do not ascend are refused too."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
         raise InvalidInput.of("iterations", message)

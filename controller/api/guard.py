@@ -3,7 +3,7 @@
 It stands between gRPC and the services, which do not know it. Missing requests, bytes that are no message of the
 method, errors, and calls that exceed their time become a status with details (``errors``). Unexpected exceptions also
 go to the log. Every method is registered in gRPC's streaming form, because only that form is called before the request
-has arrived; on the wire there is no difference.
+has arrived. The wire format is the same.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def limit_s(method: str) -> float:
 def keep_clients_out_of_log() -> None:
     """Drop gRPC's log records of faults of clients, which would let any client fill the log.
 
-    gRPC logs these with a traceback: metadata and paths that are not UTF-8, including tokens, and answers to clients
+    gRPC logs metadata and paths that are not UTF-8 with a traceback, including tokens. It also logs answers to clients
     that are gone."""
     _GRPC_LOG.addFilter(_is_no_client)
 

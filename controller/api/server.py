@@ -211,7 +211,7 @@ def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
 class _HealthService(health.aio.HealthServicer):
     """Health service that ends the calls of its watchers after it has told them that the server stops.
 
-    gRPC's own service leaves them to the server, which cancels them with a traceback in the log for each."""
+    gRPC's own service leaves them to the server, which cancels each with a traceback in the log."""
 
     def __init__(self) -> None:
         super().__init__()

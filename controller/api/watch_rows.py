@@ -106,8 +106,8 @@ FabricKey = Dpid | LinkId | str | PartKey | tuple[str, str]
 """Key of a switch, a link, a host, a part that is down, or a drained part."""
 
 FabricRow = tuple[Any, ...]
-"""Row of one kind: a switch and its status or None; a link, its name, and its rates of all and of background traffic in
-bit/s; a host and the name of its switch; a part that is down; a drained part."""
+"""Row of one kind. A switch has its status or None; a link has its name, and its rates of all and of background traffic
+in bit/s. A host has the name of its switch; a part that is down and a drained part stand alone."""
 
 
 class FabricRows(Rows[FabricKey, FabricRow]):

@@ -2,7 +2,7 @@
 
 The format is described at https://prometheus.io/docs/instrumenting/exposition_formats/. In: the ``StatusBoard``. Out:
 the text of all ``FAMILIES``. The client library makes an object of every sample and formats and escapes its labels each
-time: for tens of thousands of series that takes seven times the CPU (``python -m benchmarks scrapes``). This writer
+time. That takes seven times the CPU for tens of thousands of series (``python -m benchmarks scrapes``). This writer
 formats labels once and keeps them for the next scrape.
 """
 

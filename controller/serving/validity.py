@@ -38,8 +38,8 @@ class Validity(NamedTuple):
 class CertificatesInUse:
     """Certificates in use, whose end times are on the board.
 
-    The log reports one that is not valid as an error, but the controller runs: without it nothing would repair the
-    fabric, and with it only clients that verify the certificate are refused."""
+    The log reports one that is not valid as an error, but the controller runs. Without it nothing would repair the
+    fabric; with it only clients that verify the certificate fail."""
 
     def __init__(self, config: Config, board: StatusBoard) -> None:
         self._board = board

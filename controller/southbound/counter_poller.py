@@ -2,8 +2,8 @@
 
 Every few polls read the packets that the meters of the control table dropped as well. Rules of jobs that are being
 learnt are polled more often. In: the time, parts of replies. Out: requests through ``send``, ``Counters`` and
-``LearningCounters`` messages. All switches are polled at the same moment, because the traffic of a link is compared
-with what other switches counted of its flows in that time. ``now`` is in monotonic seconds.
+``LearningCounters`` messages. All switches are polled at the same moment: the controller compares the traffic of a link
+with what other switches counted of its flows. ``now`` is in monotonic seconds.
 """
 
 from __future__ import annotations

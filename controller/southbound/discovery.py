@@ -3,7 +3,7 @@
 Sans-IO. In: switches and ports that are added and removed, frames from switches, the time (``now``, monotonic seconds).
 Out: probes to send, ``LinkSeen`` and ``LinkLost``, and the number of refused frames by port and reason.
 
-A probe counts once, and only while it is fresh: every probe has its own number, and a port keeps the numbers that it
+A probe counts once, and only while it is fresh. Every probe has its own number, and a port keeps the numbers that it
 sent lately. So a host can neither forge a link (``ethernet_frames``) nor replay one. Two hosts that relay whole frames
 to each other while these are fresh are out of scope (docs/explanation/security.md).
 """

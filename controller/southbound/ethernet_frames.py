@@ -1,9 +1,9 @@
 """Ethernet frames that the controller sends and reads: ARP for IPv4, and its LLDP probes. Pure.
 
 ARP as in RFC 826, with probes as in RFC 5227. A link probe is one LLDP frame (IEEE 802.1AB) that names the port it was
-sent from, signed by this process. An organisationally specific TLV contains the port, a counter and a tag over both
-(keyed BLAKE2s, RFC 7693) with a key that only this process has. So a host can neither invent nor change a probe, and
-probes of an earlier process are refused. ``discovery`` decides whether a counter is still fresh.
+sent from, signed by this process. An organisationally specific TLV contains the port, a counter and a tag over both:
+keyed BLAKE2s (RFC 7693) with a key of this process. So a host can neither invent nor change a probe, and probes of an
+earlier process are refused. ``discovery`` decides whether a counter is still fresh.
 """
 
 from __future__ import annotations

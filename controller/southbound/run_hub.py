@@ -25,9 +25,9 @@ log = structlog.get_logger(__name__)
 APP_MODULE = "controller.southbound.app"
 SWITCH_INTERVAL_S = 0.001
 """Seconds that another thread may keep the interpreter once this one has work. The hub and the API's thread release it
-at every system call: with Python's default of 5 ms a median echo takes 5.3 ms while one thread computes, with 0.5 ms
-0.7 ms. Below 1 ms, threads that all have work switch so often that each needs more time for the same work: a fifth more
-at 0.1 ms."""
+at every system call: while one thread computes, a median echo takes 5.3 ms with Python's default of 5 ms, and 0.7 ms
+with 0.5 ms. Below 1 ms, busy threads switch so often that each needs more time for the same work: a fifth more at 0.1
+ms."""
 
 
 def run_hub(

@@ -28,9 +28,9 @@ from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.words import Strategy
 
 FORMAT = 7
-"""Version of the format that ``encode`` writes. Version 1 was a JSON file with the records of version 2; 3 added owners
-of jobs; 4 added ends, 5 their request ids; 6 added parts of the fabric, drains and silences; 7 added strategies,
-arrangements (as "wiring") and revisions of jobs."""
+"""Version of the format that ``encode`` writes. Version 1 was a JSON file with the records of version 2. Version 3
+added owners of jobs, 4 ends, 5 their request ids. Version 6 added parts of the fabric, drains and silences. Version 7
+added strategies, arrangements (as "wiring") and revisions of jobs."""
 
 NEWER = ("strategies", "provisional")
 """Fields of a spec that earlier versions lack; they are omitted when empty, so that those versions can read the
@@ -45,8 +45,9 @@ MAX_NAMED = 16
 class Kind(StrEnum):
     """Kind of record, which determines its key.
 
-    The key is a pair of addresses (``shares``), a uid (``end``), the part's name (``drain``), kind and subject of
-    alarms (``silence``), kind and name of a part (``part``), empty (``strategy``), otherwise a job's id."""
+    The key is a job's id, with these exceptions: a pair of addresses (``shares``), a uid (``end``), the part's name
+    (``drain``). Kind and subject of alarms (``silence``) and kind and name of a part (``part``) are further keys; that
+    of ``strategy`` is empty."""
 
     STRATEGY = "strategy"
     JOB = "job"
@@ -207,8 +208,8 @@ def _upgraded(key: Key, data: Any, version: int) -> Any:
     """Return the value of a record of an older format in the present format.
 
     A job of format 2 was its spec. Nobody has a lease token for it: whoever registers it takes it over. An end of
-    format 4 lacks the id of the registration's request; so may one of format 5, since the upgrade from format 4 left
-    ends unchanged."""
+    format 4 lacks the id of the registration's request. An end of format 5 may lack it too: the upgrade from format 4
+    left ends unchanged."""
     if version == 2 and key.kind is Kind.JOB:
         return {"spec": data, "uid": new_uid(), "tenant": "", "registered_at": time.time(), "request_id": ""}
     if version < 6 and key.kind is Kind.END:

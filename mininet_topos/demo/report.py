@@ -27,9 +27,8 @@ def ideal_goodput_bps(rate_bps: float) -> float:
     """Return the payload rate of a rank that sends and receives over a link of ``rate_bps`` in each direction.
 
     The rate is ``rate_bps`` · 1448 / (1514 + 66/2). With MTU 1500 and TCP timestamps, 1500 - 20 (IP) - 32 (TCP) = 1448
-    bytes of payload are in a frame of 14 + 1500 bytes, as the emulated links count them. For every two segments that a
-    rank receives it sends one acknowledgement, a frame of 14 + 20 + 32 bytes, over the link that carries its own
-    data."""
+    bytes of payload are in a frame of 14 + 1500 bytes. For every two segments that a rank receives, it sends an
+    acknowledgement of 14 + 20 + 32 bytes over the link of its own data."""
     return rate_bps * SEGMENT_BYTES / (FRAME_BYTES + ACK_FRAME_BYTES / SEGMENTS_PER_ACK)
 
 

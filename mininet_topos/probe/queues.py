@@ -34,7 +34,7 @@ class Drops(NamedTuple):
     """Numbers of dropped packets, by cause.
 
     ``data``, ``probes``: dropped by the full queue of a link; Open vSwitch then also drops the rest of the batch,
-    uncounted. ``late``: dropped by the full receive buffer of a port: without its kernel module Open vSwitch forwards
+    uncounted. ``late``: dropped by the full receive buffer of a port. Without its kernel module Open vSwitch forwards
     in one process for all switches, which may wait too long for a processor. ``no_way``: dropped by the switches'
     rules, the only drops that the controller causes."""
 

@@ -22,9 +22,9 @@ Pair = tuple[str, str]
 class Outcome:
     """Figures of the packets that were sent in a window.
 
-    ``stopped_s``: longest time during which all packets were lost, from the sending of the first lost packet to that of
-    the next one that arrived; 0 when none was lost. ``overtaken``: packets that arrived after one with a larger number
-    (RFC 4737, section 3). ``silence_s``: longest time between two arrivals."""
+    ``stopped_s``: longest time during which all packets were lost; 0 when none was lost. It lasts from the sending of
+    the first lost packet to that of the next one that arrived. ``overtaken``: packets that arrived after one with a
+    larger number (RFC 4737, section 3). ``silence_s``: longest time between two arrivals."""
 
     sent: int
     lost: int

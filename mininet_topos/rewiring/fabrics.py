@@ -43,15 +43,15 @@ PREFIX = "w"
 
 QUEUE_S = 0.2
 """Seconds of the queue of each link. In an all-to-all several connections share a circuit, each with a window of some
-packets. The lab's 50 ms hold eight packets at 2 Mbit/s, and TCP would take 200 ms and more to recover from the loss of
-the last packets of a transfer. Fabrics for training lose none."""
+packets. The lab's 50 ms hold eight packets at 2 Mbit/s. After the loss of the last packets of a transfer TCP would take
+200 ms and more to recover. Fabrics for training lose none."""
 
 CONTROLLER: Settings = {
     "discovery": {"edge_after_s": 1.0},
     "planning": {"time_limit_s": 12.0, "interval_s": 3600.0},
     "counters": {"interval_s": 3600.0, "window_s": 3600.0},
 }
-"""Settings of the controller. It plans when a job joins, and not again while the job trains: jobs send what they
+"""Settings of the controller. It plans when a job joins, and not again while the job trains. Jobs send what they
 announce, and counters that are read while processes start would show less."""
 FIRST_LEFT_OUT = 1
 """Iterations at the begin that do not count, because connections are slow at first."""

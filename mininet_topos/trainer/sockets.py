@@ -1,7 +1,7 @@
 """Ports and sockets of processes in different network namespaces.
 
 Owns three things: how processes find each other's ports, which source port a connection has, and its send buffer. A
-listener binds any free port and publishes ``IP PORT`` in a file of a directory that the processes share; a process that
+listener binds any free port and publishes ``IP PORT`` in a file of a directory that the processes share. A process that
 wants to connect waits for the file. So all ports are ordinary ephemeral ones, as the hash of ECMP expects. Each process
 publishes the connections that it opened in the same way, for the process that reports them to the controller.
 """

@@ -4,7 +4,7 @@
 
 The file is that of ``parts``, the same for all ranks. There is one process per rank, inside its host's namespace; it
 has connections and a thread of its own for each collective of each group. Rank 0 registers the job with the controller
-and reports its iterations. On a fabric with optical switches it waits until the job is wired, and all ranks run the
+and reports its iterations. On a fabric with optical switches it waits until the job is wired. All ranks run the
 strategy and the rings that the controller has chosen. SIGTERM to rank 0 ends all ranks after an iteration; a second one
 kills. Out: the file of ``log``. Ranks meet before and after each iteration; in between each continues with the next
 phase when its own work is done.

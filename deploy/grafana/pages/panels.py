@@ -1,6 +1,6 @@
 """Panels, variables and annotations that the dashboards share.
 
-Expressions are written without the labels that select series: ``of_chosen`` adds them, so that each dashboard shows one
+Expressions are written without the labels that select series. ``of_chosen`` adds them, so that each dashboard shows one
 fabric, or one of several controllers, of an existing Prometheus.
 """
 
