@@ -50,9 +50,9 @@ def what_if_request(request: pb.WhatIfRequest, fabric: Fabric) -> WhatIf:
         if word is None
     ]
     if words and request.names:
-        problems.append(FieldProblem("names", "are instead of kinds: give one of them"))
+        problems.append(FieldProblem("names", "cannot be combined with kinds; give one of them"))
     elif pb.FAILURE_KIND_PARTS in request.kinds:
-        problems.append(FieldProblem("kinds", "FAILURE_KIND_PARTS needs names, and no kinds"))
+        problems.append(FieldProblem("kinds", "must not contain FAILURE_KIND_PARTS; give names instead of kinds"))
     within_s = seconds(request.within) if request.HasField("within") else WITHIN_S
     if not 0 < within_s <= MOST_S:
         problems.append(FieldProblem("within", f"must be more than 0 and at most {MOST_S:g} s (given: {within_s:g} s)"))

@@ -58,7 +58,7 @@ class Debts:
         """Raise ``Exhausted`` for a client that owes more than the calls of one second."""
         wait_s = self._paid_at.get(client, now) - now - 1.0
         if wait_s > 0:
-            text = f"{client}: former calls counted as more than {self._per_s:g} calls per second, which is the limit"
+            text = f"{client}: earlier calls exceed the limit of {self._per_s:g} calls per second; retry later"
             about = {"limit": "api.max_client_calls_per_s", "limitValue": f"{self._per_s:g}"}
             raise Exhausted(text, client, wait_s, about)
 
@@ -159,7 +159,7 @@ class Gate:
             return caller
         if peer.socket:
             if self._socket_role is SocketRole.NONE:
-                raise Unauthenticated("through this socket a token is needed")
+                raise Unauthenticated("this socket requires a token")
             return Caller("", Role(self._socket_role.value))
         if self._identities is None:
             return Caller(next(iter(peer.names), ""), Role.OPERATOR)
@@ -171,7 +171,7 @@ class Gate:
     def _why_nobody(self, peer: Peer) -> str:
         """Return why the peer's certificate identifies no caller, and what the operator must add to which file."""
         if not peer.names:
-            return "a token is needed; client certificates count only with api.ca_certificates"
+            return "a token is required; client certificates are accepted only with api.ca_certificates"
         if any(self._identities and self._identities.by_certificate([name]) for name in peer.names):
             return f"the names of this client certificate belong to different callers: {_shown(peer.names)}"
         return (
@@ -212,7 +212,7 @@ class Gate:
             if sending.done():
                 await sending
                 return
-            raise Unauthenticated("the identity that this call was made with is not valid any more")
+            raise Unauthenticated("the identity that opened this stream is no longer valid")
         finally:
             del self._streams[withdrawn]
             await _stopped(sending)

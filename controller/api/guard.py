@@ -142,7 +142,7 @@ class GuardedServer:
             async with asyncio.timeout(self._silent_s):
                 return await context.read()
         except TimeoutError:
-            raise TooSlow("the request did not come in time") from None
+            raise TooSlow("the request did not arrive in time") from None
 
 
 def task_of_call() -> asyncio.Task[Any]:
@@ -245,7 +245,7 @@ def _name(path: str) -> str:
 
 def _refuse_undecodable(name: str, request: Any) -> None:
     if isinstance(request, _Undecodable):
-        raise InvalidInput.of("", f"the bytes of the request are no message of {name}")
+        raise InvalidInput.of("", f"the bytes of the request are not a message of {name}")
 
 
 @asynccontextmanager

@@ -100,7 +100,7 @@ def _found(path: Path, in_use: bool) -> bytes:
     if problem:
         raise InvalidInput.of("state_dir", f"{path}, the secret of lease tokens: {problem}")
     if len(found) != SECRET_BYTES and found != _checked(found[:SECRET_BYTES]):
-        why = "is damaged: it is not what was written, and no lease token would be right"
+        why = "is damaged, so no lease token would be valid"
         raise InvalidInput.of("state_dir", _instructions(path, why))
     return found
 
@@ -118,8 +118,8 @@ def _checked(secret: bytes) -> bytes:
 
 def _instructions(path: Path, why: str) -> str:
     return (
-        f"{path} {why}. Nothing was changed. Restore it from a copy. To go on without it, make a new one as "
-        "the controller's user, and have the owners take their jobs over: "
+        f"{path} {why}. Nothing was changed. Restore it from a copy. To continue without it, create a new one as "
+        "the controller's user, and let the owners take over their jobs: "
         f"(umask 077; head -c {SECRET_BYTES} /dev/urandom > {path})"
     )
 

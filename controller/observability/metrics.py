@@ -121,7 +121,7 @@ class _Server(ThreadingWSGIServer):
         Raises ``OSError`` for a client that sends nothing, as port scanners do, and for one that was ended
         meanwhile."""
         if not client.sock.recv(1, socket.MSG_PEEK):
-            raise ConnectionResetError("the client has said nothing")
+            raise ConnectionResetError("the client sent nothing")
         try:
             client.sock = context.wrap_socket(client.sock, server_side=True, do_handshake_on_connect=False)
             client.sock.do_handshake()

@@ -27,7 +27,7 @@ def problems(api: ApiConfig) -> Iterator[FieldProblem]:
         missing.append("api.ca_certificates or api.tokens, which say who may call")
     for i, address in _open_addresses(api) if missing else ():
         why = f"{address} can be reached from the network. Missing: {'; '.join(missing)}"
-        yield FieldProblem(f"api.listen[{i}]", f"{why}. To open it without, set api.insecure = true")
+        yield FieldProblem(f"api.listen[{i}]", f"{why}. To allow that, set api.insecure = true")
 
 
 def unguarded(api: ApiConfig) -> Iterator[str]:

@@ -59,7 +59,7 @@ def configuration(api: ApiConfig) -> str:
 def problems(api: ApiConfig) -> Iterator[FieldProblem]:
     """Yield the settings that a HAProxy in front of this API cannot implement."""
     if api.proxy_socket is None:
-        yield FieldProblem("api.proxy_socket", "is missing: the socket at which HAProxy hands calls over")
+        yield FieldProblem("api.proxy_socket", "is missing: the socket at which HAProxy forwards calls")
     elif unfit := _unfit(api.proxy_socket):
         yield FieldProblem("api.proxy_socket", unfit)
     tcp = [(i, address) for i, address in enumerate(api.listen) if not address.startswith("unix:")]
@@ -67,7 +67,7 @@ def problems(api: ApiConfig) -> Iterator[FieldProblem]:
         yield FieldProblem("api.listen", "has no address of the form HOST:PORT, for HAProxy to listen at")
     for i, address in tcp:
         if host_and_port(address)[1] == 0:
-            yield FieldProblem(f"api.listen[{i}]", f"{address}: HAProxy needs a port, it cannot choose a free one")
+            yield FieldProblem(f"api.listen[{i}]", f"{address}: HAProxy needs a port other than 0")
     if files := api.tls_files:
         for name, path in zip(api.belong_together, files[:2], strict=True):
             if unfit := _unfit(path):
@@ -83,7 +83,7 @@ def problems(api: ApiConfig) -> Iterator[FieldProblem]:
 def _unfit(path: Path) -> str | None:
     if path.is_absolute() and all(char.isascii() and (char.isalnum() or char in "/._-+@:") for char in str(path)):
         return None
-    return f"{path}: with HAProxy it must be absolute, of ASCII letters, digits and /._-+@:"
+    return f"{path}: HAProxy needs an absolute path of ASCII letters, digits and /._-+@:"
 
 
 def _global(api: ApiConfig) -> Iterator[str]:

@@ -171,7 +171,7 @@ def _open_state(directory: Path) -> Iterator[FieldProblem]:
     """Yield what others could read or replace in the state directory; missing files will be created correctly."""
     with suppress(OSError):
         if problem := replaceable(directory):
-            yield FieldProblem("state_dir", f"{problem}; or name a directory in it, which the controller makes")
+            yield FieldProblem("state_dir", f"{problem}; or name a directory in it, which the controller creates")
     for name in (*STATE_FILES, lease_tokens.FILE):
         path = directory / name
         with suppress(OSError):

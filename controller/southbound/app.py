@@ -145,7 +145,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             reply = ethernet_frames.arp_reply(command.ip, command.mac, command.asker_ip, command.asker_mac)
             self._send_frames([(command.at, reply)])
         else:
-            raise TypeError(f"{type(command).__name__} is no command for the southbound")
+            raise TypeError(f"{type(command).__name__} is not a command for the southbound")
 
     def _connect(self, command: InstallStage) -> None:
         """Install a stage on optical switches, with a pause between deletions and additions.

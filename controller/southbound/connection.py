@@ -125,7 +125,7 @@ class Connection:
             return
         unsent = len(self._transport.unsent)
         if unsent > MAX_UNSENT:
-            self.refuse("not_reading", f"{unsent} bytes wait to be read")
+            self.refuse("not_reading", f"it has left {unsent} bytes unread")
         elif unsent and self._draining is None:
             self._draining = spawn(self._outbox, self._drain)
 
@@ -262,7 +262,7 @@ class Connection:
         """Begin to use the connection; ``descs`` are the descriptions of its ports."""
         dpid = self._handshake.dpid
         if self._config.dpid_in_certificate and f"{dpid:#x}" not in self._transport.names():
-            self.refuse("other_certificate", f"no name in its certificate is its dpid, {dpid:#x}")
+            self.refuse("other_certificate", f"its certificate does not name its dpid, {dpid:#x}")
             return
         found = (port_desc(descs[at : at + PORT_SIZE]) for at in range(0, len(descs), PORT_SIZE))
         ports = {port.number: port for port in found}

@@ -81,7 +81,7 @@ class Handshake:
         if not (VERSION in versions if versions else frame.version >= VERSION):
             offered = ", ".join(map(str, sorted(versions or {frame.version})))
             answer = message(ofp.OFPT_ERROR, _INCOMPATIBLE + b"only OpenFlow 1.3 is supported")
-            raise NoCommonVersion(f"the switch speaks OpenFlow wire versions {offered}", answer)
+            raise NoCommonVersion(f"the switch supports only OpenFlow wire versions {offered}", answer)
         self._state = _State.FEATURES
         return message(ofp.OFPT_FEATURES_REQUEST, xid=1)
 

@@ -37,10 +37,10 @@ class Limits:
     def connect(self, address: str) -> tuple[RefusalReason, str] | None:
         """Count one more connection from this address, or return why it is refused."""
         if (total := self._connections.total()) >= self._most:
-            return "too_many", f"{total} connections are there, which is the limit (openflow.max_connections)"
+            return "too_many", f"{total} connections exist, which is the limit (openflow.max_connections)"
         if (own := self._connections[address]) >= self._most_of_address:
             limit = f"the limit (openflow.max_address_connections = {self._most_of_address})"
-            return "too_many_of_address", f"{own} connections from {address} are there, which is {limit}"
+            return "too_many_of_address", f"{own} connections from {address} exist, which is {limit}"
         self._connections[address] += 1
         return None
 
@@ -48,7 +48,7 @@ class Limits:
         """Assign a connection to this switch. Return why it is refused, empty if it is not."""
         if dpid not in self._known:
             if self._connections.total() + self._missing > self._most:
-                return "the last connections are kept for switches that were there before"
+                return "the remaining connections are reserved for known switches"
             if len(self._known) < self._most // 2:
                 self._known.add(dpid)
                 self._missing += 1

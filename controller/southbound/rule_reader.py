@@ -89,7 +89,7 @@ def _read_rules(dpid: Dpid, asked: Gathered) -> SwitchRules:
     meters = [rule for part in asked.of(ofp.OFPMP_METER_CONFIG) for rule in part]
     unknown = flows.count(None)
     if unknown:
-        log.warning("flows that the controller does not use", dpid=f"{dpid:#x}", count=unknown)
+        log.warning("flow entries that the controller cannot express", dpid=f"{dpid:#x}", count=unknown)
     rules = RuleSet.of(filter(None, flows), groups, meters)
     total = sum(asked.of(ofp.OFPMP_AGGREGATE)[:1])
     return SwitchRules(dpid, rules, max(0, total - len(rules.flows)))

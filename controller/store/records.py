@@ -250,7 +250,7 @@ def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
     arrangement = _arrangement(data["wiring"]) if "wiring" in data else None
     revision = int(data.get("revision", 1))
     if revision < 1:
-        raise ValueError(f"{revision} is no revision")
+        raise ValueError(f"{revision} is not a revision")
     return Registration(spec, *texts[:2], float(data["registered_at"]), texts[2], arrangement, revision)
 
 
@@ -302,11 +302,11 @@ def _part(key: PartKey, data: Mapping[str, Any]) -> Part:
 
 def _link(src_ip: str, dst_ip: str, phase: int, size: int) -> VirtualLink:
     if size <= 0 or phase < 0:
-        raise ValueError(f"{size} bytes in phase {phase} are no virtual link")
+        raise ValueError(f"{size} bytes in phase {phase} are not a virtual link")
     return VirtualLink(str(src_ip), str(dst_ip), int(phase), int(size))
 
 
 def _shares(of_subflows: list[float]) -> tuple[float, ...]:
     if not all(share > 0 for share in of_subflows) or abs(sum(of_subflows) - 1) > ROUNDING:
-        raise ValueError(f"{of_subflows} are no shares")
+        raise ValueError(f"{of_subflows} are not shares")
     return tuple(of_subflows)

@@ -226,7 +226,7 @@ class Lab:
 
     def _node(self, name: str) -> Any:
         if self._net is None:
-            raise LabError("the lab is not up")
+            raise LabError("the lab is not running")
         try:
             return self._net[self.topo.node(name)]
         except KeyError:

@@ -57,7 +57,7 @@ def test_a_call_without_its_request_ends() -> None:
         ended = client.ended_stream()
         assert ended
         assert ended.kind == http2.Kind.HEADERS
-        assert b"the request did not come in time" in ended.payload
+        assert b"the request did not arrive in time" in ended.payload
 
 
 @pytest.mark.parametrize(("path", "message"), [(STATUS, None), (HEALTH, b"")], ids=["half open", "watch"])
@@ -171,7 +171,7 @@ def test_a_job_of_many_virtual_links_costs_its_client_many_calls(monkeypatch: py
     ):
         jobs: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
         jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=DEADLINE_S)
-        with pytest.raises(grpc.RpcError, match="former calls counted as more than 2 calls per second") as error:
+        with pytest.raises(grpc.RpcError, match="earlier calls exceed the limit of 2 calls per second") as error:
             jobs.GetJob(pb.GetJobRequest(job_id="large"), timeout=DEADLINE_S)
         other.hello()
         other.call(1, STATUS, b"")

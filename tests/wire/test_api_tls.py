@@ -145,7 +145,7 @@ def test_a_certificate_has_the_role_of_its_name_and_others_have_none(secured: Se
 def test_a_token_is_accepted_through_tls_a_socket_and_loopback(secured: Secured, tmp_path: Path) -> None:
     with running_api(**secured.settings, tokens=secured.tokens) as api:
         assert status_of(api.addresses[0], secured.credentials(token=TOKEN))
-        with pytest.raises(Unauthenticated, match="a token is needed; client certificates count only with"):
+        with pytest.raises(Unauthenticated, match="a token is required; client certificates are accepted only with"):
             status_of(api.addresses[0], secured.credentials())
     listen = "127.0.0.1:0", f"unix:{tmp_path}/api.sock"
     with running_api(*listen, tokens=secured.tokens, socket_role="none") as api:

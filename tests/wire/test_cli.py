@@ -729,7 +729,7 @@ def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Sig
         at = ("--address", api.addresses[0])
         assert (
             signalbox("status", *at).err
-            == "error: a token is needed; client certificates count only with api.ca_certificates\n"
+            == "error: a token is required; client certificates are accepted only with api.ca_certificates\n"
         )
         assert signalbox("status", *at, "--token-file", token_file).status == 0
         token_file.chmod(0o604)

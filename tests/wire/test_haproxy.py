@@ -97,7 +97,7 @@ def test_fields_that_a_client_sends_give_it_no_identity(
     """The status says why: an address that was believed would be in the message of the gate."""
     with grpc.insecure_channel(with_tokens.addresses[at]) as channel:
         controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
-        with pytest.raises(grpc.RpcError, match="a token is needed") as error:
+        with pytest.raises(grpc.RpcError, match="a token is required") as error:
             controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S, metadata=forgeries(der(scheduler))[number])
     assert cast(grpc.Call, error.value).code() is grpc.StatusCode.UNAUTHENTICATED
 
@@ -204,7 +204,7 @@ def test_without_authorities_no_certificate_counts_and_tokens_do(
 ) -> None:
     with proxied_api(tmp_path, **secured.settings, tokens=secured.tokens) as api:
         assert status_of(api.addresses[0], secured.credentials(token=TOKEN))
-        with pytest.raises(Unauthenticated, match="a token is needed"):
+        with pytest.raises(Unauthenticated, match="a token is required"):
             status_of(api.addresses[0], secured.credentials(scheduler))
         with pytest.raises(Unreachable):
             status_of(api.addresses[0])

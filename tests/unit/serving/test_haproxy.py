@@ -58,7 +58,7 @@ def test_numbers_that_haproxy_cannot_take_are_refused(name: str, value: float) -
 
 
 def test_what_haproxy_cannot_do_is_a_problem() -> None:
-    assert problems() == {"api.proxy_socket": "is missing: the socket at which HAProxy hands calls over"}
+    assert problems() == {"api.proxy_socket": "is missing: the socket at which HAProxy forwards calls"}
     found = problems(
         listen=("127.0.0.1:0", "unix:/a"),
         proxy_socket="run/a socket",
@@ -67,9 +67,9 @@ def test_what_haproxy_cannot_do_is_a_problem() -> None:
         ca_certificates="/etc/c\nbind :1",
     )
     assert "needs a port" in found["api.listen[0]"]
-    assert "must be absolute" in found["api.proxy_socket"]
+    assert "absolute path" in found["api.proxy_socket"]
     assert "only in the certificate's file or in /etc/c.pem.key" in found["api.private_key"]
-    assert "must be absolute" in found["api.ca_certificates"]
+    assert "absolute path" in found["api.ca_certificates"]
     assert "has no address" in problems(listen=("unix:/a",), proxy_socket=SOCKET)["api.listen"]
     with pytest.raises(InvalidInput):
         haproxy.configuration(ApiConfig())
