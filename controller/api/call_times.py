@@ -1,4 +1,4 @@
-"""Durations of calls by method and status code, from the begin of a call to its answer; streams are left out.
+"""Durations of calls by method and status code, from the beginning of a call to its answer; streams are left out.
 
 In: calls, in the API's thread. Out: all histograms, given to ``publish`` after each call.
 """

@@ -104,9 +104,9 @@ class Reload:
         self._refused(bool(wrong))
         if wrong:
             what = (
-                "reloaded in part; files with problems stay as before"
+                "reloaded in part: files with problems stay as before"
                 if partly
-                else "not reloaded; nothing has changed"
+                else "not reloaded: nothing has changed"
             )
             log.error(what, problems=[str(problem) for problem in wrong])
             if not partly:

@@ -54,7 +54,7 @@ CONTROLLER: Settings = {
 """Settings of the controller. It plans when a job joins, and not again while the job trains. Jobs send what they
 announce, and counters that are read while processes start would show less."""
 FIRST_LEFT_OUT = 1
-"""Iterations at the begin that do not count, because connections are slow at first."""
+"""First iterations, which do not count because connections are slow at first."""
 READY_S, ITERATION_S, POLL_S = 60.0, 90.0, 0.1
 ENDED_S = 30.0
 

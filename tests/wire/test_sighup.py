@@ -181,31 +181,31 @@ def test_a_broken_file_changes_nothing_and_is_named_in_the_log(controller: Reloa
     controller.certify(controller.second)
     controller.accept("new")
     controller.tokens.chmod(0o644)
-    controller.hang_up('event="not reloaded; nothing has changed"')
+    controller.hang_up('event="not reloaded: nothing has changed"')
     assert "chmod 600" in controller.log()
     assert controller.status("old", controller.first)
     with pytest.raises(SignalboxError):
         controller.status("new", controller.second)
     controller.tokens.chmod(0o600)
     (controller.folder / "c.key").chmod(0o644)
-    controller.hang_up('event="not reloaded; nothing has changed"')
+    controller.hang_up('event="not reloaded: nothing has changed"')
     assert f"chmod 600 {controller.folder}/c.key" in controller.log()
     assert controller.status("old", controller.first)
     (controller.folder / "c.key").chmod(0o600)
     (controller.folder / "c.key").write_text("no key")
-    controller.hang_up('event="not reloaded; nothing has changed"')
+    controller.hang_up('event="not reloaded: nothing has changed"')
     line = controller.log().splitlines()[-1]
     for listener in ("openflow", "api", "metrics"):
         assert f"{listener}.private_key: {controller.folder}/c.key is no PEM file with a private key" in line
     assert controller.status("old", controller.first)
     (controller.folder / "signalbox.toml").write_text("no_such_key = 1")
-    controller.hang_up('event="not reloaded; nothing has changed"')
+    controller.hang_up('event="not reloaded: nothing has changed"')
     assert controller.status("old", controller.first)
 
 
 def test_a_tokens_file_that_was_cut_off_changes_nothing(controller: Reloaded) -> None:
     controller.tokens.write_text("")
-    controller.hang_up('event="not reloaded; nothing has changed"')
+    controller.hang_up('event="not reloaded: nothing has changed"')
     assert f"api.tokens: {controller.tokens}: gives a role to no one" in controller.log()
     assert controller.status("old", controller.first)
     assert "signalbox_reload_refused 1" in controller.metrics(controller.first)
@@ -229,7 +229,7 @@ def test_an_expired_certificate_is_refused_and_the_old_one_goes_on(controller: R
     expired = controller.first.sign_expired("controller")
     (controller.folder / "c.pem").write_bytes(expired.certificate.read_bytes())
     (controller.folder / "c.key").write_bytes(expired.private_key.read_bytes())
-    controller.hang_up('event="not reloaded; nothing has changed"')
+    controller.hang_up('event="not reloaded: nothing has changed"')
     assert f"api.certificate: {controller.folder / 'c.pem'} ended on 20" in controller.log()
     assert controller.status("old", controller.first)
     shown = controller.metrics(controller.first)
@@ -323,7 +323,7 @@ def test_no_secret_is_in_the_log_or_the_metrics_whatever_fails(controller: Reloa
         wait_for(denied, "a line of a refused call: the log has some of each second", DEADLINE_S, 0.3)
         client.deregister_job("secretive", lease_token)
     controller.tokens.write_text(f'[[token]]\nname = "a"\nrole = "reader"\nsha256 = "{token}"\n{token} = 1')
-    controller.hang_up('event="not reloaded; nothing has changed"')
+    controller.hang_up('event="not reloaded: nothing has changed"')
     log = controller.log()
     for seen in ("name=ops", "UNAUTHENTICATED", "PERMISSION_DENIED", "token[0].sha256"):
         assert seen in log

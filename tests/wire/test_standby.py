@@ -22,7 +22,7 @@ from tests.support.wire.certificates import Authority
 
 DEADLINE_S = 60.0
 REFUSED = 'event="not reloaded: nothing has changed"'
-PARTLY = 'event="reloaded in part; files with problems stay as before"'
+PARTLY = 'event="reloaded in part: files with problems stay as before"'
 
 
 class Pair:

@@ -77,7 +77,7 @@ def test_when_one_owner_refuses_no_other_takes_anything_over(tmp_path: Path) -> 
         Reload(file, config(), [lambda new: lambda: taken.append(new.log.level)], refused.append).once()
     assert taken == ["debug"]
     assert refused == [True, False]
-    assert [line["event"] for line in lines] == ["not reloaded; nothing has changed", "setting changed", "reloaded"]
+    assert [line["event"] for line in lines] == ["not reloaded: nothing has changed", "setting changed", "reloaded"]
     assert lines[0]["problems"] == ["api.private_key: is no key"]
 
 
