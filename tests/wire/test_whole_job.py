@@ -159,7 +159,10 @@ def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) ->
         Meeting(tmp_path, 0, 2, timeout_s=0.1),
     ):
         pass
-    with pytest.raises(TimeoutError, match="rank 0 is not there"), Meeting(tmp_path / "other", 1, 2, timeout_s=0.1):
+    with (
+        pytest.raises(TimeoutError, match="rank 0 did not come to the meeting in time"),
+        Meeting(tmp_path / "other", 1, 2, timeout_s=0.1),
+    ):
         pass
 
 
