@@ -226,7 +226,7 @@ class Demo:
         return planning, planned, facts
 
     def _start_training(self) -> float:
-        self.progress.say(f"starting {JOBS} jobs; the ideal iteration time is {self.ideal_s:.2f} s")
+        self.progress.say(f"starting {JOBS} jobs; an ideal iteration takes {self.ideal_s:.2f} s")
         self._start_sinks()  # before the training: starting a program takes processor time from the switches
         self.training.start()
         wait_for(self._all_known, "the controller to know every job's hosts", START_TIMEOUT_S, POLL_S)
