@@ -1,7 +1,7 @@
 """Polls of counters: those of ports and of counted flow entries, every interval.
 
-Every few polls read the packets that the meters of the control table dropped as well. Rules of jobs that are being
-learnt are polled more often. In: the time, parts of replies. Out: requests through ``send``, ``Counters`` and
+Every few polls also read the packets that the meters of the control table dropped. Rules of jobs that are being learnt
+are polled more often. In: the time, parts of replies. Out: requests through ``send``, ``Counters`` and
 ``LearningCounters`` messages. All switches are polled at the same moment: the controller compares the traffic of a link
 with what other switches counted of its flows. ``now`` is in monotonic seconds.
 """
