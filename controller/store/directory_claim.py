@@ -62,7 +62,9 @@ class DirectoryClaim:
 
     @contextmanager
     def standing_by(self) -> Iterator[None]:
-        """Hold the mark of a waiting controller; when that fails, only the active controller's view is affected."""
+        """Hold the mark of a waiting controller.
+
+        If that fails, the only effect is that the active one cannot see it."""
         mark = None
         try:
             mark = os.open(self._directory / MARK, os.O_RDWR | os.O_CREAT, 0o600)

@@ -45,9 +45,9 @@ MAX_NAMED = 16
 class Kind(StrEnum):
     """Kind of record, which determines its key.
 
-    The key is a job's id, with these exceptions: a pair of addresses (``shares``), a uid (``end``), the part's name
-    (``drain``). Kind and subject of alarms (``silence``) and kind and name of a part (``part``) are further keys; that
-    of ``strategy`` is empty."""
+    The key of most kinds is a job's id. It is a pair of addresses for ``shares``, a uid for ``end``, the part's name
+    for ``drain``, and empty for ``strategy``. It has two parts for ``silence`` (kind and subject of alarms) and for
+    ``part`` (kind and name)."""
 
     STRATEGY = "strategy"
     JOB = "job"
