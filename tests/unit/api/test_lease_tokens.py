@@ -82,7 +82,7 @@ def test_a_damaged_secret_can_be_given_up_as_the_error_says(tmp_path: Path) -> N
     (tmp_path / "lease.key").chmod(0o600)
     with pytest.raises(InvalidInput) as refused:
         LeaseTokens.of(tmp_path, in_use=True)
-    assert "make a new one as the controller's user" in str(refused.value)
+    assert "create a new one as the controller's user" in str(refused.value)
     subprocess.run(["bash", "-c", str(refused.value).rpartition(": ")[2]], check=True)
     made = LeaseTokens.of(tmp_path, in_use=True)
     assert made.uid(LeaseTokens.of(tmp_path, in_use=True).token(UID)) == UID

@@ -86,4 +86,4 @@ def test_so_may_a_configuration_that_is_only_checked(signalbox: Signalbox, given
     given('[api]\nlisten = ["127.0.0.1:0"]\n')
     assert signalbox("serve", "--check", "--config", "-").out.startswith("the configuration is valid\n")
     given("")
-    assert "standard input is for --check" in " ".join(signalbox("serve", "--config", "-").err.split())
+    assert "standard input works with --check only" in " ".join(signalbox("serve", "--config", "-").err.split())

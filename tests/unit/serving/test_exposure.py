@@ -22,7 +22,7 @@ def said_of_api(**api: Any) -> str:
 
 def missing(**api: Any) -> str:
     found = list(exposure.problems(Config.model_validate({"api": api}).api))
-    return found[0].message.partition("Missing: ")[2].partition(". To open")[0] if found else ""
+    return found[0].message.partition("Missing: ")[2].partition(". To allow")[0] if found else ""
 
 
 @pytest.mark.parametrize(

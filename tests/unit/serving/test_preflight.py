@@ -126,7 +126,7 @@ def test_a_state_that_others_can_read_or_replace_is_a_problem(tmp_path: Path) ->
     where = "others than its owner"
     assert problems(state_dir=state) == {
         "state_dir": f"{where} can write in {state} (mode 0775): chmod go-w {state}; or name a directory in it, which "
-        "the controller makes",
+        "the controller creates",
         f"state_dir: {state}/state.db": f"{where} have access to it (mode 0644): chmod 600 {state}/state.db",
         f"state_dir: {state}/lease.key": f"{where} have access to it (mode 0660): chmod 600 {state}/lease.key",
     }

@@ -26,7 +26,7 @@ def test_a_free_directory_is_taken_at_once(tmp_path: Path) -> None:
 
 
 def test_without_a_directory_there_is_nothing_to_wait_for() -> None:
-    with pytest.raises(InvalidInput, match="state_dir: --standby needs one"):
+    with pytest.raises(InvalidInput, match="state_dir: is missing; --standby needs it"):
         serve(Config(), stand_by=True)
 
 

@@ -41,7 +41,7 @@ def test_the_last_connections_are_kept_for_switches_that_were_there_before() -> 
         assert taken.connect(ONE) is None
         assert taken.identify(stranger) == ""
     assert taken.connect(ONE) is None
-    assert "kept for switches that were there before" in taken.identify(Dpid(103))
+    assert "reserved for known switches" in taken.identify(Dpid(103))
     taken.leave(ONE, None, 0)
     for known in SWITCHES[:2]:
         assert taken.connect(OTHER) is None
@@ -57,7 +57,7 @@ def test_a_switch_that_was_admitted_finds_its_place_again() -> None:
         taken.connect(OTHER)
         assert taken.identify(stranger) == ""
     taken.connect(OTHER)
-    assert "kept for switches that were there before" in taken.identify(Dpid(104))
+    assert "reserved for known switches" in taken.identify(Dpid(104))
     taken.leave(OTHER, None, 0)
     assert taken.connect(ONE) is None
     assert taken.identify(SWITCHES[0]) == ""
