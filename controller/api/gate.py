@@ -159,7 +159,7 @@ class Gate:
             return caller
         if peer.socket:
             if self._socket_role is SocketRole.NONE:
-                raise Unauthenticated("this socket requires a token")
+                raise Unauthenticated("a token is required at this socket")
             return Caller("", Role(self._socket_role.value))
         if self._identities is None:
             return Caller(next(iter(peer.names), ""), Role.OPERATOR)

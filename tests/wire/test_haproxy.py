@@ -151,7 +151,7 @@ def test_who_opens_the_socket_of_haproxy_without_its_fields_is_nobody(tmp_path: 
         socket = tmp_path / "proxy.sock"
         assert socket.stat().st_mode & 0o777 == 0o600
         assert status_of(api.addresses[0])
-        with pytest.raises(Unauthenticated, match="HAProxy does not say who it is"):
+        with pytest.raises(Unauthenticated, match="HAProxy did not set the header fields"):
             status_of(f"unix:{socket}")
     assert not socket.exists()
 

@@ -167,7 +167,7 @@ def test_a_withdrawn_token_ends_its_streams_and_is_refused_on_open_connections(c
         next(others_watch)
         controller.accept("new", "other")
         controller.hang_up("event=reloaded")
-        with pytest.raises(Unauthenticated, match="not valid any more"):
+        with pytest.raises(Unauthenticated, match="no longer valid"):
             next(watch)
         with pytest.raises(Unauthenticated, match="the token is not known"):
             client.get_status()
