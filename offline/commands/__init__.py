@@ -8,7 +8,7 @@ from offline.commands import analysis, design, workload_files
 
 
 def add_to(app: typer.Typer) -> None:
-    """The entry point of the group ``signalbox.commands``."""
+    """Add the commands; this is the entry point of the group ``signalbox.commands``."""
     app.add_typer(workload_files.commands)
     app.add_typer(analysis.commands)
     app.add_typer(design.commands, name="design")

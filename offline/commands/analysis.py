@@ -1,7 +1,7 @@
-"""``signalbox what-if`` and ``signalbox explain``, of workload files as well as of the running controller.
+"""Commands ``signalbox what-if`` and ``signalbox explain``, for workload files and for the running controller.
 
-In: workload files and a description of a fabric, analysed here; or, without them, what the client's commands of the
-same names take (``signalbox/commands/analysis.py``, which prints both).
+With ``--workload`` they analyse workload files and a description of a fabric here. Without it they send a request to
+the controller, like the client's commands of the same names. ``signalbox/commands/analysis.py`` prints both results.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ commands = typer.Typer()
 
 
 class _AskOrPlan(AskingCommand, OptionalFabricCommand):
-    """Takes the options of both kinds of command."""
+    """Command class that accepts the options of the controller's connection and those of a fabric."""
 
 
 @commands.command("what-if", cls=_AskOrPlan)
@@ -67,7 +67,7 @@ def what_if(
 ) -> None:
     """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
 
-    With names: of a failure, or a drain, of all that they name."""
+    With NAMEs: compute the effect of one failure, or one drain, of all named components."""
     options: FabricOptions | None = ctx.obj
     if names and (fail or options):
         other = "--fail" if fail else "--workload, whose failures --fail-spines and --fail-links name"
@@ -98,7 +98,7 @@ def explain(
         ),
     ],
     strategy: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose routes to explain.", show_default="planned")
+        str | None, typer.Option(metavar="NAME", help="Scheme whose routes to explain.", show_default="planned")
     ] = None,
     time_limit: TimeLimit = None,
 ) -> None:
@@ -125,7 +125,7 @@ def _only_offline(**given: object) -> None:
 
 
 def _network(options: FabricOptions, strategy: str, time_limit: float | None) -> Network:
-    """The network of the options, with the strategy's routes in force."""
+    """Return the network that the options describe, with the routes of the strategy in force."""
     from controller.public.plans import Network, PlanningConfig, answered
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import scenario
@@ -141,7 +141,7 @@ def _network(options: FabricOptions, strategy: str, time_limit: float | None) ->
 
 @contextmanager
 def _progress() -> Iterator[OnProgress]:
-    """A bar on a terminal, nothing elsewhere."""
+    """Show a progress bar while the block runs; on a terminal only."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("failures", total=None)

@@ -1,7 +1,7 @@
-"""``signalbox design``: networks for jobs, and jobs for networks, on paper.
+"""Commands ``signalbox design``: networks for jobs, and placements of jobs in networks, without a controller.
 
-In: a file that describes a network of several dimensions, and job files. Out: tables for people, JSON for programs.
-docs/design.md has the model; the solver is imported where it is needed.
+They read a file that describes a network of several dimensions, and job files. They print tables for people and JSON
+for programs. docs/design.md describes the model. The solver is imported only where it is needed.
 """
 
 from __future__ import annotations
@@ -29,19 +29,17 @@ if TYPE_CHECKING:
     from offline.design.shape import Shape
     from offline.design.spines import Family
 
-commands = typer.Typer(
-    help="Say which network is best for jobs, and which place in it for a job.", no_args_is_help=True
-)
+commands = typer.Typer(help="Design networks for jobs, and place jobs in a network.", no_args_is_help=True)
 
 commands.command("wiring")(wiring)
 
 SHOWN_GAP = 1e-9
-"""Smaller ones are last digits."""
+"""Smallest relative gap that is printed; smaller ones are rounding errors of the solver."""
 
 MOST_SLOW_DOWN = 1e6
 
 PROVEN_GAP = 1e-6
-"""With a larger one it is not said that an answer is the best."""
+"""Largest relative gap at which an answer is called the best."""
 
 NetworkFile = Annotated[
     Path,
@@ -62,14 +60,14 @@ def bandwidth(
     network: NetworkFile,
     jobs: JobFiles,
     objective: Annotated[
-        Objective, typer.Option(help="What is made small: time, or time x cost, which uses all of total_gbps.")
+        Objective, typer.Option(help="Quantity to minimize: time, or time x cost, which uses all of total_gbps.")
     ] = Objective.TIME,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the network with the answer's bandwidths, as JSON.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how much bandwidth each dimension of NETWORK should have for JOBS, with the proof that no other is better."""
+    """Find the bandwidth that each dimension of NETWORK should have for JOBS, with a proof that no other is better."""
     from offline.design.shape import with_rates
 
     _one_standard_input(network, jobs)
@@ -84,7 +82,7 @@ def bandwidth(
 
 @commands.command("placement")
 def placement(network: NetworkFile, jobs: JobFiles, as_json: AsJson = False) -> None:
-    """Say in which order a model's parallelism should fill the dimensions of NETWORK, whose bandwidths are known."""
+    """Rank the orders in which a model's parallelism can fill the dimensions of NETWORK, whose bandwidths are known."""
     from offline.design.jobs import designed_jobs
     from offline.design.report import placement_report
     from offline.design.shape import shape_in
@@ -99,45 +97,44 @@ def placement(network: NetworkFile, jobs: JobFiles, as_json: AsJson = False) -> 
 @commands.command("spines")
 def spines(
     workload: Annotated[Path, typer.Option(help="Folder of workload files, one per job.", metavar="DIR")],
-    fabric: Annotated[FabricKind, typer.Option(help="What the other numbers describe.")] = FabricKind.LEAF_SPINE,
-    leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: leaves.")] = None,
+    fabric: Annotated[FabricKind, typer.Option(help="Kind of fabric that the sizes describe.")] = FabricKind.LEAF_SPINE,
+    leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: number of leaves.")] = None,
     spines: Annotated[
-        int | None, typer.Option(min=1, help="Leaf-spine: spines that the files number; also the most that are tried.")
+        int | None, typer.Option(min=1, help="Leaf-spine: spines of the files' numbering; also the most to try.")
     ] = None,
     hosts_per_leaf: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.")] = None,
-    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k; the files number one of this k.")] = None,
+    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k of the files' numbering.")] = None,
     most_spines: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="The most that are tried, in a fat-tree of the cores of a group.",
+            help="Largest number of spines to try; in a fat-tree, of cores per group.",
             show_default="as --spines, or k/2",
         ),
     ] = None,
     link_gbps: Annotated[float, typer.Option(min=LEAST_GBPS, max=MOST_GBPS, help="Gbit/s of every NIC.")] = 100.0,
     uplink_gbps: Annotated[
         str | None,
-        typer.Option(metavar="R,…", help="Gbit/s between switches; several are tried.", show_default="as NICs"),
+        typer.Option(metavar="R,…", help="Gbit/s of links between switches; rates to try.", show_default="as NICs"),
     ] = None,
-    failures: Annotated[int, typer.Option(min=0, help="Switches that may have failed.")] = 1,
+    failures: Annotated[int, typer.Option(min=0, help="Number of failed switches.")] = 1,
     failing: Annotated[
-        Upper | None, typer.Option(help="Fat-tree: which switches may have failed.", show_default="core")
+        Upper | None, typer.Option(help="Fat-tree: tier whose switches fail.", show_default="core")
     ] = None,
     slow_down: Annotated[
-        float, typer.Option(min=1, max=MOST_SLOW_DOWN, help="The most that an all-reduce may be slowed down then.")
+        float, typer.Option(min=1, max=MOST_SLOW_DOWN, help="Largest slowdown of an all-reduce with these failures.")
     ] = 1.0,
     max_subflows: Annotated[
-        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Into how many pieces a flow may be split; 1 keeps it whole.")
+        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Most subflows of a flow; 1 keeps it whole.")
     ] = 1,
     export: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the fabric and the workload for it, for --graph.")
+        Path | None, typer.Option(metavar="DIR", help="Directory for the fabric, for --graph, and its workload.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many spines a leaf-spine, or cores a fat-tree, needs for the jobs of a workload while some have failed.
+    """Find the spines of a leaf-spine, or cores of a fat-tree, that a workload needs while some switches have failed.
 
-    Exit status 3: none of those that are tried are enough.
-    """
+    Exit status 3: no number that was tried is enough."""
     from offline.design.spines_report import exported, spines_report
 
     sizes = FabricOptions(
@@ -163,7 +160,7 @@ def spines(
 
 
 def _what_there_is(sizes: FabricOptions, failing: Upper | None) -> tuple[Fabric, Family, int]:
-    """The fabric whose nodes the files number, what of it stays, and how many spines, or cores of a group, it has."""
+    """Return the fabric whose nodes the files number, its family, and its spines (leaf-spine) or cores per group."""
     from offline.design.spines import Leaves, Pods
     from offline.scenarios.scenario import build_fabric
 
@@ -191,7 +188,7 @@ def _rates(text: str) -> list[float]:
 
 
 def _refuse_too_many(there: Family, tried: range, rates: int, failures: int) -> None:
-    """Raises an error of usage that says what would be possible."""
+    """Raise ``typer.BadParameter``, with the largest possible value, when there are too many cases to try."""
     from offline.design.spines import possible
 
     if possible(there, tried, rates, failures):
@@ -213,7 +210,7 @@ def _one_standard_input(network: Path, jobs: Sequence[Path]) -> None:
 
 
 def _bandwidth(network: Path, files: Sequence[Path], objective: Objective) -> tuple[Shape, dict[str, Any]]:
-    """The network, and the report."""
+    """Return the network and the report."""
     from offline.design.bandwidth import fastest
     from offline.design.jobs import designed_jobs, question_of
     from offline.design.report import bandwidth_report
@@ -275,12 +272,12 @@ def _facts(found: Mapping[str, Any], unit: str) -> list[str]:
 
 
 def _rounded_up(value: float) -> float:
-    """To one digit, so that what is said to be proven is."""
+    """Round up to one digit, so that the printed gap is not smaller than the proven one."""
     return float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(float(value))))
 
 
 def _sum_of(factors: Mapping[str, float]) -> str:
-    """Such as "node - 0.5 x pod"."""
+    """Return a weighted sum of dimensions as text, such as "node - 0.5 x pod"."""
     summands = [
         f"{'-' if factor < 0 else '+'} {'' if abs(factor) == 1 else f'{abs(factor):g} x '}{escape(name)}"
         for name, factor in factors.items()
@@ -324,7 +321,7 @@ def _spines_answer(found: Mapping[str, Any], counted: str, export: Path | None) 
 
 
 def _ranks(ranks: Mapping[str, int]) -> str:
-    """Of a part, such as "8 in node, 2 in pod"."""
+    """Return where the ranks of a part are, such as "8 in node, 2 in pod"."""
     return ", ".join(f"{count} in {name}" for name, count in ranks.items() if count > 1)
 
 

@@ -1,7 +1,7 @@
-"""``signalbox design wiring``: which servers of a direct-connect fabric circuits should connect for jobs, on paper.
+"""Command ``signalbox design wiring``: which servers the circuits of a direct-connect fabric should connect for jobs.
 
-In: job files and the size of the fabric. Out: tables for people, JSON for programs, files for planner and simulator.
-docs/wiring.md has the model.
+It reads job files and takes the size of the fabric as options. It prints tables for people and JSON for programs, and
+writes files for the planner and the simulator. docs/wiring.md describes the model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def wiring(
     jobs: JobFiles,
     servers: Annotated[int, typer.Option(min=2, max=MAX_ENDPOINTS, help="Servers of the fabric.")],
     interfaces: Annotated[
-        int, typer.Option(min=1, max=MOST_INTERFACES, help="Of each server, an optical switch each.")
+        int, typer.Option(min=1, max=MOST_INTERFACES, help="Interfaces of each server, each to its own optical switch.")
     ],
     gbps: Annotated[float, typer.Option(min=LEAST_GBPS, max=MOST_GBPS, help="Gbit/s of every interface.")],
     alternative_gbps: Annotated[
@@ -45,7 +45,7 @@ def wiring(
         ),
     ] = None,
     exact: Annotated[
-        bool, typer.Option("--exact", metavar="", help="Also the best steps, proven, for up to 24 servers.")
+        bool, typer.Option("--exact", metavar="", help="Also find the best steps, with proof; up to 24 servers.")
     ] = False,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the planner.")] = 1,
@@ -54,10 +54,9 @@ def wiring(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how the servers of a direct-connect fabric should be wired for JOBS, and in which strategy each should run.
+    """Find the wiring of a direct-connect fabric for JOBS, and the strategy in which each job should run.
 
-    Exit status 3: a job is refused, since one switch of the same cost is better for it.
-    """
+    Exit status 3: a job is refused because one switch of the same cost is better for it."""
     from controller.public.problems import PlanLimits
     from controller.public.wirings import COST_RATIO, Rates, answers
     from offline.design.strategies import offers_in

@@ -1,7 +1,6 @@
-"""Commands that take the options of all offline commands: which fabric, which jobs, what has failed.
+"""Command classes with the options that all offline commands share: fabric, jobs and failures.
 
-A command of class ``FabricCommand`` has them before its own, and finds them as ``FabricOptions`` in its context's
-``obj``.
+A ``FabricCommand`` has these options before its own. The command finds them as ``FabricOptions`` in ``ctx.obj``.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 _app = typer.Typer(add_completion=False)
 _app.command()(FabricOptions)
 _FABRIC_OPTIONS: Any = typer.main.get_command(_app)
-"""A command with the options as its parameters."""
+"""Command that has the shared options as its parameters."""
 _OPTIONAL_WORKLOAD: Any = copy(_FABRIC_OPTIONS.params[0])
 _OPTIONAL_WORKLOAD.required = False
 _OPTIONAL_WORKLOAD.show_default = "ask the running controller"
 
 
 class FabricCommand(TyperCommand):
-    """The fabric options, then the command's own. ``WrongUsage`` that the command raises becomes wrong usage of it."""
+    """Command with the fabric options followed by its own. It reports ``WrongUsage`` as wrong usage of the command."""
 
     shared: ClassVar[Sequence[Any]] = _FABRIC_OPTIONS.params
 
@@ -45,13 +44,13 @@ class FabricCommand(TyperCommand):
             raise typer.BadParameter("; ".join(map(str, error.problems))) from None
 
     def options(self, given: dict[str, Any]) -> FabricOptions | None:
-        """``given``: the values of the shared options as they were read."""
+        """Return the fabric options made from ``given``, the parsed values of the shared options."""
         options: FabricOptions = _FABRIC_OPTIONS.callback(**given)
         return options
 
 
 class OptionalFabricCommand(FabricCommand):
-    """A ``FabricCommand`` that asks the running controller when it gets no ``--workload``: then ``obj`` is None."""
+    """``FabricCommand`` for which ``obj`` is None without ``--workload``: the running controller answers then."""
 
     shared: ClassVar[Sequence[Any]] = [_OPTIONAL_WORKLOAD, *_FABRIC_OPTIONS.params[1:]]
 
@@ -67,8 +66,8 @@ class OptionalFabricCommand(FabricCommand):
 
 
 def scheme_named(strategy: str) -> Scheme:
-    """How the strategy plans. Raises ``typer.BadParameter`` when there is none of that name."""
-    # The solver takes half a second to import, which no other command needs.
+    """Return the planning function of the strategy. Raises ``typer.BadParameter`` when no strategy has that name."""
+    # The solver takes half a second to import, and no other command needs it.
     from offline.schemes import SCHEMES
 
     if strategy not in SCHEMES:

@@ -1,9 +1,11 @@
-"""Commands that need no controller, no network and no root: ``plan-file``, ``simulate`` and ``generate-workload``.
+"""Commands without controller, network or root rights: ``plan-file``, ``simulate`` and ``generate-workload``.
 
-In: workload files, a description of a fabric, and for ``simulate`` what the controller does in the middle of training.
-Out: tables for people, JSON and CSV for programs; exit status 3 when some flows had no path and the others had one.
-docs/reference/json-output.md describes the formats, docs/explanation/simulator.md the model of training. Modules that
-load the solver, which takes half a second, are imported where they are needed.
+They read workload files and a description of a fabric. ``simulate`` also takes what happens during training: failures,
+repairs and when the controller plans. They print tables for people, and JSON and CSV for programs. Exit status 3: some
+flows have no path, others have one.
+
+docs/reference/json-output.md describes the formats, docs/explanation/simulator.md the model of training. Importing the
+solver takes half a second, so modules that load it are imported where they are needed.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ MAX_UNROUTED_SHOWN = 10
 MOST_STRETCH = 4
 LEVEL_DIGITS = 12
 MAX_MOVES = 256
-"""The default of ``planning.max_moves``."""
+"""Default of ``planning.max_moves`` in the controller's configuration."""
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 commands = typer.Typer()
@@ -52,13 +54,13 @@ StrategyName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="How to route: planned, or a published scheme: ecmp, greedy, edge-coloring, first-fit, annealing, ilp.",
+        help="Routing scheme: planned, or a published one: ecmp, greedy, edge-coloring, first-fit, annealing, ilp.",
     ),
 ]
 
 PathStretch = Annotated[
     int,
-    typer.Option(min=0, max=MOST_STRETCH, metavar="N", help="Links that a path may have more than the shortest."),
+    typer.Option(min=0, max=MOST_STRETCH, metavar="N", help="Links that a path may have beyond the shortest."),
 ]
 
 TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")]
@@ -71,7 +73,7 @@ def plan_file(
     path_stretch: PathStretch = 0,
     time_limit: TimeLimit = 2.0,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", metavar="", help="Same input, same plan, however fast the machine is.")
+        bool, typer.Option("--deterministic", metavar="", help="Give the same plan for the same input on any machine.")
     ] = False,
     export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every route as CSV.")] = None,
     proof: Annotated[
@@ -79,7 +81,7 @@ def plan_file(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
+    """Plan the routes of a workload without a controller, and rate them. Exit status 3: some flows have no path."""
     from controller.public.plans import answered
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import scenario
@@ -92,7 +94,8 @@ def plan_file(
         known = scenario(options)
         problem = known.problem(path_stretch=path_stretch)
         limits = PlanLimits(time_limit_s=time_limit, seed=options.seed, deterministic=deterministic)
-        # The garbage collector's first full run looks at all of this: 40 to 60 ms, in the middle of planning.
+        # The garbage collector's first full run would scan all objects made so far: 40 to 60 ms in the middle of
+        # planning.
         gc.freeze()
         plan = answered(scheme(problem, limits))
     if export:
@@ -111,23 +114,23 @@ def simulate_command(
     ctx: typer.Context,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME,…", help="How to route; several give a row each.", show_default="planned"),
+        typer.Option(metavar="NAME,…", help="Routing schemes; each gives a row.", show_default="planned"),
     ] = None,
-    iterations: Annotated[int, typer.Option(min=1, help="Of every job.")] = _DEFAULTS.iterations,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of every job.")] = _DEFAULTS.iterations,
     random_starts: Annotated[
         float | None,
-        typer.Option(min=0, max=1e6, metavar="S", help="Draw start times from 0 to this.", show_default="the files'"),
+        typer.Option(min=0, max=1e6, metavar="S", help="Draw start times from 0 to S.", show_default="the files'"),
     ] = _DEFAULTS.random_starts_s,
     replan: Annotated[
         Replan,
         typer.Option(
-            help="published: at every start and end of an all-reduce, for the jobs that send then; hysteresis: as the "
-            "controller does, only for a gain; never: once, for all jobs."
+            help="When to plan. published: at every start and end of an all-reduce, for the jobs that send then; "
+            "hysteresis: as the controller does, only for a gain; never: once, for all jobs."
         ),
     ] = _DEFAULTS.replan,
     sharing: Annotated[
         Sharing,
-        typer.Option(help="Of full links among connections. equal: all alike; weighted: by the demand of their flows."),
+        typer.Option(help="How connections share a full link. equal: alike; weighted: by the demand of their flows."),
     ] = _DEFAULTS.sharing,
     lose_sent: Annotated[
         bool,
@@ -137,14 +140,14 @@ def simulate_command(
     ] = _DEFAULTS.lose_sent,
     path_stretch: PathStretch = 0,
     max_moves: Annotated[
-        int, typer.Option(min=0, help="With hysteresis: pinned flows that one planning cycle of planned may move.")
+        int, typer.Option(min=0, help="With hysteresis: most pinned flows that one planning cycle may move.")
     ] = MAX_MOVES,
-    fail_at: Annotated[float, failure_option(min=0, metavar="S", help="When the failures happen.")] = 0.0,
-    repair_at: Annotated[float | None, failure_option(min=0, metavar="S", help="When they are over.")] = None,
+    fail_at: Annotated[float, failure_option(min=0, metavar="S", help="Time of the failures.")] = 0.0,
+    repair_at: Annotated[float | None, failure_option(min=0, metavar="S", help="Time when the failures end.")] = None,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a workload on paper: all-reduce times and slow-downs of every job. Exit status 3: a job had no path."""
+    """Simulate training: all-reduce times and slowdowns of every job. Exit status 3: a job had no path."""
     options: FabricOptions = ctx.obj
     how = Options(
         iterations=iterations,
@@ -171,7 +174,7 @@ def _trained(
     failed_s: tuple[float, float | None],
     path_stretch: int,
 ) -> dict[str, Any]:
-    """The report. ``failed_s``: when the failures begin and end."""
+    """Return the report of all strategies. ``failed_s``: when the failures begin and end; None: they do not end."""
     from controller.public.plans import level_bounds
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import problem_of, scenario
@@ -202,19 +205,19 @@ def _trained(
 
 @commands.command("generate-workload")
 def generate_workload(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files go; made when it is not there.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Directory for the files; created if missing.")],
     leaves: Annotated[int, typer.Option(min=1, help="Leaves of the fabric.")],
     spines: Annotated[int, typer.Option(min=1, help="Spines of the fabric; hosts are numbered after them.")],
     hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Hosts on every leaf.")],
     jobs: Annotated[int, typer.Option(min=1, help="Jobs, each one of three published models.")] = 3,
     ring_size: Annotated[int, typer.Option(min=2, help="Hosts per ring, fewer where that does not fit.")] = 4,
-    placement: Annotated[Placement, typer.Option(help="Where the jobs are.")] = Placement.WHOLE_LEAF,
+    placement: Annotated[Placement, typer.Option(help="How jobs are placed on hosts.")] = Placement.WHOLE_LEAF,
     max_rings: Annotated[
         int | None, typer.Option(min=1, help="Rings per job, for small fabrics.", show_default="as the model has")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the workload.")] = 1,
 ) -> None:
-    """Write a workload of the published kind for a leaf-spine fabric: the same for the same options."""
+    """Write a workload like the published ones for a leaf-spine fabric; the same options give the same files."""
     from offline.scenarios.fabrics import leaf_spine
     from offline.scenarios.generator import generate
     from offline.scenarios.workloads import write_workload
@@ -230,7 +233,7 @@ def generate_workload(
 
 
 def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Problem, plan: Plan) -> dict[str, Any]:
-    """A plan as plain data. ``ecmp_level`` is None when the plan has no draws."""
+    """Return a plan as plain data. ``ecmp_level`` is None when the plan has no ECMP draws."""
     levels = {job: _rounded(level) for job, level in plan.job_level.items()}
     unrouted = set(plan.unrouted)
     stopped = [flow for flow in problem.flows if flow.id in unrouted and not flow.id.piece]
@@ -272,7 +275,7 @@ def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Prob
 
 
 def _write_csv(file: Path, known: Scenario, problem: Problem, plan: Plan) -> None:
-    """``share`` is written so that reading it gives the same number. Raises ``OSError``."""
+    """Write every route as CSV, with enough digits to read ``share`` back exactly. Raises ``OSError``."""
     from controller.public.problems import route_of
 
     names, dividing = known.names, {job.id: job.dividing for job in known.jobs}
@@ -287,7 +290,9 @@ def _write_csv(file: Path, known: Scenario, problem: Problem, plan: Plan) -> Non
 
 
 def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
-    """Raises ``OSError``, and ``SignalboxError`` for a plan that cannot be written with its proofs."""
+    """Write the plan with its proofs.
+
+    Raises ``OSError``, and ``SignalboxError`` for a plan that cannot be written with its proofs."""
     from controller.public.plans import certificate, document
 
     try:
@@ -332,7 +337,7 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
 
 
 def _job_levels(level: Mapping[str, float], without_path: Mapping[str, int], if_paced: bool) -> RenderableType:
-    """Jobs without a path have no level. What a job gets is not known when its level holds if paced."""
+    """Return the table of jobs. A job without a path has no level; efficiency is unknown if levels assume pacing."""
     columns: dict[str, Callable[[str], str]] = {"level": lambda job: f"{level[job]:.4g}" if job in level else "–"}
     if not if_paced:
         columns["efficiency"] = lambda job: "0.0%" if job in without_path else f"{1 / level[job]:.1%}"

@@ -1,13 +1,18 @@
-"""The bandwidths with the least time, for terms and limits, with their proof: a second-order cone programme.
+"""Bandwidths with the least time for given terms and limits, with a proof: a second-order cone programme.
 
-In: a ``Question``. Out: a ``Design``, or ``InvalidInput`` for limits that leave no answer. The variables are the
-bandwidths b, for each dimension in which something is sent u >= 1/b (as a cone: |(b - u, 2)| <= b + u), and for each
-term t >= its floor and t >= gigabits * u. Terms whose gigabits and floor are in proportion are one (Lobo, Vandenberghe,
-Boyd and Lebret, "Applications of second-order cone programming", Linear Algebra and its Applications 284, 1998, section
-2.3: hyperbolic constraints).
+The input is a ``Question``, the result a ``Design``. ``InvalidInput`` says that the limits leave no answer. The
+variables are
 
-Only this module imports Clarabel, an optional dependency. What the solver says is not believed: time and bound are
-computed from its numbers (``Question``, ``proof``).
+- the bandwidth b of each dimension,
+- u >= 1/b for each dimension in which something is sent, as the cone |(b - u, 2)| <= b + u,
+- the time t of each term, with t >= its floor and t >= gigabits * u in each dimension.
+
+The cone is the usual form of a hyperbolic constraint (Lobo, Vandenberghe, Boyd and Lebret, "Applications of
+second-order cone programming", Linear Algebra and its Applications 284, 1998, section 2.3). Terms whose gigabits and
+floors are proportional are merged into one.
+
+Only this module imports Clarabel, an optional dependency. The solver's own objective is not used: ``Question`` and
+``proof`` compute time and bound anew from its solution.
 """
 
 from __future__ import annotations
@@ -30,21 +35,29 @@ from signalbox.errors import SignalboxError
 
 Ints = NDArray[np.int64]
 Price = Callable[[Floats], float]
-"""Of a limit, from those of all rows."""
+"""Function that returns the price of one limit from the dual values of all rows."""
 
 _TOLERANCE = 1e-11
+"""Tolerance of the solver for gap and feasibility."""
 _PRECISION = 1e-9
+"""Relative gap at which the programme is not scaled and solved again."""
 _ENOUGH = 1e-3
-"""A price of the total that is more than this part above what is needed is made less."""
+"""Relative excess of the total's price over the needed one, above which the price is reduced."""
 _MOST_SCALINGS = 6
+"""Most solutions of one question, each scaled by the bandwidths of the one before."""
 _SMALLEST_UNIT = 1e-3
+"""Smallest unit of a bandwidth, relative to the largest one."""
 _ALIKE_DIGITS = 12
-"""Terms whose proportions agree in so many digits are one for the solver."""
+"""Significant digits to which the proportions of two terms must agree for the solver to merge them."""
 
 
 def fastest(question: Question, exactly: bool = False, near: Rates | None = None) -> Design:
-    """``exactly``: the total is used up, whether that helps or not. ``near``: about what the bandwidths will be. Raises
-    ``InvalidInput``."""
+    """Return the bandwidths with the least time.
+
+    - ``exactly``: use the whole total, even where that does not reduce the time.
+    - ``near``: bandwidths close to the answer, from which the programme is scaled.
+
+    Raises ``InvalidInput`` when the limits leave no answer, ``SignalboxError`` when the solver fails."""
     least, most = box(question, exactly)
     if not any(question.loaded):
         nothing = np.zeros((len(question.terms), len(least)))
@@ -68,8 +81,10 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
 
 
 def _least_prices(design: Design, question: Question, least: Floats, most: Floats) -> Design:
-    """Without prices of limits that are not reached, and with no more for the total than what helps some dimension,
-    where that proves as much: a solver leaves its last digits there, or one of many prices."""
+    """Return the design with the smallest prices that prove as much.
+
+    The price of a limit that is not reached becomes 0. The price of the total becomes the most that a Gbit/s is worth
+    in any dimension. A solver leaves its rounding errors there, or one of many valid prices."""
     limits, gbps, proof = question.limits, np.array(design.gbps), design.proof
     cost, used = np.array(limits.cost), math.fsum(design.gbps)
     budget_s = 0.0 if limits.budget is None or design.cost < limits.budget * (1 - KEPT) else proof.budget_s
@@ -94,7 +109,9 @@ def _least_prices(design: Design, question: Question, least: Floats, most: Float
 
 
 def _guess(classes: _Classes, most: Floats) -> Floats:
-    """Best if the times of all dimensions were added up, and each Gbit/s cost the same."""
+    """Return the bandwidths that are best if times of dimensions add up and every Gbit/s costs the same.
+
+    For a fixed total, the sum of load_d / b_d is least when b_d is proportional to sqrt(load_d)."""
     roots = np.sqrt(np.maximum(classes.weight @ classes.gigabits, 0.0))
     largest = float(most[roots > 0].max())
     return np.asarray(np.where(roots > 0, largest * roots / roots.sum(), largest))
@@ -107,7 +124,7 @@ def _design(question: Question, gbps: Floats, proof: Proof, least: Floats, most:
 
 
 def _better(one: Design | None, other: Design) -> Design:
-    """The faster bandwidths, with the better proof."""
+    """Return the faster bandwidths with the better of both proofs."""
     if one is None:
         return other
     fast, proven = min(one, other, key=lambda each: each.time_s), max(one, other, key=lambda each: each.bound_s)
@@ -115,8 +132,10 @@ def _better(one: Design | None, other: Design) -> Design:
 
 
 def _within(gbps: Floats, question: Question, least: Floats, most: Floats, exactly: bool) -> Floats:
-    """What a solver's last digits are over a limit is taken away, in proportion to what can be; between relations,
-    which that would break, in proportion to what is there."""
+    """Return the bandwidths moved back into the limits, which a solver exceeds by rounding errors.
+
+    Each dimension gives up in proportion to its distance from its least bandwidth. With relations all are scaled by one
+    factor instead, which keeps the ratios between dimensions."""
     limits, gbps = question.limits, np.clip(gbps, least, most)
     over = float(gbps.sum()) - (limits.total or np.inf)
     if limits.relations and limits.total and (over > 0 or exactly):
@@ -136,13 +155,16 @@ def _towards(other: Floats, gbps: Floats, some: float, all_of_it: float) -> Floa
 
 
 class _Classes(NamedTuple):
-    """Terms in proportion. ``of_term``: the class of each term. ``gigabits``: the largest of a class is 1; ``floor``
-    and ``weight`` fit to that."""
+    """Classes of terms whose gigabits and floors are proportional."""
 
     of_term: list[int]
+    """Class of each term."""
     gigabits: Floats
+    """Gigabits by class and dimension, scaled so that the largest of a class is 1."""
     floor: Floats
+    """Floor of each class in seconds, on the same scale."""
     weight: Floats
+    """Weight of each class: the sum over its terms of weight times scale."""
 
 
 @lru_cache(maxsize=4)  # time x cost solves many programmes of the same terms
@@ -166,25 +188,30 @@ def _short(value: float) -> float:
 
 
 class _Solved(NamedTuple):
-    """``shares`` and ``floors``: of each class, what of its weight rests on which dimension, and on its floor."""
+    """Solution of the programme."""
 
     gbps: Floats
     shares: Floats
+    """Share of the weight of each class that rests on each dimension, by class and dimension."""
     floors: Floats
+    """Share of the weight of each class that rests on its floor."""
     total_s: float
     budget_s: float
     relations_s: tuple[float, ...]
 
 
 def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> _Solved:
-    """``units``: of the bandwidths, about what they will be. Raises ``SignalboxError`` when the solver fails."""
+    """Solve the programme of these classes.
+
+    ``units``: bandwidths close to the solution, in which the variables are measured. Raises ``SignalboxError`` when the
+    solver fails."""
     sends = classes.gigabits > 0
     sending, dims = np.asarray(sends.any(axis=1)), np.flatnonzero(sends.any(axis=0))
     gigabits = classes.gigabits[sending][:, dims] / units[dims]
     term_s = np.maximum(gigabits.max(axis=1), classes.floor[sending])
     weight = classes.weight[sending] * term_s
     least, cost = np.array(limits.least), np.array(limits.cost)
-    # With the whole total used, only what dimensions cost more than the cheapest one can be chosen.
+    # When the whole total must be used, only the cost above that of the cheapest dimension can be chosen.
     common = float(cost[dims].min()) if exactly and limits.budget is not None else 0.0
     total, budget = limits.total, limits.budget
     programme = _Programme(units, least, dims, len(weight))
@@ -200,7 +227,7 @@ def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> 
         held[term, 1 + dims[dim]] = max(dual[row], 0.0)
     for term, row in floors.items():
         held[term, 0] = max(dual[row], 0.0)
-    # Of a term whose weight is below the solver's precision, all rests on its largest load.
+    # The solver gives no dual value to a term whose weight is below its precision: put it on one dimension.
     held[~held.any(axis=1), 1 + dims[0]] = 1.0
     shares = np.zeros((len(sending), 1 + len(units)))
     shares[~sending, 0] = 1.0
@@ -213,9 +240,10 @@ def _solved(classes: _Classes, limits: Limits, units: Floats, exactly: bool) -> 
 
 
 class _Programme:
-    """Rows of ``matrix @ (x, u, t) <= right``, then the cones. A bandwidth is ``least`` + ``step`` * x, and u is at
-    least ``units`` / bandwidth, so that all are about 1. Methods add rows, and say where they are or how to read their
-    prices."""
+    """Rows of ``matrix @ (x, u, t) <= right``, followed by the cones.
+
+    A bandwidth is ``least`` + ``step`` * x, and u >= ``units`` / bandwidth, so that all variables are about 1. Methods
+    add rows. They return where the rows are, or a function that reads the price of the limit."""
 
     def __init__(self, units: Floats, least: Floats, dims: Ints, terms: int) -> None:
         self._units, self._least = units, least
@@ -227,7 +255,7 @@ class _Programme:
         self._equal: list[int] = []
 
     def sum(self, factors: Floats, limit: float | None, exactly: bool = False) -> Price:
-        """``exactly``: an equality. Out: from all prices that of the limit."""
+        """Add ``factors`` @ bandwidths <= ``limit``, or an equality with ``exactly``. Returns how to read its price."""
         if limit is None:
             return lambda _: 0.0
         left = limit - float(factors @ self._least)
@@ -240,7 +268,7 @@ class _Programme:
         return lambda prices: float(prices[at]) / scale
 
     def relation(self, relation: Relation) -> Price:
-        """Out: above 0 where its most holds it, below 0 where its least does."""
+        """Add a relation. Its price is above 0 where its upper limit binds, below 0 where its lower limit does."""
         factors, least, most = np.array(relation.factors), relation.least, relation.most
         if least == most:
             return self.sum(factors, most, exactly=True)
@@ -249,7 +277,7 @@ class _Programme:
         return lambda prices: max(upper(prices), 0.0) - max(lower(prices), 0.0)
 
     def box(self, most: Floats) -> None:
-        """Bandwidths in which nothing is sent are what they must be."""
+        """Add the limits of each bandwidth. A dimension in which nothing is sent is fixed at its least bandwidth."""
         for d, room in enumerate((most - self._least) / self._step):
             if d not in self._dims:
                 self._add(self._row((d, 1.0)), 0.0)
@@ -258,22 +286,25 @@ class _Programme:
             self._add(self._row((d, -1.0)), 0.0)
 
     def times(self, gigabits: Floats) -> dict[tuple[int, int], int]:
-        """Rows by term and dimension."""
+        """Add t >= ``gigabits`` * u for each term and dimension. Returns the rows by term and dimension."""
         return {
             (k, d): self._add(self._row((self._u + d, gigabits[k, d]), (self._t + k, -1.0)), 0.0)
             for k, d in np.argwhere(gigabits).tolist()
         }
 
     def floors(self, floors: Floats) -> dict[int, int]:
-        """Rows by term."""
+        """Add t >= floor for each term that has a floor. Returns the rows by term."""
         return {k: self._add(self._row((self._t + k, -1.0)), -floors[k]) for k in np.flatnonzero(floors).tolist()}
 
     def solve(self, weight: Floats) -> tuple[Floats, Floats]:
-        """The bandwidths, and the prices of all rows. ``weight``: of each t in the goal. Raises ``SignalboxError``."""
+        """Return the bandwidths and the dual values of all rows, in the order in which the rows were added.
+
+        ``weight``: coefficient of each t in the objective. Raises ``SignalboxError`` when there is no finite
+        solution."""
         equal = len(self._equal)
         kinds = [clarabel.ZeroConeT(equal)] if equal else []
         kinds.append(clarabel.NonnegativeConeT(len(self._rows) - equal))
-        for u, d in enumerate(self._dims, self._u):  # |(b - u, 2)| <= b + u, for b in units
+        for u, d in enumerate(self._dims, self._u):  # |(b - u, 2)| <= b + u, with b in units
             for sign in (-1.0, 1.0):
                 step, least = self._step[d] / self._units[d], self._least[d] / self._units[d]
                 self._add(self._row((d, -step), (u, sign)), least)

@@ -1,5 +1,7 @@
-"""What is left to each bandwidth by all limits together, or why nothing is. Pure. SciPy, an optional dependency, is
-imported where a linear programme is solved."""
+"""Range that all limits together leave to each bandwidth, or the reason why none is left. Pure.
+
+SciPy, an optional dependency, is imported only where a linear programme is solved.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ _ROUNDING = 1e-9
 
 
 def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
-    """The least and most that each bandwidth can be under all limits; both finite. A dimension in which nothing is sent
-    gets no more than it must. Raises ``InvalidInput`` when nothing is left, or when a bandwidth has no limit."""
+    """Return the least and the most that each bandwidth can be under all limits; both are finite.
+
+    A dimension in which nothing is sent gets no more than its minimum. Raises ``InvalidInput`` when no bandwidth is
+    left, or when a bandwidth has no upper limit."""
     limits = question.limits
     least, most, cost = (np.array(each, float) for each in (limits.least, limits.most, limits.cost))
     if limits.total is not None:
@@ -38,7 +42,9 @@ def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
 
 
 def _beyond_sums(question: Question, least: Floats, most: Floats, exactly: bool) -> Iterator[FieldProblem]:
-    """A total or budget that is too small, or a total too large to be used up. ``most``: without the budget."""
+    """Yield the problems of sums: a total or budget that is too small, or a total that cannot be used up.
+
+    ``most``: upper limits without the budget."""
     limits, needed = question.limits, float(least.sum())
     if limits.total is not None and needed > limits.total:
         message = f"must be at least what the dimensions need, {needed:.10g} (given: {limits.total:.10g})"
@@ -68,7 +74,7 @@ def _impossible(question: Question, most: Floats) -> Iterator[FieldProblem]:
 
 
 def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
-    """The bandwidths that use up the total at the least cost: the cheapest dimensions get the most they may have."""
+    """Return the cheapest bandwidths that use up the total: the cheapest dimensions get the most they may have."""
     if question.limits.relations:
         return np.asarray(_extreme(question.limits, np.array(question.limits.cost), least, most, True).x)
     found, left = least.copy(), (question.limits.total or 0.0) - float(least.sum())
@@ -79,8 +85,9 @@ def cheapest(question: Question, least: Floats, most: Floats) -> Floats:
 
 
 def cheapest_more(question: Question) -> float | None:
-    """What the least cost at which the total is used up grows by with one more Gbit/s of it. None where that is
-    not known, since the total is the most that the dimensions may have."""
+    """Return the growth of the least cost of using up the total, per Gbit/s that is added to the total.
+
+    None where this is unknown: the total is already the most that the dimensions may have."""
     limits = replace(question.limits, budget=None)
     least = np.array(limits.least)
     most = np.where(question.loaded, limits.most, least)  # not what the total as it is leaves to each
@@ -92,7 +99,7 @@ def cheapest_more(question: Question) -> float | None:
 
 
 def _unloaded(question: Question) -> list[FieldProblem]:
-    """A dimension in which nothing is sent gets what it must, and does not depend on others."""
+    """Return a problem for each dimension in a relation in which nothing is sent: it gets its minimum only."""
     return [
         FieldProblem(f"relations[{r}]", f"nothing is sent in '{name}', so it cannot be in a relation")
         for r, relation in enumerate(question.limits.relations)
@@ -102,7 +109,9 @@ def _unloaded(question: Question) -> list[FieldProblem]:
 
 
 def _related(limits: Limits, least: Floats, most: Floats, exactly: bool) -> Floats:
-    """The most where there was none, somewhat above what a linear programme says. Raises ``InvalidInput``."""
+    """Return an upper limit for each bandwidth, from a linear programme where it had none.
+
+    The limits are rounded up slightly. Raises ``InvalidInput`` when the relations contradict the other limits."""
     if _extreme(limits, np.zeros_like(most), least, most, exactly).status == _INFEASIBLE:
         raise InvalidInput.of("relations", "leave no bandwidths within the other limits")
     found = most.copy()
@@ -115,7 +124,7 @@ def _related(limits: Limits, least: Floats, most: Floats, exactly: bool) -> Floa
 
 
 def _extreme(limits: Limits, goal: Floats, least: Floats, most: Floats, exactly: bool) -> Any:
-    """The bandwidths within all limits for which ``goal`` @ bandwidths is least, as scipy's ``linprog`` answers."""
+    """Return SciPy's ``linprog`` result for the bandwidths within all limits that minimize ``goal`` @ bandwidths."""
     from scipy.optimize import linprog
 
     sums = [(relation.factors, relation.least, relation.most) for relation in limits.relations]

@@ -1,7 +1,8 @@
-"""The best steps of a circulant wiring, with proof: how far the finder is from the best, for few servers. CP-SAT.
+"""Best steps of a circulant wiring, with proof, for few servers. Uses the solver CP-SAT.
 
-In: servers, interfaces, how many of the steps must be rings, what is sent by offset. Out: steps and whether they are
-proven. Wirings that are no circulant graphs are not looked at; ``least_mean_hops`` bounds those too.
+This shows how far the heuristic ``chosen_steps`` is from the best. The input is the number of servers and interfaces,
+how many steps must be rings, and what is sent by offset. The result is the steps and whether they are proven optimal.
+Only circulant graphs are searched; ``least_mean_hops`` bounds all other wirings too.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from offline.design.proof import Floats
 
 MOST_SERVERS = 24
 _SCALE = 10_000
-"""Of the weights: their sum in whole numbers."""
+"""Sum of the weights after rounding to whole numbers, which CP-SAT requires."""
 
 
 def least_mean_hops(weights: Floats, interfaces: int) -> float:
-    """No wiring has less over these pairs: a server has at most d others at one hop, d² at two and so on (the bound of
-    Moore), so those that it sends most to are the nearest. ``weights``: shape (servers, servers)."""
+    """Return a lower bound of the weighted mean of hops over all wirings (Moore bound).
+
+    With d interfaces a server has at most d other servers at one hop, d² at two, and so on. The bound puts those to
+    which it sends most nearest. ``weights``: bytes by sender and receiver, shape (servers, servers)."""
     servers = len(weights)
     near = np.zeros(servers, np.int64)
     at, count, level = 0, interfaces, 1
@@ -37,9 +40,12 @@ def least_mean_hops(weights: Floats, interfaces: int) -> float:
 def best_steps(
     servers: int, interfaces: int, rings: int, weights: Sequence[float] | None = None, time_limit_s: float = 30.0
 ) -> tuple[Steps, bool]:
-    """The steps with the least mean of hops, then the least diameter, of which at least ``rings`` are of rings over all
-    servers, and whether that is proven. ``weights``: of each offset, None for all alike; they count to four digits.
-    Raises ``ValueError`` for more than ``MOST_SERVERS`` servers, and for sizes of which there are no rings."""
+    """Return the steps with the least mean of hops, then the least diameter, and whether that is proven.
+
+    - ``rings``: least number of steps that make rings over all servers.
+    - ``weights``: bytes by offset, of which four digits count; None: all offsets count alike.
+
+    Raises ``ValueError`` for fewer than 2 or more than ``MOST_SERVERS`` servers, or when no steps connect them."""
     if not 2 <= servers <= MOST_SERVERS or not interfaces >= 1 or not 0 <= rings <= interfaces:
         raise ValueError(f"exact steps are for 2 to {MOST_SERVERS} servers and at least one interface")
     steps = range(1, servers)
@@ -75,8 +81,9 @@ def _whole(servers: int, weights: Sequence[float] | None) -> list[int]:
 def _mean_and_most(
     model: cp_model.CpModel, servers: int, taken: dict[int, cp_model.IntVar], weights: Sequence[int]
 ) -> None:
-    """Makes small what the hops add up to, by weight, and then the most of any. An offset is reached within h hops when
-    it is within h - 1, or when one that is so much lower as a step that is taken is."""
+    """Add the objective: the weighted sum of hops first, then the largest number of hops.
+
+    An offset is reached within h hops if it is reached within h - 1, or if (offset - step) is for a chosen step."""
     offsets, levels = range(1, servers), range(1, servers)
     within = {(offset, 0): int(offset == 0) for offset in range(servers)} | {(0, level): 1 for level in levels}
     reached: dict[tuple[int, int], cp_model.IntVar | int] = dict(within)
@@ -105,7 +112,7 @@ def _mean_and_most(
 
 
 def _divided(servers: int, found: list[int], rings: int, weights: Sequence[float] | None) -> Steps:
-    """``rings`` of the steps that can be rings, and the others."""
+    """Return the steps split into ``rings`` of those that can be rings, and the others."""
     of_rings = [step for step in found if math.gcd(step, servers) == 1][:rings]
     others = list(found)
     for step in of_rings:

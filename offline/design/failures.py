@@ -1,8 +1,8 @@
-"""The ways in which some switches of a fat-tree's upper tiers can fail, up to exchanging positions: how many there are,
-and each of them. Pure.
+"""Ways in which switches of a fat-tree's upper tiers can fail, up to symmetry: their number and a list. Pure.
 
-A position of an aggregation switch in its pod has a group of cores, and all positions are alike. So a way is a multiset
-of what fails at each position: some of the pods whose switch it is, or how many of the cores, which are alike too.
+Each position of an aggregation switch in its pod has one group of cores. Exchanging positions changes nothing, so a way
+is a multiset over positions of what fails there. At one position it is a set of pods whose aggregation switch fails, or
+a number of cores, since the cores of a group are interchangeable.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from itertools import combinations
 from math import comb
 
 Members = tuple[int, ...]
-"""What fails at a position, by number."""
+"""Numbers of the failed members of a position."""
 
 
 def ways(positions: int, members: int, alike: bool, failed: int) -> Iterator[tuple[Members, ...]]:
-    """By position, each way once; those positions where nothing fails are last. ``members``: of a position, of which
-    ``failed`` fail in all. ``alike``: exchanging members differs in nothing."""
+    """Yield each way once, as the failed members by position; positions without failures are last.
+
+    - ``members``: number of members of each position; ``failed`` of all members fail.
+    - ``alike``: members of a position are interchangeable."""
 
     def some(size: int) -> Iterator[Members]:
         return iter((tuple(range(size)),)) if alike else combinations(range(members), size)
@@ -29,8 +31,10 @@ def ways(positions: int, members: int, alike: bool, failed: int) -> Iterator[tup
 def _from(
     positions: int, failed: int, largest: int, last: Members | None, some: Callable[[int], Iterator[Members]]
 ) -> Iterator[tuple[Members, ...]]:
-    """Larger ones first, of one size in the order of ``some``. ``last``: of the position before. What is spread over
-    most positions comes first: it is what cuts a pod off."""
+    """Yield the ways of the remaining positions.
+
+    ``largest`` and ``last`` bound the next position by the one before, so that each multiset appears once. Ways with
+    few failures per position come first, since failures at many positions are most likely to cut off a pod."""
     if not failed:
         yield ((),) * positions
         return
@@ -41,9 +45,9 @@ def _from(
                     yield (gone, *rest)
 
 
-@lru_cache(maxsize=256)  # a question asks for each number of cores
+@lru_cache(maxsize=256)  # a design needs it for each number of cores
 def count_of_ways(positions: int, members: int, alike: bool, failed: int) -> int:
-    """How many ``ways`` there are. Of c choices with s members m positions have C(c + m - 1, m) multisets."""
+    """Return the number of ``ways``. m positions with c choices each have C(c + m - 1, m) multisets."""
     found = {(0, 0): 1}
     for size in range(1, min(failed, members) + 1):
         choices, before, found = 1 if alike else comb(members, size), found, {}

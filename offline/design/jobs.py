@@ -1,8 +1,8 @@
-"""Jobs as a design has them, read from files of job specs: how much each phase sends in each dimension.
+"""Jobs of a design, read from files of job specs: how much each phase sends in each dimension.
 
-In: YAML, JSON or TOML with the fields of a job file, of which the addresses may be left out, and those of ``DesignJob``
-besides (docs/design.md); rank r is NPU r, unless a placement says otherwise. Out: ``DesignedJob``s, or ``InvalidInput``
-with the places of what is wrong.
+The files are YAML, JSON or TOML with the fields of a job file, whose addresses may be left out, and those of
+``JobInDesign`` (docs/design.md). Rank r is NPU r, unless a placement says otherwise. The results are ``DesignedJob``s;
+``InvalidInput`` names the place of each error in the files.
 """
 
 from __future__ import annotations
@@ -31,40 +31,43 @@ from signalbox.spec_files import PlaceOf, data_in, placed
 from signalbox.standard_input import called
 
 GIGABITS = 8e-9
-"""Of a byte."""
+"""Gigabits of one byte."""
 
 _AT_ONCE = 1 << 18
 _SEND = np.dtype((float, 3))
-"""Sender, receiver and bytes."""
+"""Record of one transfer: sender, receiver and bytes."""
 
 
 class JobInDesign(JobInFile):
-    """``weight``: of its time in the sum that is made small. ``placement``: in which order the parts of a model's
-    parallelism fill the dimensions, from the first one."""
+    """Fields of a job in a design."""
 
     weight: Annotated[Number, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    """Factor of the job's time in the sum that is minimized."""
     compute: tuple[Compute, ...] = Field(default=(), max_length=MAX_COMPUTE)
     placement: tuple[Part, ...] | None = None
+    """Order in which the parts of a model's parallelism fill the dimensions, beginning with the first dimension."""
 
 
 class Step(NamedTuple):
-    """Takes the longer of ``floor_s`` and, of any dimension, gigabits / bandwidth. ``phase``: None of computing
-    alone."""
+    """Part of an iteration: it takes the longest of ``floor_s`` and, over the dimensions, gigabits / bandwidth."""
 
     phase: int | None
+    """Phase of the job, or None for computing that overlaps with no communication."""
     gigabits: tuple[float, ...]
     floor_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class DesignedJob:
-    """``steps`` follow each other. ``placed``: of one with a model; ``spec``: of one without."""
+    """Job with the bytes of each step by dimension. Its steps run one after the other."""
 
     job_id: str
     weight: float
     steps: tuple[Step, ...]
     placed: Placed | None = None
+    """Placement of the model; None for a job without a model."""
     spec: JobSpec | None = None
+    """Spec of a job without a model; None for one with a model."""
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -75,7 +78,7 @@ class DesignedJob:
 
 
 def best_first(ways: Iterable[DesignedJob], gbps: Sequence[float]) -> list[DesignedJob]:
-    """Placements of a job by its time; of those with the same time by their longest step, then by the next."""
+    """Return the placements of a job, fastest first; ties are broken by the longest step, then the next longest."""
 
     def key(way: DesignedJob) -> tuple[float, ...]:
         times = way.step_times_s(gbps)
@@ -89,7 +92,7 @@ def _rounded(time_s: float) -> float:
 
 
 def question_of(shape: Shape, jobs: Iterable[DesignedJob]) -> Question:
-    """Where jobs send, an NPU has at least ``LEAST_GBPS``."""
+    """Return the question for these jobs. Each dimension in which they send gets at least ``LEAST_GBPS``."""
     asked = Question(shape.names, tuple(term for job in jobs for term in job.terms), shape.limits)
     floors = (LEAST_GBPS if loaded else 0.0 for loaded in asked.loaded)
     least = tuple(map(max, asked.limits.least, floors))
@@ -97,8 +100,9 @@ def question_of(shape: Shape, jobs: Iterable[DesignedJob]) -> Question:
 
 
 def designed_jobs(files: Iterable[Path], shape: Shape, every_placement: bool = False) -> list[list[DesignedJob]]:
-    """Per job its placements: the one that it has, or with ``every_placement`` all of one with a model. Raises
-    ``InvalidInput``."""
+    """Return the placements of each job: its own one, or with ``every_placement`` all for a job with a model.
+
+    Raises ``InvalidInput``."""
     found: list[list[DesignedJob]] = []
     problems: list[FieldProblem] = []
     for path in files:
@@ -158,7 +162,7 @@ def _misplaced(job: JobInDesign, data: Any) -> Iterator[FieldProblem]:
 
 
 def _ranks(job: JobInDesign, shape: Shape) -> int:
-    """As many as it has addresses; of a job without them, as many as there are NPUs."""
+    """Return the number of ranks: as many as the job has addresses, or without addresses as there are NPUs."""
     if job.hosts:
         ranks = len(addresses_in("hosts", job.hosts)) * job.ranks_per_host
     else:
@@ -170,7 +174,9 @@ def _ranks(job: JobInDesign, shape: Shape) -> int:
 
 
 def _spec(job: JobInDesign, ranks: int) -> JobSpec:
-    """With addresses that mean nothing: a design is of NPUs. Raises ``InvalidInput``."""
+    """Return the spec of a job without a model. Raises ``InvalidInput``.
+
+    Its addresses are made up, since a design needs only the numbers of NPUs."""
     if ranks > MAX_ENDPOINTS:
         message = f"has no addresses, so it has a rank per NPU, {ranks:,}; at most {MAX_ENDPOINTS:,} are allowed"
         raise InvalidInput.of("", f"{message} without a model")
@@ -186,7 +192,7 @@ def _spec(job: JobInDesign, ranks: int) -> JobSpec:
 
 
 def _phases(spec: JobSpec, shape: Shape) -> dict[int, tuple[float, ...]]:
-    """By phase the bytes of each dimension."""
+    """Return the bytes of each dimension by phase."""
     loads = defaultdict[int, Loads](lambda: Loads(shape))
     members = {group.name: np.array(group.ranks) for group in spec.groups}
     for collective in spec.collectives:
@@ -200,7 +206,10 @@ def _phases(spec: JobSpec, shape: Shape) -> dict[int, tuple[float, ...]]:
 
 
 def _add(loads: Loads, collective: Collective, ranks: Ints, shape: Shape) -> None:
-    """Groups that are no block of NPUs send as in one flat ring; so do chains of a pipeline, whose order counts."""
+    """Add a collective of one group to the loads of its phase.
+
+    A group that is no block of NPUs sends as in one flat ring. So do the chains of a pipeline, where the order of ranks
+    matters."""
     places = [np.unique(at) for at in shape.coordinates(ranks)]
     spans = [len(at) for at in places]
     algorithm, size = collective.algorithm, collective.bytes_per_iteration
@@ -210,7 +219,7 @@ def _add(loads: Loads, collective: Collective, ranks: Ints, shape: Shape) -> Non
     known = formula(Library.GENERIC, algorithm, len(ranks), size)
     for step in known.steps(len(ranks), size) if known else ():
         left = iter(step)
-        while len(sends := np.fromiter(islice(left, _AT_ONCE), _SEND)):  # an all-to-all has millions
+        while len(sends := np.fromiter(islice(left, _AT_ONCE), _SEND)):  # an all-to-all has millions of transfers
             src, dst = sends[:, :2].astype(int).T
             loads.add_transfers(ranks[src], ranks[dst], sends[:, 2].astype(float))
 

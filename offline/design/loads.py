@@ -1,25 +1,26 @@
-"""What each dimension of a network has to carry in one phase, from collectives and transfers. Pure.
+"""Load of each dimension of a network in one phase, from collectives and transfers. Pure.
 
-In: the shape, collectives by the ranks that take part, transfers between NPUs. Out: by dimension the bytes that the
-bandwidth of an NPU divides: the bytes on the NPU's most loaded link times its number of links.
+The input is the shape, collectives with their ranks, and transfers between NPUs. The result is the bytes of each
+dimension, to be divided by an NPU's bandwidth: the bytes on the most loaded link of any NPU times the NPU's number of
+links.
 
-A collective goes through the dimensions one after the other, each time with what is left of the vector, and uses all
-links of an NPU alike (Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762; Cho et al., "BlueConnect", MLSys 2019). In a
-dimension in which n NPUs take part, m bytes are left of the vector:
+A collective runs through the dimensions one after the other, each time with the part of the vector that is left, and
+uses all links of an NPU equally (Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section III; Cho et al.,
+"BlueConnect", MLSys 2019). In a dimension where n of its NPUs differ, with m bytes left of the vector, an NPU sends:
 
-- all-reduce 2m(n-1)/n, reduce-scatter and all-gather m(n-1)/n; then m/n are left;
-- all-to-all m(n-1)/n over a switch or direct links. In a ring, bytes take the shorter way and pass m * floor(n^2/4)/n
-  links in all; nothing is left out for the next dimension, which has m again;
-- broadcast: each passes on m.
+- all-reduce 2m(n-1)/n, reduce-scatter and all-gather m(n-1)/n; then m/n bytes are left;
+- all-to-all m(n-1)/n over a switch or direct links. In a ring, bytes take the shorter direction and cross m *
+  floor(n^2/4)/n links in all. The next dimension has m bytes again;
+- broadcast: m, since each NPU passes on the whole vector.
 
-Where a group has k of the n places of a dimension, direct links to the others are of no use to it, so that (n-1)/(k-1)
-times as much counts, and adds up with what else is sent on the same links only. In a ring its bytes go all the way
-round, on the links of all NPUs there; or, if its places are at most half of the ring and next to each other, forth and
-back between the first and the last, twice as many on a link. Of both ways, for all groups of a phase, the one counts
-that loads links less.
+A group may have only k of the n places of a dimension. With direct links it can use only those between its own places:
+the load counts (n-1)/(k-1) times, and adds up only with other traffic on the same links. In a ring its bytes go all the
+way round, over the links of all NPUs there. If its places are adjacent and at most half of the ring, the bytes may
+instead turn back between the first and the last place, with twice the bytes on a link. For all groups of a phase, the
+way with the smaller load counts.
 
-A transfer takes a way that changes its coordinates dimension by dimension, in a ring the shorter way (half each way
-where both are as long), with direct links the one between both.
+A transfer changes its coordinates dimension by dimension. In a ring it takes the shorter direction (half each way in a
+tie), with direct links the link between both.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from signalbox.jobs.spec import Algorithm
 Floats = NDArray[np.float64]
 
 _MOST_WAITING = 1 << 22
-"""Numbers of bytes on direct links before those of one link are added up, to bound memory."""
+"""Most entries of direct links that wait before entries of the same link are added up; bounds the memory."""
 
 ALL_REDUCES = {
     Algorithm.ALL_REDUCE,
@@ -53,8 +54,10 @@ def collective_bytes(
     spans: Sequence[int],
     dimensions: Sequence[Dimension],
 ) -> tuple[float, ...]:
-    """Of each rank by dimension. ``size``: M, see ``Collective``. ``spans``: how many ranks differ in each dimension;
-    1 where all are at the same place."""
+    """Return the bytes that each rank sends in each dimension.
+
+    - ``size``: M as ``Collective`` defines it.
+    - ``spans``: number of different places of the ranks in each dimension; 1 if all are at the same place."""
     found, left = [], float(size)
     for span, dimension in zip(spans, dimensions, strict=True):
         if algorithm is Algorithm.BROADCAST:
@@ -69,7 +72,7 @@ def collective_bytes(
 
 
 class Loads:
-    """Of one phase of a job."""
+    """Loads of one phase of a job."""
 
     def __init__(self, shape: Shape) -> None:
         self._alike = np.zeros((len(shape.dimensions), shape.npus))
@@ -79,8 +82,10 @@ class Loads:
         ]
 
     def add_collective(self, npus: Ints, sent: Sequence[float], places: Sequence[Ints] = ()) -> None:
-        """Of one group. ``sent``: of each of the NPUs, by dimension (``collective_bytes``). ``places``: by dimension
-        those that the group has, ascending; none for whole dimensions."""
+        """Add a collective of one group.
+
+        - ``sent``: bytes of each NPU by dimension (``collective_bytes``).
+        - ``places``: places of the group by dimension, ascending; empty if it has all places of all dimensions."""
         for d, size in enumerate(sent):
             if places and self._is_part(d, places[d]):
                 self._links[d].add_part(npus, places[d], size)
@@ -88,8 +93,11 @@ class Loads:
                 self._alike[d, npus] += size
 
     def add_everywhere(self, sent: Sequence[float], places: Sequence[Ints], beside: Sequence[float]) -> None:
-        """Of groups like that of NPU 0. ``beside``: by dimension how many of them share a line of NPUs. For what is
-        sent on direct links NPU 0 stands for all: no other one may have transfers on links that its group uses."""
+        """Add a collective of all groups that are like the group of NPU 0.
+
+        - ``beside``: by dimension the number of these groups that share a line of NPUs.
+
+        On direct links NPU 0 stands for all NPUs, so no other NPU may have transfers on links that its group uses."""
         for d, size in enumerate(sent):
             links = self._links[d]
             if not self._is_part(d, places[d]):
@@ -100,12 +108,12 @@ class Loads:
                 links.add_part(np.zeros(1, int), places[d], size)
 
     def _is_part(self, d: int, places: Ints) -> bool:
-        """Over a switch, bytes to some are as those to all."""
+        """Return whether the group uses only some links. A switch has one link per NPU, so it is never partial."""
         dimension = self._links[d].dimension
         return dimension.kind is not Kind.SWITCH and 1 < len(places) < dimension.size
 
     def add_transfers(self, src: Ints, dst: Ints, size: Floats) -> None:
-        """NPUs that send, those that receive, and bytes."""
+        """Add transfers of ``size`` bytes from ``src`` to ``dst``, arrays of one length."""
         at = src
         for links in self._links:
             here, there = links.coordinates(at), links.coordinates(dst)
@@ -119,35 +127,36 @@ class Loads:
 
 
 class _Links:
-    """What transfers put on the links of a dimension. NPUs whose coordinates in it follow each other are ``stride``
-    apart."""
+    """Loads of transfers on the links of one dimension. Neighbours in the dimension have numbers ``stride`` apart."""
 
     def __init__(self, dimension: Dimension, stride: int, npus: int) -> None:
         self.dimension, self.stride, self._npus = dimension, stride, npus
 
     def coordinates(self, npus: Ints) -> Ints:
-        """Their own ones in this dimension."""
+        """Return the coordinates of the NPUs in this dimension."""
         return npus // self.stride % self.dimension.size
 
     def add(self, npus: Ints, there: Ints, size: Floats) -> None:
-        """From the NPUs to those that have the coordinates ``there`` instead of theirs."""
+        """Add transfers from the NPUs to those that have the coordinates ``there`` in this dimension instead."""
         raise NotImplementedError
 
     def busiest(self) -> Floats:
-        """The bytes of each NPU's most loaded link."""
+        """Return the bytes on the most loaded link of each NPU."""
         raise NotImplementedError
 
     def add_part(self, npus: Ints, places: Ints, size: float) -> None:
-        """What the NPUs of a group send each other that has some of the places. ``size``: see ``collective_bytes``."""
+        """Add what the NPUs of a group send that has only some of the places. ``size``: see ``collective_bytes``."""
         raise NotImplementedError
 
     def least(self, alike: Floats) -> float:
-        """Bytes of the most loaded link times the links of an NPU. ``alike``: of each NPU, on all of its links."""
+        """Return the bytes of the most loaded link times the links of an NPU.
+
+        ``alike``: bytes of each NPU that are spread over all of its links."""
         return float((alike + self.busiest() * self.dimension.links).max())
 
 
 class _SwitchLinks(_Links):
-    """Row 0: out of each NPU, row 1: into it."""
+    """Links to a switch. Row 0: bytes out of each NPU; row 1: bytes into it."""
 
     def __init__(self, dimension: Dimension, stride: int, npus: int) -> None:
         super().__init__(dimension, stride, npus)
@@ -162,7 +171,7 @@ class _SwitchLinks(_Links):
 
 
 class _DirectLinks(_Links):
-    """A link is an NPU and the coordinate of the other one; few of them carry anything."""
+    """Direct links, each identified by its NPU and the coordinate of the other NPU. Few of them carry anything."""
 
     def __init__(self, dimension: Dimension, stride: int, npus: int) -> None:
         super().__init__(dimension, stride, npus)
@@ -196,16 +205,18 @@ class _DirectLinks(_Links):
 
 
 class _RingLinks(_Links):
-    """Row 0: forwards, row 1: backwards, with coordinates counted from the other end. A place has what begins there
-    less what ends there, so that the sum up to it is what its link carries."""
+    """Links of a ring. Row 0: forwards; row 1: backwards, with coordinates counted from the other end.
+
+    An entry is the bytes that start at a place less those that end there. The sum of the entries up to a place is the
+    load of its link."""
 
     def __init__(self, dimension: Dimension, stride: int, npus: int) -> None:
         super().__init__(dimension, stride, npus)
         self._begins = np.zeros((2, npus // (dimension.size * stride), dimension.size, stride))
         self._round = np.zeros((2, *self._begins.shape[1:]))
-        """Of groups with a part of the ring, on all links of an NPU: all of them, and those that cannot turn back."""
+        """Bytes on all links of an NPU, of groups with a part of the ring: [0] all, [1] those that cannot turn back."""
         self._turned = np.zeros_like(self._begins)
-        """On one link, of those that can."""
+        """Bytes on one link, of groups that turn back."""
 
     def add(self, npus: Ints, there: Ints, size: Floats) -> None:
         n, here = self.dimension.size, self.coordinates(npus)
@@ -218,7 +229,7 @@ class _RingLinks(_Links):
         ):
             np.add.at(begins, (outer, first, inner), part)
             np.add.at(begins, (outer, last, inner), -part)
-            np.add.at(begins, (outer, np.zeros_like(first), inner), np.where(last < first, part, 0.0))  # over the end
+            np.add.at(begins, (outer, np.zeros_like(first), inner), np.where(last < first, part, 0.0))  # wraps around
 
     def add_part(self, npus: Ints, places: Ints, size: float) -> None:
         ring, inner = npus // (self.dimension.size * self.stride), npus % self.stride
@@ -232,7 +243,7 @@ class _RingLinks(_Links):
             self._round[1, ring, :, inner] += size
 
     def add_parts(self, places: Ints, size: float, beside: float) -> None:
-        """See ``Loads.add_everywhere``."""
+        """Add groups as ``Loads.add_everywhere`` describes."""
         self._round[0] += beside * size
         if self._can_turn_back(places):
             at = np.arange(self.dimension.size) % len(places)
@@ -254,7 +265,7 @@ class _RingLinks(_Links):
         return np.asarray(self._carried().max(axis=0).ravel())
 
     def _carried(self) -> Floats:
-        """Of transfers, forwards and backwards."""
+        """Return the bytes of transfers on each link, forwards and backwards."""
         if not self._begins.any():
             return np.zeros_like(self._begins)
         forwards, backwards = self._begins.cumsum(axis=2)

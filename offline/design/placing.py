@@ -1,8 +1,9 @@
-"""A model's parallelism, placed onto the dimensions of a network, and what it sends there. Pure.
+"""Placement of a model's parallelism on the dimensions of a network, and its bytes there. Pure.
 
-In: a model, its parallelism, and the order in which its parts fill the dimensions, the first part nearest. Out: by
-phase the bytes of each dimension. A part takes what is left of a dimension and then goes on to the next, so each of its
-groups is a block of NPUs; sizes that do not divide each other have no place.
+The input is a model, its parallelism, and the order in which its parts fill the dimensions; the first part gets the
+first dimensions. The result is the bytes of each dimension by phase. A part fills what is left of a dimension and
+continues in the next, so each of its groups is a block of NPUs. Sizes that do not divide each other have no
+placement.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from signalbox.models import Model, Parallelism, misfits, sent
 
 
 class Part(StrEnum):
-    """``data``: replicas, of which ranks of ``expert`` belong to one."""
+    """Part of a model's parallelism. ``DATA`` counts the replicas, each of which has the ranks of ``EXPERT``."""
 
     TENSOR = "tensor"
     EXPERT = "expert"
@@ -31,7 +32,7 @@ class Part(StrEnum):
 
 
 MEGATRON = (Part.TENSOR, Part.EXPERT, Part.DATA, Part.PIPELINE)
-"""The order of ranks in Megatron-LM, and in ``models.groups_of``."""
+"""Order of ranks in Megatron-LM and in ``models.groups_of``."""
 
 _PARTS_OF = {
     "tensor": (Part.TENSOR,),
@@ -39,21 +40,26 @@ _PARTS_OF = {
     "data": (Part.EXPERT, Part.DATA),
     "expert-data": (Part.DATA,),
 }
-"""By the kind of a group (``models.sent``), what its ranks differ in. The kinds "pipeline" and "embedding" differ in
-the stage, and send from NPU to NPU."""
+"""Parts in which the ranks of a group differ, by the kind of the group (``models.sent``).
+
+Groups of the kinds "pipeline" and "embedding" differ in the stage; they send from NPU to NPU."""
 
 
 class Placed(NamedTuple):
-    """``order``: of the parts that have several ranks. ``spans``: of each by dimension, how many of its ranks are
-    there. ``phases``: by phase the bytes of each dimension (``Loads``)."""
+    """Placement of a model."""
 
     order: tuple[Part, ...]
+    """Parts with several ranks, in the order in which they fill the dimensions."""
     spans: Mapping[Part, tuple[int, ...]]
+    """Number of ranks of each part in each dimension."""
     phases: Mapping[int, tuple[float, ...]]
+    """Bytes of each dimension by phase (``Loads``)."""
 
 
 def part_sizes(model: Model, parallelism: Parallelism, npus: int) -> dict[Part, int]:
-    """Of all parts. Without ``data`` all NPUs are taken. Raises ``InvalidInput`` when the numbers do not fit."""
+    """Return the ranks of each part. Without ``data`` the parallelism takes all NPUs.
+
+    Raises ``InvalidInput`` when the numbers do not fit."""
     divided = parallelism.tensor * parallelism.pipeline
     data = parallelism.data or max(1, npus // divided)
     InvalidInput.refuse(misfits(model, parallelism, data, divided * data if parallelism.data else npus))
@@ -71,8 +77,9 @@ def part_sizes(model: Model, parallelism: Parallelism, npus: int) -> dict[Part, 
 def placements(
     model: Model, parallelism: Parallelism, shape: Shape, order: Sequence[Part] | None = None
 ) -> list[Placed]:
-    """In every order that the sizes allow, or in the one that is given; parts of one rank may be left out of it. Raises
-    ``InvalidInput`` when there is none."""
+    """Return the placement in every order that the sizes allow, or in ``order`` alone.
+
+    ``order`` may leave out parts of one rank. Raises ``InvalidInput`` when there is no placement."""
     sizes = part_sizes(model, parallelism, shape.npus)
     several = [part for part in MEGATRON if sizes[part] > 1]
     orders = list(permutations(several)) if order is None else [tuple(part for part in order if part in several)]
@@ -92,7 +99,7 @@ def placements(
 
 
 def _spans(order: Sequence[Part], sizes: Mapping[Part, int], shape: Shape) -> dict[Part, tuple[int, ...]]:
-    """Raises ``InvalidInput``."""
+    """Return the ranks of each part by dimension. Raises ``InvalidInput`` when sizes do not divide each other."""
     places = list(shape.sizes)
     spans = {part: [1] * len(places) for part in MEGATRON}
     for part in order:
@@ -129,7 +136,8 @@ def _phases(
             beside = [taken / count for taken, count in zip(in_all, counts, strict=True)]
             of_phase.add_everywhere(collective_bytes(algorithm, size, counts, shape.dimensions), places, beside)
             continue
-        # Between stages of a pipeline; an all-reduce of two ranks is one transfer each way.
+        # Stages of a pipeline send to their neighbours. The embedding's all-reduce of two ranks is one transfer each
+        # way.
         one, other = (stages[:-1], stages[1:]) if kind == "pipeline" else (stages[:1], stages[-1:])
         if len(stages) > 1:
             pairs = one.ravel(), other.ravel()
@@ -139,7 +147,7 @@ def _phases(
 
 
 def _block(parts: Sequence[Part], order: Sequence[Part], spans: Mapping[Part, tuple[int, ...]]) -> list[Ints]:
-    """By dimension the places of NPU 0's group that differs in these parts, ascending."""
+    """Return by dimension the places, ascending, of NPU 0's group whose ranks differ in ``parts``."""
     places = []
     for d in range(len(spans[Part.TENSOR])):
         taken, stride = np.zeros(1, int), 1
@@ -152,7 +160,7 @@ def _block(parts: Sequence[Part], order: Sequence[Part], spans: Mapping[Part, tu
 
 
 def _stages(order: Sequence[Part], sizes: Mapping[Part, int]) -> Ints:
-    """The NPUs of each stage, in the same order of the other parts."""
+    """Return the NPUs of each stage, shape (stages, ranks); ranks of one column differ in the stage only."""
     others = prod(size for part, size in sizes.items() if part is not Part.PIPELINE)
     if Part.PIPELINE not in order:
         return np.arange(others)[None, :]

@@ -1,10 +1,10 @@
-"""Lower bounds of the time of every design, from prices: what shows that a design is the best one. Pure arithmetic, so
-that no solver has to be believed.
+"""Lower bounds of the time of every design, from prices: the proof that a design is best. Pure.
 
-The time of a term is at least any weighted mean of its floor and of gigabits / bandwidth of its dimensions. Limits on
-sums are taken into the time at a price of at least 0 per unit that is left over. Then dimensions are independent, and
-the least of load / bandwidth + price * bandwidth between two limits is known in closed form (Boyd and Vandenberghe,
-"Convex Optimization", 2004, section 5.1: the Lagrange dual).
+The proof is arithmetic alone, so no solver has to be trusted. The time of a term is at least any weighted mean of its
+floor and of gigabits / bandwidth in its dimensions. Each limit on a sum is added to the time at a price, at least 0,
+per unit that is left over. Dimensions are then independent, and the least of load / bandwidth + price * bandwidth
+between two limits has a closed form. This is the Lagrange dual (Boyd and Vandenberghe, "Convex Optimization", 2004,
+section 5.1).
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """``floor``: of each term the share of its weight that rests on its floor. ``shares``: the share that rests on each
-    dimension; each row of both together sums up to 1. ``total_s``: the price of a Gbit/s of the total; below 0 only
-    where the total is to be used up. ``budget_s``: of a unit of cost. ``relations_s``: of a Gbit/s of each relation;
-    above 0 of its most, below 0 of its least. All are in seconds."""
+    """Dual variables that prove a lower bound of the time."""
 
     floor: Floats
+    """Share of the weight of each term that rests on its floor."""
     shares: Floats
+    """Share of the weight that rests on each dimension, by term and dimension. With ``floor`` each term sums to 1."""
     total_s: float = 0.0
+    """Price of the total in seconds per Gbit/s; below 0 only where the whole total must be used."""
     budget_s: float = 0.0
+    """Price of the budget in seconds per unit of cost."""
     relations_s: tuple[float, ...] = ()
+    """Price of each relation in seconds per Gbit/s: above 0 for its upper limit, below 0 for its lower one."""
 
     def mixed(self, other: Proof, share: float) -> Proof:
-        """With ``share`` of the other; it holds too."""
+        """Return the mixture with ``share`` of the other proof; a convex combination of proofs is a proof."""
         pairs = ((self.floor, other.floor), (self.shares, other.shares))
         floor, shares = ((1 - share) * mine + share * others for mine, others in pairs)
         mine_s, others_s = (np.array((each.total_s, each.budget_s, *each.relations_s)) for each in (self, other))
@@ -42,13 +44,15 @@ class Proof:
         return Proof(floor, shares, total_s, budget_s, tuple(relations_s))
 
     def loads(self, question: Question) -> Floats:
-        """By dimension the gigabits that its bandwidth divides."""
+        """Return by dimension the gigabits that are divided by its bandwidth."""
         weights = np.array([term.weight for term in question.terms])
         gigabits = np.array([term.gigabits for term in question.terms])
         return np.asarray(weights @ (self.shares * gigabits))
 
     def bound_s(self, question: Question, least: Floats, most: Floats) -> float:
-        """No bandwidths from ``least`` to ``most`` within all other limits take less time. ``most``: finite."""
+        """Return a lower bound of the time for all bandwidths from ``least`` to ``most`` within the other limits.
+
+        ``most`` must be finite."""
         limits = question.limits
         relations = [pair for pair in zip(self.relations_s, limits.relations, strict=True) if pair[0]]
         price = self.total_s + self.budget_s * np.array(limits.cost)
@@ -66,19 +70,21 @@ class Proof:
 
 
 def _least_of(load: float, price: float, low: float, high: float) -> float:
-    """Of load / b + price * b for b from ``low`` to ``high``."""
+    """Return the least of load / b + price * b for b from ``low`` to ``high``; the best b is sqrt(load / price)."""
     best = high if price <= 0 else min(max(math.sqrt(load / price), low), high)
     return (load / best if load else 0.0) + price * best
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """``gbps``: within all limits. ``bound_s``: no other bandwidths take less time."""
+    """Bandwidths with their time and cost, and a proof of how good they are."""
 
     gbps: Rates
+    """Bandwidth of each dimension, within all limits."""
     time_s: float
     cost: float
     bound_s: float
+    """Lower bound in seconds of the time of all bandwidths within the limits."""
     proof: Proof
 
     @property

@@ -1,6 +1,6 @@
-"""What is asked of a design: terms of time, limits of bandwidths, and the time and cost of any bandwidths. Pure.
+"""Question of a design: terms of time, limits of bandwidths, and time and cost for given bandwidths. Pure.
 
-A bandwidth is that of one NPU in one dimension, in one direction, in Gbit/s. docs/design.md has the model.
+A bandwidth is that of one NPU in one dimension, in one direction, in Gbit/s. docs/design.md describes the model.
 """
 
 from __future__ import annotations
@@ -16,32 +16,31 @@ from offline.scenarios.fabric_options import FabricKind
 
 
 class Objective(StrEnum):
-    """What is made small. ``time-cost``: with all of the total."""
+    """Quantity to minimize. ``TIME_COST`` uses all of the total."""
 
     TIME = "time"
     TIME_COST = "time-cost"
 
 
 class Upper(StrEnum):
-    """Switches of a fat-tree that may fail."""
+    """Tier of a fat-tree whose switches may fail."""
 
     CORE = "core"
     AGGREGATION = "aggregation"
 
 
 COUNTED = {FabricKind.LEAF_SPINE: "spines", FabricKind.FAT_TREE: "cores_per_group"}
-"""What is chosen of each kind of fabric."""
+"""Name of the number that a design chooses, by kind of fabric."""
 
 KEPT = 1e-8
-"""Limits of sums hold up to this part."""
+"""Relative excess up to which a limit of a sum counts as kept."""
 
 Rates = tuple[float, ...]
-"""Gbit/s by dimension."""
+"""Bandwidth of each dimension in Gbit/s."""
 
 
 class Term(NamedTuple):
-    """Steps that take ``weight`` times the longer of ``floor_s`` seconds and, of all dimensions, ``gigabits`` divided
-    by the bandwidth."""
+    """Term of the time: ``weight`` times the longest of ``floor_s`` and, over the dimensions, gigabits / bandwidth."""
 
     weight: float
     gigabits: tuple[float, ...]
@@ -49,7 +48,7 @@ class Term(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """The sum over the dimensions of ``factors`` times bandwidth is from ``least`` to ``most``, in Gbit/s."""
+    """Limit of a weighted sum of bandwidths: from ``least`` to ``most``, in Gbit/s."""
 
     factors: tuple[float, ...]
     least: float = -math.inf
@@ -59,12 +58,12 @@ class Relation(NamedTuple):
         return math.fsum(factor * rate for factor, rate in zip(self.factors, gbps, strict=True))
 
     def excess(self, gbps: Sequence[float]) -> float:
-        """By what part of its largest summand it is not kept."""
+        """Return the violation of the limit, relative to the largest term of the sum."""
         value, largest = self.value(gbps), max(abs(f * rate) for f, rate in zip(self.factors, gbps, strict=True))
         return max(value - self.most, self.least - value, 0.0) / (largest or 1.0)
 
     def slack(self, gbps: Sequence[float], upper: bool) -> float:
-        """How far it is from its most, or else from its least, as a part of its largest summand."""
+        """Return the distance to the upper (or lower) limit, relative to the largest term of the sum."""
         largest = max(abs(f * rate) for f, rate in zip(self.factors, gbps, strict=True))
         value = self.value(gbps)
         return (self.most - value if upper else value - self.least) / (largest or 1.0)
@@ -72,22 +71,25 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of each dimension the ``least`` and ``most`` Gbit/s (``inf`` for none), and ``cost``: of the network, per Gbit/s
-    that each NPU has there. Of all together ``total``, in Gbit/s, and ``budget``, in units of cost; None for none. And
-    ``relations`` between dimensions."""
+    """Limits of the bandwidths of a design."""
 
     least: Rates
+    """Least Gbit/s of each dimension."""
     most: Rates
+    """Most Gbit/s of each dimension; ``inf`` for no limit."""
     cost: tuple[float, ...]
+    """Cost of the network by dimension, per Gbit/s that each NPU has there."""
     total: float | None = None
+    """Most Gbit/s of one NPU over all dimensions; None for no limit."""
     budget: float | None = None
+    """Most that the network may cost; None for no limit."""
     relations: tuple[Relation, ...] = ()
 
     def cost_of(self, gbps: Sequence[float]) -> float:
         return math.fsum(cost * rate for cost, rate in zip(self.cost, gbps, strict=True))
 
     def allow(self, gbps: Sequence[float]) -> bool:
-        """Up to rounding."""
+        """Return whether the bandwidths keep all limits, up to rounding (``KEPT``)."""
         over = [least - rate * (1 + KEPT) for least, rate in zip(self.least, gbps, strict=True)]
         over += [rate - most * (1 + KEPT) for rate, most in zip(gbps, self.most, strict=True)]
         over += [relation.excess(gbps) - KEPT for relation in self.relations]
@@ -100,7 +102,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``names``: of the dimensions."""
+    """Names of the dimensions, terms of the time, and limits of the bandwidths."""
 
     names: tuple[str, ...]
     terms: tuple[Term, ...]
@@ -108,20 +110,20 @@ class Question:
 
     @property
     def loaded(self) -> tuple[bool, ...]:
-        """By dimension, whether anything is sent in it."""
+        """Whether anything is sent in each dimension."""
         return _loaded(self.terms)
 
     def time_s(self, gbps: Sequence[float]) -> float:
-        """The weighted sum of all terms."""
+        """Return the weighted sum of the times of all terms."""
         return math.fsum(term.weight * term_s(term, gbps) for term in self.terms)
 
 
-@lru_cache(maxsize=4)  # asked for once per programme, and time x cost solves many
+@lru_cache(maxsize=4)  # each programme needs it, and time x cost solves many of the same terms
 def _loaded(terms: tuple[Term, ...]) -> tuple[bool, ...]:
     return tuple(map(any, zip(*(term.gigabits for term in terms), strict=True)))
 
 
 def term_s(term: Term, gbps: Sequence[float]) -> float:
-    """Without its weight."""
+    """Return the time of a term in seconds, without its weight."""
     sending = (amount / rate if rate else math.inf for amount, rate in zip(term.gigabits, gbps, strict=True) if amount)
     return max(term.floor_s, *sending, 0.0)

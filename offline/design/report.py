@@ -23,7 +23,12 @@ def bandwidth_report(
     design: Design,
     jobs: Iterable[DesignedJob],
 ) -> Report:
-    """``gap``: of the objective, to its bound. Worths are per Gbit/s, in the unit of the objective."""
+    """Return the report of a design of bandwidths.
+
+    - ``gap``: relative gap of the objective to its bound.
+    - ``worth_of_total``: what one more Gbit/s of the total takes off the objective.
+
+    All worths in the report are in the unit of the objective per Gbit/s."""
     worth = _worth(objective, question, design)
     by_time = objective is Objective.TIME
     return {
@@ -59,7 +64,7 @@ def bandwidth_report(
 
 
 def placement_report(shape: Shape, jobs: Iterable[Sequence[DesignedJob]]) -> Report:
-    """``jobs``: of each its placements. The network's bandwidths must be known."""
+    """Return the report of all placements of each job. The network's bandwidths must be known."""
     rates = shape.rates
     assert rates is not None
     return {
@@ -71,7 +76,7 @@ def placement_report(shape: Shape, jobs: Iterable[Sequence[DesignedJob]]) -> Rep
 
 
 def job_report(job: DesignedJob, shape: Shape, gbps: Sequence[float]) -> Report:
-    """``by``: the dimension that a step waits for, or "compute"."""
+    """Return the report of one job. ``by`` names the dimension that bounds a step, or is "compute"."""
     times = job.step_times_s(gbps)
     return {
         "job_id": job.job_id,
@@ -86,7 +91,7 @@ def job_report(job: DesignedJob, shape: Shape, gbps: Sequence[float]) -> Report:
 
 
 def _placement(job: DesignedJob, shape: Shape) -> list[Report] | None:
-    """Of a model, the parts that have several ranks, from the first dimension on."""
+    """Return the parts of a model that have several ranks, in the order in which they fill the dimensions."""
     if job.placed is None:
         return None
     return [
@@ -102,7 +107,7 @@ def _longest(gigabits: Sequence[float], floor_s: float, shape: Shape, gbps: Sequ
 
 
 def _worth(objective: Objective, question: Question, design: Design) -> list[float]:
-    """What one more Gbit/s of a dimension takes off the objective, to first order."""
+    """Return by dimension how much one more Gbit/s takes off the objective, to first order."""
     time_s = [
         load / rate**2 if load else 0.0
         for load, rate in zip(design.proof.loads(question).tolist(), design.gbps, strict=True)
@@ -114,7 +119,7 @@ def _worth(objective: Objective, question: Question, design: Design) -> list[flo
 
 
 def _others(shape: Shape) -> Iterable[tuple[str, tuple[float, ...]]]:
-    """What the answer is compared with."""
+    """Yield the bandwidths with which the answer is compared, each with its name."""
     if shape.total_gbps is not None:
         yield "equal split", (shape.total_gbps / len(shape.dimensions),) * len(shape.dimensions)
     if shape.rates is not None:

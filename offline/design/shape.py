@@ -1,7 +1,7 @@
-"""The shape of a network of several dimensions, read from a file: what its limits and costs are.
+"""Shape of a network of several dimensions, read from a file, with its limits and costs.
 
-In: YAML, JSON or TOML as docs/reference/file-formats.md#network describes it. Out: a frozen ``Shape``, or
-``InvalidInput`` with the places of what is wrong. NPUs are numbered with the first dimension counting fastest.
+The file is YAML, JSON or TOML as docs/reference/file-formats.md#network describes it. The result is a frozen ``Shape``;
+``InvalidInput`` names the place of each error. In the numbers of NPUs the first dimension counts fastest.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ MAX_DIMENSIONS = 8
 MAX_NPUS = 1 << 20
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e9
 COMPUTE = "compute"
-"""What a step waits for that waits for no dimension."""
+"""Name of the bound of a step that waits for no dimension."""
 
 Ints = NDArray[np.int64]
 
 
 class Kind(StrEnum):
-    """How the NPUs of a dimension are connected: to two neighbours, each to every other one, or to a switch."""
+    """Connection of the NPUs of a dimension: to two neighbours, to every other NPU, or to a switch."""
 
     RING = "ring"
     FULLY_CONNECTED = "fully_connected"
@@ -45,19 +45,21 @@ Cost = Annotated[Number, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
 
 class Dimension(Frozen):
-    """``gbps``: what each NPU has there in a network that exists. ``cost_per_gbps``: of one Gbit/s at one NPU."""
+    """Dimension of a network."""
 
     name: str = Field(min_length=1, max_length=63)
     kind: Kind
     size: Whole = Field(ge=2, le=MAX_NPUS)
     gbps: Rate | None = None
+    """Bandwidth of each NPU in Gbit/s, in a network that exists."""
     min_gbps: Rate | None = None
     max_gbps: Rate | None = None
     cost_per_gbps: Cost = 0.0
+    """Cost of one Gbit/s at one NPU."""
 
     @property
     def links(self) -> int:
-        """Of one NPU. A ring of two has two cables between them."""
+        """Links of one NPU. A ring of two NPUs has two cables between them."""
         return {Kind.RING: 2, Kind.FULLY_CONNECTED: self.size - 1, Kind.SWITCH: 1}[self.kind]
 
 
@@ -66,7 +68,7 @@ Sum = Annotated[Number, Field(ge=-MOST_GBPS, le=MOST_GBPS, allow_inf_nan=False)]
 
 
 class Related(Frozen):
-    """The sum over dimensions of ``factors``, by name, times what an NPU has there is between the two."""
+    """Limit of a weighted sum of bandwidths: ``factors``, by name of the dimension, times Gbit/s of an NPU."""
 
     factors: dict[str, Factor] = Field(min_length=1)
     min_gbps: Sum | None = None
@@ -74,11 +76,13 @@ class Related(Frozen):
 
 
 class Shape(Frozen):
-    """``total_gbps``: of one NPU in all dimensions. ``budget``: of the network, in the unit of the costs."""
+    """Network of several dimensions."""
 
     dimensions: tuple[Dimension, ...] = Field(min_length=1, max_length=MAX_DIMENSIONS)
     total_gbps: Rate | None = None
+    """Most Gbit/s of one NPU over all dimensions."""
     budget: Annotated[Cost, Field(gt=0)] | None = None
+    """Most that the network may cost, in the unit of the costs."""
     relations: tuple[Related, ...] = ()
 
     @property
@@ -95,7 +99,7 @@ class Shape(Frozen):
 
     @property
     def rates(self) -> Rates | None:
-        """Of a network that exists."""
+        """Bandwidth of each dimension in a network that exists; None when one is missing."""
         known = tuple(dimension.gbps for dimension in self.dimensions if dimension.gbps is not None)
         return known if len(known) == len(self.dimensions) else None
 
@@ -118,7 +122,7 @@ class Shape(Frozen):
         )
 
     def coordinates(self, npus: Ints) -> list[Ints]:
-        """By dimension, of each NPU."""
+        """Return the coordinates of the NPUs, one array for each dimension."""
         found = []
         for size in self.sizes:
             npus, at = np.divmod(npus, size)
@@ -127,7 +131,9 @@ class Shape(Frozen):
 
 
 def shape_in(path: Path, exists: bool = False) -> tuple[Shape, PlaceOf]:
-    """And where its fields are. ``exists``: bandwidths must be known. Raises ``InvalidInput``."""
+    """Return the network in the file, and where its fields are.
+
+    ``exists``: all bandwidths must be given. Raises ``InvalidInput``."""
     name = called(path)
     found = data_in(path, name)
     if len(found) != 1:
@@ -144,7 +150,7 @@ def shape_in(path: Path, exists: bool = False) -> tuple[Shape, PlaceOf]:
 
 
 def with_rates(shape: Shape, gbps: Sequence[float]) -> str:
-    """The network as a file in JSON, with these bandwidths; a dimension that has none gets no ``gbps``."""
+    """Return the network with these bandwidths as a JSON file. A dimension with bandwidth 0 gets no ``gbps``."""
     dimensions = tuple(
         each.model_copy(update={"gbps": rate or None}) for each, rate in zip(shape.dimensions, gbps, strict=True)
     )
@@ -152,7 +158,7 @@ def with_rates(shape: Shape, gbps: Sequence[float]) -> str:
 
 
 def shape_of(data: object) -> Shape:
-    """Of plain data. Raises ``InvalidInput``."""
+    """Return the network that plain data describe. Raises ``InvalidInput``."""
     try:
         shape = Shape.model_validate(data)
     except ValidationError as error:

@@ -1,9 +1,9 @@
-"""How many switches the top tier of a leaf-spine or fat-tree should have, and how fast links should be, for jobs while
-some switches have failed.
+"""Number and rate of top-tier switches of a leaf-spine or fat-tree for given jobs, while some switches have failed.
 
-In: the jobs of a workload, the leaves and hosts that there are, and what may be chosen. Out: per choice the least
-slow-down of the all-reduces that any routing can reach (the planner's bound), and the smallest fabric for which the
-planner's own routes reach a goal, whichever switches have failed. Failures that differ in nothing are tried once.
+The input is the jobs of a workload, the leaves and hosts of the fabric, and the choices. For each choice the result is
+the least slowdown of the all-reduces that any routing can reach (the planner's bound). ``smallest`` finds the smallest
+fabric for which the planner's own routes reach a goal with every failure. Failures that differ only by symmetry are
+tried once.
 """
 
 from __future__ import annotations
@@ -25,47 +25,49 @@ from offline.scenarios.workload_job import WorkloadJob
 
 REACHED = 1 + 1e-9
 MOST_LINKS = 4_000_000
-"""Of all fabrics that are tried, intact and with each failure: about half a minute."""
+"""Most links that are examined, over all fabrics, intact and with each failure: about half a minute."""
 
 Names = tuple[str, ...]
 
 
 class Family(Protocol):
-    """What there is, with ``count`` switches in (a group of) the top tier, and links of ``uplink_gbps`` between
-    switches. Methods raise ``InvalidInput`` for sizes that cannot be."""
+    """Fixed part of a fabric; the design chooses ``count`` and ``uplink_gbps``.
+
+    ``count`` is the number of switches in the top tier, or in a group of it; ``uplink_gbps`` is the rate of links
+    between switches. Methods raise ``InvalidInput`` for impossible sizes."""
 
     kind: ClassVar[FabricKind]
 
     @property
     def failing(self) -> str:
-        """Which switches may have failed."""
+        """Name of the tier whose switches may fail."""
 
     def topology(self, count: int, uplink_gbps: float) -> Topology: ...
 
     def capacity_gbps(self, count: int, uplink_gbps: float) -> float:
-        """Of all links up of a leaf, or of a pod of a fat-tree."""
+        """Return the Gbit/s of all uplinks of a leaf, or of a pod of a fat-tree."""
 
     def failures(self, count: int, failed: int) -> Iterator[Names]:
-        """The switches that have failed, in each way that differs. None when there are fewer."""
+        """Yield the failed switches of each way that differs; none when the tier has fewer than ``failed``."""
 
     def count_of_failures(self, count: int, failed: int) -> int:
-        """How many ``failures`` there are."""
+        """Return the number of ``failures``."""
 
     def links(self, count: int) -> int:
-        """Of the whole fabric, those to hosts too."""
+        """Return the number of links of the whole fabric, including those to hosts."""
 
     def fabric(self, count: int, uplink_gbps: float) -> Fabric:
         return fabric_of(self.topology(count, uplink_gbps))
 
     def fabrics(self, count: int, uplink_gbps: float, failed: int) -> Iterator[Fabric]:
-        """With ``failures``."""
+        """Return the fabric with each of the ``failures``."""
         intact = self.fabric(count, uplink_gbps)
         return (without(intact, spine_links(intact, names)) for names in self.failures(count, failed))
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves(Family):
-    """Leaves, hosts on each of them, and the rate of their NICs. ``count``: of spines, which are all alike."""
+    """Leaf-spine with given leaves, hosts per leaf and rate of NICs. ``count``: spines, which are interchangeable."""
 
     leaves: int
     hosts_per_leaf: int
@@ -93,9 +95,10 @@ class Leaves(Family):
 
 @dataclass(frozen=True, slots=True)
 class Pods(Family):
-    """The pods of a ``k``-ary fat-tree, and the rate of NICs. ``count``: of the cores in each of k/2 groups, one group
-    per position of an aggregation switch in its pod. Groups are alike, and so are the cores of one, but pods are not:
-    their jobs differ."""
+    """Fat-tree with k pods and given rate of NICs. ``count``: cores in each of the k/2 groups.
+
+    A group belongs to one position of aggregation switches in their pods. Groups are interchangeable, and so are the
+    cores of one group. Pods are not, since their jobs differ."""
 
     k: int
     link_gbps: float
@@ -116,7 +119,7 @@ class Pods(Family):
             yield tuple(f"core{at * count + each}" if core else f"agg{each * half + at}" for at, each in gone)
 
     def _members(self, count: int) -> tuple[int, bool]:
-        """How many switches of a position there are, and whether they are alike."""
+        """Return the number of switches at a position, and whether they are interchangeable."""
         return (count, True) if self.failing is Upper.CORE else (self.k, False)
 
     def count_of_failures(self, count: int, failed: int) -> int:
@@ -128,20 +131,22 @@ class Pods(Family):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``capacity_gbps``: see ``Family``. ``intact``, ``failed``: the bound of the slow-down of the job that is slowed
-    most, without and with the worst failures. ``iteration``: with them, by how much an iteration takes longer than
-    without a network's limits, on average over the jobs; computing counts."""
+    """Size of the top tier with its predicted slowdowns."""
 
     count: int
     uplink_gbps: float
     capacity_gbps: float
+    """Rate of all uplinks of a leaf or pod (``Family.capacity_gbps``)."""
     intact: float
+    """Lower bound of the slowdown of the worst job in the intact fabric."""
     failed: float
+    """Lower bound of the slowdown of the worst job with the worst failures."""
     iteration: float
+    """Relative time of an iteration, with its computing, with the worst failures; mean over the jobs."""
 
 
 def possible(there: Family, counts: Iterable[int], rates: int, failed: int) -> bool:
-    """Whether no more than ``MOST_LINKS`` have to be looked at. ``rates``: how many of them are tried."""
+    """Return whether at most ``MOST_LINKS`` links have to be examined. ``rates``: number of rates that are tried."""
     most = MOST_LINKS // rates
     for count in counts:
         most -= there.links(count) * (1 + there.count_of_failures(count, failed))
@@ -153,8 +158,9 @@ def possible(there: Family, counts: Iterable[int], rates: int, failed: int) -> b
 def choices(
     there: Family, jobs: Sequence[WorkloadJob], counts: Iterable[int], uplinks_gbps: Sequence[float], failed: int
 ) -> list[Choice]:
-    """Those with which no flow is cut off, from the least capacity on, of the same the fewest switches first. Raises
-    ``InvalidInput`` for sizes that cannot be."""
+    """Return the choices that cut off no flow, smallest capacity first, then fewest switches.
+
+    Raises ``InvalidInput`` for impossible sizes."""
     tried = [_choice(there, jobs, count, uplink, failed) for count in counts for uplink in uplinks_gbps]
     found = [each for each in tried if each]
     return sorted(found, key=lambda each: (each.capacity_gbps, each.count))
@@ -176,7 +182,7 @@ def _choice(there: Family, jobs: Sequence[WorkloadJob], count: int, uplink_gbps:
 
 
 def _bounds(fabric: Fabric, jobs: Sequence[WorkloadJob]) -> Bounds | None:
-    """None where a flow has no path."""
+    """Return the bounds of all jobs, or None when a flow has no path."""
     problem = problem_of(fabric, jobs)
     bounds = level_bounds(problem)
     return bounds if len(bounds.cuts.routable) == len(problem.flows) else None
@@ -191,8 +197,10 @@ def _iteration(bounds: Bounds, jobs: Sequence[WorkloadJob]) -> float:
 def smallest(
     there: Family, jobs: Sequence[WorkloadJob], found: Iterable[Choice], failed: int, goal: float, limits: PlanLimits
 ) -> tuple[Choice, Plan] | None:
-    """The first choice for which the planner's routes slow no job down by more than ``goal`` with any failures, and the
-    plan that slows one down most. What the bound excludes is not planned. Raises ``SignalboxError``."""
+    """Return the first choice whose planned routes reach the goal, and its plan with the largest slowdown.
+
+    ``goal`` is the largest slowdown of any job with any failures. Choices whose bound is above the goal are not
+    planned. Raises ``SignalboxError``."""
     for each in found:
         if each.failed <= goal * REACHED and (made := _planned(there, jobs, each, failed, goal, limits)):
             return each, max(made, key=lambda plan: plan.max_level)
@@ -202,7 +210,7 @@ def smallest(
 def _planned(
     there: Family, jobs: Sequence[WorkloadJob], choice: Choice, failed: int, goal: float, limits: PlanLimits
 ) -> list[Plan]:
-    """Of all failures; none when one is above the goal."""
+    """Return the plans for all failures, or an empty list when one of them is above the goal."""
     made = []
     for fabric in there.fabrics(choice.count, choice.uplink_gbps, failed):
         made.append(answered(plan(problem_of(fabric, jobs), limits)))

@@ -1,7 +1,7 @@
-"""A question of ``spines`` from files to plain data for programs, and its answer as files.
+"""Report of ``signalbox design spines`` as plain data, and its answer as files.
 
-In: a folder of workload files, and the fabric whose nodes they number. Out: the report
-(docs/reference/json-output.md); a graph, and the workload with the hosts' numbers in it.
+The input is a folder of workload files, and the fabric whose nodes they number. The results are the report
+(docs/reference/json-output.md), a graph, and the workload with the host numbers of that graph.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def spines_report(
     goal: float,
     max_subflows: int,
 ) -> dict[str, Any]:
-    """``answer`` is None when no choice is enough. Raises ``InvalidInput``, ``OSError``."""
+    """Return the report; ``answer`` is None when no choice is enough. Raises ``InvalidInput``, ``OSError``."""
     jobs = read_workload(workload, numbered, max_subflows)
     found = choices(there, jobs, tried, uplinks_gbps, failures)
     answer = smallest(there, jobs, found, failures, goal, PlanLimits(ecmp_draws=0))
@@ -48,8 +48,9 @@ def _row(there: Family, choice: Choice) -> dict[str, Any]:
 
 
 def exported(folder: Path, workload: Path, numbered: Fabric, there: Family, answer: Mapping[str, Any]) -> None:
-    """``fabric.json`` and the folder ``workload`` in ``folder``. Raises ``InvalidInput`` when that holds other jobs,
-    ``OSError``."""
+    """Write ``fabric.json`` and the folder ``workload`` to ``folder``.
+
+    Raises ``InvalidInput`` when the folder holds files of other jobs, and ``OSError``."""
     topology = there.topology(answer[COUNTED[there.kind]], answer["uplink_gbps"])
     lines = lines_in(workload, Numbering(numbered))
     shift = len(topology.switches) - len(numbered.switches)

@@ -1,8 +1,8 @@
-"""Jobs that may be parallelised in several ways, read from files of job specs: one spec for each way.
+"""Jobs with alternative parallelization strategies, read from files of job specs: one spec for each strategy.
 
-In: YAML, JSON or TOML with the fields of a job file and those of ``JobInDesign`` besides (docs/wiring.md);
-addresses may be left out. Out: ``Offer``s, whose servers have addresses that mean nothing, or ``InvalidInput`` with the
-places of what is wrong.
+The files are YAML, JSON or TOML with the fields of a job file and those of ``JobInDesign`` (docs/wiring.md). Addresses
+may be left out. The results are ``Offer``s, whose servers get made-up addresses; ``InvalidInput`` names the place of
+each error.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from signalbox.spec_files import data_in, placed
 from signalbox.standard_input import called
 
 _ONLY_HERE = ("weight", "placement", "compute", "strategies", "hosts", "endpoints", "ranks_per_host")
-"""Fields that the spec of a strategy does not have, or not as they are."""
+"""Fields of a job that are not copied into the spec of a strategy."""
 
 
 def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
-    """``servers``: of the fabric; a job without addresses has all of them. Raises ``InvalidInput``."""
+    """Return the jobs of the files. Raises ``InvalidInput``.
+
+    ``servers``: number of servers of the fabric; a job without addresses gets all of them."""
     found: list[Offer] = []
     problems: list[FieldProblem] = []
     for path in files:
@@ -66,7 +68,7 @@ def _offer(data: Any, servers: int) -> Offer:
 
 
 def _sizes(job: JobInDesign, servers: int) -> tuple[int, int]:
-    """Servers, and ranks on each. Raises ``InvalidInput``."""
+    """Return the number of servers, and of ranks on each. Raises ``InvalidInput``."""
     if job.hosts:
         count, ranks_each = len(addresses_in("hosts", job.hosts)), job.ranks_per_host
     elif job.endpoints:

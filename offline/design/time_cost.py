@@ -1,13 +1,13 @@
-"""The bandwidths of a given total with the least time x cost, with a bound for all others.
+"""Bandwidths of a given total with the least time x cost, and a lower bound for all others.
 
-In: a ``Question`` whose limits have a total, all of which is used. Out: a ``Tradeoff``. Time alone is convex in the
-bandwidths, its product with cost is not. So the cost is fixed first: phi(c) is the least time at a cost of at most c,
-a programme of ``bandwidth``. phi is convex and falls, and each solution's prices give a line below it. On an interval
-between two costs, c * line(c) is concave, so the least of the bound is at the ends or where two lines cross. There the
-next programme is solved, until no cost can be better by more than ``_PRECISION``.
+The input is a ``Question`` whose limits have a total, all of which is used; the result is a ``Tradeoff``. Time is
+convex in the bandwidths, but its product with cost is not. The search is therefore over the cost c: phi(c) is the least
+time at a cost of at most c, a programme of ``bandwidth``. phi is convex and decreasing, and the prices of each solution
+give a line below it. On an interval between two costs c * line(c) is concave, so the bound is least at an end or where
+two lines cross. The next programme is solved there, until no cost can improve the product by more than ``_PRECISION``.
 
-A geometric programme does the same where all limits are from above and no time is fixed; with a total that is to be
-used up, or times of computing and limits from above alone, it does not apply, or its answer is no network at all.
+A geometric programme answers the same question where all limits are upper ones and no time is fixed. It does not apply
+to a total that must be used up. With computing times and upper limits alone its answer is no network at all.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ _MOST_PROGRAMMES = 200
 
 @dataclass(frozen=True, slots=True)
 class Tradeoff:
-    """``design``: the fastest at its cost. ``bound``: of time x cost, for all bandwidths within the limits.
-    ``worth_of_total``: what one more Gbit/s of the total takes off time x cost, to first order; None
-    where that is not known."""
+    """Answer with the least time x cost."""
 
     design: Design
+    """Fastest design at its cost."""
     bound: float
+    """Lower bound of time x cost for all bandwidths within the limits."""
     worth_of_total: float | None
+    """Decrease of time x cost per Gbit/s that is added to the total, to first order; None where it is unknown."""
 
     @property
     def product(self) -> float:
@@ -49,7 +50,7 @@ class Tradeoff:
 
 
 class _Line(NamedTuple):
-    """``at_s`` + ``slope`` * (cost - ``cost``), nowhere above the least time, which ``proof`` shows."""
+    """Lower bound of the least time by cost: ``at_s`` + ``slope`` * (cost - ``cost``), proven by ``proof``."""
 
     cost: float
     at_s: float
@@ -64,7 +65,7 @@ class _Line(NamedTuple):
 
 
 def best_product(question: Question) -> Tradeoff:
-    """Raises ``InvalidInput``."""
+    """Return the bandwidths with the least time x cost. Raises ``InvalidInput``."""
     limits = question.limits
     if limits.total is None:
         message = "is needed for time x cost: without it the smallest network is the best one"
@@ -94,8 +95,10 @@ def best_product(question: Question) -> Tradeoff:
 
 
 def _worth_of_total(question: Question, best: Design) -> float | None:
-    """At the same cost the total's price, in seconds. Where no cheaper network would do, one more Gbit/s makes the cost
-    grow too, by more than the time that its price takes off."""
+    """Return the decrease of time x cost per Gbit/s added to the total, or None where it is unknown.
+
+    At the same cost it is cost times the total's price in seconds. At the least possible cost one more Gbit/s also
+    raises the cost, which ``cheapest_more`` gives."""
     at_same_cost, more_s = best.cost * best.proof.total_s, best.time_s - best.cost * best.proof.budget_s
     if more_s <= best.time_s * _PRECISION:
         return at_same_cost
@@ -104,8 +107,10 @@ def _worth_of_total(question: Question, best: Design) -> float | None:
 
 
 def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
-    """With the price of cost at which cost times time is least, time / cost: between those of two costs, or the
-    cheapest's, where no cheaper network would do, or the dearest's, where the budget allows no dearer one."""
+    """Return the proof with the budget's price at which time x cost is stationary: time / cost.
+
+    It is a mixture of the proofs at two neighbouring costs. Where the least cost is best it is the first proof, and
+    where the budget allows no larger cost it is the last one."""
     price = best.time_s / best.cost
     for one, other in pairwise(line.proof for line in lines):
         if one.budget_s >= price > other.budget_s:
@@ -114,13 +119,15 @@ def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
 
 
 def _line(design: Design, question: Question, least: Floats, most: Floats) -> _Line:
-    """``least``, ``most``: of all costs, so that the line holds for all."""
+    """Return the line that the design's proof gives.
+
+    ``least`` and ``most`` are limits for every cost, so the line is a bound for every cost."""
     cost = question.limits.budget or design.cost
     return _Line(cost, design.proof.bound_s(question, least, most), design.proof)
 
 
 def _between(least_cost: float, lines: list[_Line]) -> Iterator[tuple[float, float]]:
-    """Between two costs that are known the bound of time x cost, and the cost at which to look next."""
+    """Yield for each pair of neighbouring known costs the bound of time x cost, and the next cost to try."""
     first = lines[0]
     if first.cost > least_cost * (1 + _PRECISION):
         yield first.product(least_cost), math.sqrt(least_cost * first.cost)

@@ -1,7 +1,7 @@
-"""Wirings as plain data for programs (docs/reference/json-output.md), and as files for planner, simulator and lab.
+"""Wirings as plain data (docs/reference/json-output.md), and as files for the planner, simulator and lab.
 
-In: the answers for some jobs. Out: the report; a graph of the whole fabric, the jobs' specs as they run on it, and what
-their rings send as workload files.
+The input is the answers for some jobs. The results are the report, a graph of the whole fabric, the specs of the jobs
+on it, and workload files with what their rings send.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ Report = dict[str, Any]
 
 
 def wiring_report(found: Sequence[Answer], servers: int, interfaces: int, rates: Rates, exact: bool) -> Report:
-    """``exact``: with the best steps of circulant wirings for the strategy that is taken, proven; for up to
-    ``MOST_SERVERS`` servers."""
+    """Return the report. ``exact``: add the proven best steps of circulant wirings for the chosen strategy.
+
+    The best steps are given for at most ``MOST_SERVERS`` servers."""
     return {
         "servers": servers,
         "interfaces": interfaces,
@@ -76,7 +77,7 @@ def strategy_report(each: Evaluated) -> Report:
 
 
 def places(found: Iterable[Answer]) -> list[range]:
-    """Of each job its servers: one job after the other."""
+    """Return the servers of each job; jobs get consecutive ranges."""
     first, at = 0, []
     for answer in found:
         at.append(range(first, first + answer.offer.servers))
@@ -85,9 +86,10 @@ def places(found: Iterable[Answer]) -> list[range]:
 
 
 def exported(folder: Path, found: Sequence[Answer], servers: int, interfaces: int, rates: Rates) -> list[str]:
-    """``fabric.json``, a job spec for each job in the folder ``jobs``, and what its rings send in ``workload``. Jobs
-    that are refused are left out. Returns those of which ``workload`` does not tell all. Raises ``OSError``, and
-    ``InvalidInput`` when all are refused."""
+    """Write ``fabric.json``, the job specs in the folder ``jobs``, and what rings send in ``workload``.
+
+    Refused jobs are left out. Returns the ids of jobs that ``workload`` describes only partly. Raises ``OSError``, and
+    ``InvalidInput`` when all jobs are refused."""
     taken = [(answer, at) for answer, at in zip(found, places(found), strict=True) if not answer.refused]
     if not taken:
         raise InvalidInput.of("--export", "there is nothing to wire: all jobs are refused")
@@ -109,8 +111,10 @@ def exported(folder: Path, found: Sequence[Answer], servers: int, interfaces: in
 
 
 def ring_lines(spec: JobSpec, numbering: Numbering, compute_s: float) -> Iterator[Line]:
-    """Of a job in rings: those over the same servers in the same order are one. A ring that has a pair of servers in
-    common with one before is left out, since a workload has each pair once."""
+    """Yield the workload lines of the rings of a job.
+
+    Rings over the same servers in the same order are merged. A ring that shares a pair of servers with an earlier one
+    is left out, since a workload has each pair once."""
     sent: defaultdict[tuple[str, ...], float] = defaultdict(float)
     groups = {group.name: group.ranks for group in spec.groups}
     for collective in spec.collectives:
@@ -136,14 +140,14 @@ def _told(spec: JobSpec) -> bool:
 
 
 def _at(spec: JobSpec, fabric: Fabric, at: Sequence[int]) -> JobSpec:
-    """On these servers."""
+    """Return the spec with the addresses of these servers."""
     hosts = list(fabric.hosts)
     place = {address: hosts[at[number]] for number, address in enumerate(dict.fromkeys(spec.endpoints))}
     return spec.model_copy(update={"endpoints": tuple(place[address] for address in spec.endpoints)})
 
 
 def _exact(each: Evaluated) -> Report | None:
-    """None for fabrics that are too large."""
+    """Return the proven best steps, or None for a fabric that is too large."""
     found = each.found
     servers, interfaces = found.traffic.servers, found.wiring.interfaces
     if servers > MOST_SERVERS:
@@ -163,5 +167,5 @@ def _finite(value: float) -> float | None:
 
 
 def alternative(found: Mapping[str, Any]) -> str:
-    """In words."""
+    """Return the alternative to the wiring in words."""
     return f"one switch with {found['alternative_gbps']:g} Gbit/s per server"

@@ -1,6 +1,6 @@
-"""What a controller has to be told of the optical switches of a fabric: the section ``circuits`` of its configuration.
+"""Section ``circuits`` of a controller's configuration: the optical switches of a fabric and their fibres.
 
-In: a ``Topology`` that ``topologies.optical`` made. Out: TOML.
+The input is a ``Topology`` from ``topologies.optical``, the result is TOML.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ DARK_S, DRAIN_S = 0.01, 0.1
 
 
 def circuits_config(topology: Topology, dark_s: float = DARK_S, drain_s: float = DRAIN_S) -> str:
-    """Optical switches are those that have no host. ``dark_s``: seconds without light while circuits change.
-    ``drain_s``: of the longest queue of an interface."""
+    """Return the section as TOML. Switches without hosts are the optical ones.
+
+    - ``dark_s``: seconds without light while circuits change.
+    - ``drain_s``: seconds to drain the longest queue of an interface."""
     dpids = {switch.name: switch.dpid for switch in topology.switches}
     leaves = {host.leaf for host in topology.hosts}
     at: defaultdict[str, dict[int, Cable]] = defaultdict(dict)

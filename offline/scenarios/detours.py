@@ -1,11 +1,11 @@
 """Candidate paths that are longer than the shortest.
 
-A detour goes round no switch twice, and never to a switch from which ECMP may lead back to where the path has been. So
-packets arrive even where some switches of a path have its pins and the others send by ECMP: every hop, pinned or not,
-leads to the destination or on along the path. That holds while neither next hops nor paths change, and only then:
-docs/explanation/forwarding.md says why the controller pins no detours.
+A detour visits no switch twice, and avoids each switch from which ECMP may lead back to an earlier switch of the path.
+Packets therefore arrive even where some switches of a path have its pins and the others forward by ECMP: every hop,
+pinned or not, leads closer to the destination or along the path. This holds only while neither next hops nor paths
+change. docs/explanation/forwarding.md says why the controller pins no detours.
 
-In: a ``Fabric``. Out: per pair of switches the shortest paths, and then the detours.
+The input is a ``Fabric``. For each pair of switches the result is the shortest paths, followed by the detours.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ Switches = frozenset[Dpid]
 
 
 class StretchedPaths(CandidatePaths):
-    """``stretch``: links that a path may have more than the shortest. ``max_paths``: of shortest paths, see
-    ``CandidatePaths``, and again as many detours."""
+    """Shortest paths and detours with up to ``stretch`` links more than the shortest.
+
+    ``max_paths`` limits the shortest paths of a pair of switches (``CandidatePaths``), and separately its detours."""
 
     def __init__(self, fabric: Fabric, max_paths: int, stretch: int) -> None:
         super().__init__(fabric, max_paths)
@@ -33,7 +34,7 @@ class StretchedPaths(CandidatePaths):
         return StretchedPaths(replace(self._fabric, links=left), self.max_paths, self.stretch)
 
     def ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
-        """All links out of the one switch, and all into the other: a detour may use any."""
+        """Return all links out of ``src`` and all links into ``dst``: a detour may use any of them."""
         return self.links_from(src), self.links_into(dst)
 
     def is_detour(self, path: Path, src: Dpid, dst: Dpid) -> bool:
@@ -49,7 +50,7 @@ class StretchedPaths(CandidatePaths):
         return (*shortest, *found[: self.max_paths])
 
     def _detours(self, src: Dpid, dst: Dpid) -> Iterator[Path]:
-        """The shorter ones first."""
+        """Yield the detours, shorter ones first."""
         towards = self._towards(dst)
         if dst not in self._ahead:
             self._ahead[dst] = self._switches_ahead(towards)
@@ -58,7 +59,7 @@ class StretchedPaths(CandidatePaths):
             yield from self._walks(towards, src, dst, shortest + more, frozenset([src]))
 
     def _switches_ahead(self, towards: Towards) -> dict[Dpid, Switches]:
-        """Per switch all that ECMP may lead through from there."""
+        """Return for each switch all switches that ECMP may pass from there to the destination."""
         ahead: dict[Dpid, Switches] = {}
         for dpid in sorted(towards.distance, key=towards.distance.__getitem__):
             ends = {self.far_end[link] for link in towards.hops.get(dpid, ())}
@@ -66,7 +67,9 @@ class StretchedPaths(CandidatePaths):
         return ahead
 
     def _walks(self, towards: Towards, here: Dpid, dst: Dpid, left: int, before: Switches) -> Iterator[Path]:
-        """Of so many links, lazily, going round the links at every switch. ``before``: where the path has been."""
+        """Yield the paths of exactly ``left`` links, lazily, taking the links at each switch in turn.
+
+        ``before``: switches that the path has already visited."""
         if here == dst:
             if not left:
                 yield ()

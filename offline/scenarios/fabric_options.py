@@ -1,7 +1,7 @@
-"""The options that the offline commands share: plain values, in a file that imports quickly because every command
-reads it.
+"""Options that the offline commands share, as plain values. Every command imports this file, so it must load quickly.
 
-Each is declared once, with its help. ``commands.scenario`` takes them from a command line, ``scenario`` reads them.
+Each option is declared once, with its help. ``commands.scenario`` reads them from a command line, ``scenario`` uses
+them.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Dealing
 
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
-"""Limits of rates: beyond them the exponent is mistyped, and far beyond them arithmetic overflows."""
+"""Limits of rates in Gbit/s: a value outside them is a typing error, and far outside arithmetic overflows."""
 LARGEST_SEED = 2**31 - 1
-"""Every generator and solver accepts seeds from 0 to this."""
+"""Largest seed; every generator and solver accepts seeds from 0 to it."""
 
 
 class WrongUsage(InvalidInput):
-    """Options that do not go together, or that are missing."""
+    """Options are missing, or do not go together."""
 
 
 class Placement(StrEnum):
-    """``whole-leaf``: a replica fills leaves, the emptiest first, and only its last one in part. ``fragmented``: a
-    replica's hosts are anywhere."""
+    """Placement of the hosts of a replica.
+
+    ``WHOLE_LEAF``: the replica fills leaves, emptiest first; only its last leaf may be shared. ``FRAGMENTED``: the
+    hosts are drawn from the whole fabric."""
 
     WHOLE_LEAF = "whole-leaf"
     FRAGMENTED = "fragmented"
 
 
 class FabricKind(StrEnum):
-    """What ``--fabric`` may be; ``--graph`` takes its place."""
+    """Kind of fabric for ``--fabric``; ``--graph`` replaces it."""
 
     LEAF_SPINE = "leaf-spine"
     FAT_TREE = "fat-tree"
@@ -48,19 +50,21 @@ failure_option = partial(typer.Option, rich_help_panel="Failures")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricOptions:
-    """The options that the offline commands share, in the order of their help.
+    """Options that the offline commands share, in the order of their help.
 
-    ``graph`` is a file (see ``graph_file``) with its own rates; it takes the place of ``fabric``. ``link_gbps``: of
-    NICs, and of fabric links unless ``uplink_gbps`` is given. ``fail_spines``: numbers or names.
-    """
+    - ``graph``: a file (``graph_file``) with its own rates; it replaces ``fabric``.
+    - ``link_gbps``: rate of NICs, and of fabric links unless ``uplink_gbps`` is given.
+    - ``fail_spines``: numbers or names."""
 
     workload: Annotated[Path, typer.Option(help="Folder of workload files, one per job.", metavar="DIR")]
-    fabric: Annotated[FabricKind, _fabric_option(help="What the other numbers describe.")] = FabricKind.LEAF_SPINE
-    leaves: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: leaves.")] = None
-    spines: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: spines.")] = None
+    fabric: Annotated[FabricKind, _fabric_option(help="Kind of fabric that the sizes describe.")] = (
+        FabricKind.LEAF_SPINE
+    )
+    leaves: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: number of leaves.")] = None
+    spines: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: number of spines.")] = None
     hosts_per_leaf: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: hosts on every leaf.")] = None
     cables: Annotated[int, _fabric_option(min=1, help="Leaf-spine: cables from every leaf to every spine.")] = 1
-    k: Annotated[int | None, _fabric_option("--k", min=2, help="Fat-tree: k.")] = None
+    k: Annotated[int | None, _fabric_option("--k", min=2, help="Fat-tree: k, the number of pods.")] = None
     graph: Annotated[
         Path | None,
         _fabric_option(help="Any fabric: networkx node-link JSON with capacities.", metavar="FILE"),
@@ -80,12 +84,10 @@ class FabricOptions:
     ] = ""
     fail_random_links: Annotated[
         int,
-        failure_option(min=0, help="Number of further cables that fail, at random (--seed)."),
+        failure_option(min=0, help="Number of further cables that fail, drawn at random (--seed)."),
     ] = 0
-    max_subflows: Annotated[
-        int, typer.Option(min=1, help="Into how many pieces a flow may be split; 1 keeps it whole.")
-    ] = 1
-    dealing: Annotated[Dealing, typer.Option(help="How a sender divides the bytes of a flow over its pieces.")] = (
+    max_subflows: Annotated[int, typer.Option(min=1, help="Most subflows of a flow; 1 keeps it whole.")] = 1
+    dealing: Annotated[Dealing, typer.Option(help="How a sender divides the bytes of a flow over its subflows.")] = (
         Dealing.BY_SHARE
     )
     seed: Annotated[

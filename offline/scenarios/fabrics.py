@@ -1,8 +1,8 @@
-"""Fabrics without a network: leaf-spine, fat-tree, any topology; and the same fabrics with failures.
+"""Fabrics without a network: leaf-spine, fat-tree or any topology, with or without failures.
 
-In: sizes and rates, or a ``Topology``. Out: the frozen ``Fabric`` that the controller itself uses. Nodes are numbered
-as in the published workload files: first the switches (leaves before spines), then the hosts (leaf by leaf). The switch
-with number n has dpid n + 1, and ``Fabric.switches`` and ``Fabric.hosts`` are in the order of the numbers.
+The input is sizes and rates, or a ``Topology``. The result is the frozen ``Fabric`` that the controller itself uses.
+Nodes are numbered as in the published workload files: first the switches (leaves before spines), then the hosts leaf by
+leaf. Switch number n has dpid n + 1. ``Fabric.switches`` and ``Fabric.hosts`` are in the order of the numbers.
 """
 
 from __future__ import annotations
@@ -19,24 +19,28 @@ from offline.scenarios.topologies import OFFLINE, Topology
 from signalbox.errors import InvalidInput
 
 _SHOWN = 8
-"""Names that an error lists before it only says how many there are."""
+"""Most names that an error lists in full."""
 
 
 def leaf_spine(
     leaves: int, spines: int, hosts_per_leaf: int, link_bps: float, uplink_bps: float, cables: int = 1
 ) -> Fabric:
-    """``leaf0``... with ``hosts_per_leaf`` hosts of ``link_bps`` each, ``spine0``..., and ``cables`` cables of
-    ``uplink_bps`` between every leaf and every spine. Raises ``InvalidInput``."""
+    """Return a leaf-spine fabric. Raises ``InvalidInput``.
+
+    ``leaf0``... have ``hosts_per_leaf`` hosts of ``link_bps`` each. ``cables`` cables of ``uplink_bps`` connect every
+    leaf with every spine, ``spine0``..."""
     return fabric_of(topologies.leaf_spine(leaves, spines, hosts_per_leaf, link_bps, uplink_bps, cables, OFFLINE))
 
 
 def fat_tree(k: int, link_bps: float, uplink_bps: float) -> Fabric:
-    """Switches ``edge0``..., ``agg0``..., ``core0``...; see ``topologies.fat_tree``. Raises ``InvalidInput``."""
+    """Return a fat-tree with switches ``edge0``..., ``agg0``..., ``core0``...; see ``topologies.fat_tree``.
+
+    Raises ``InvalidInput``."""
     return fabric_of(topologies.fat_tree(k, link_bps, uplink_bps, OFFLINE))
 
 
 def fabric_of(topology: Topology) -> Fabric:
-    """The fabric with every link up."""
+    """Return the fabric of a topology with every link up."""
     dpids = {switch.name: Dpid(switch.dpid) for switch in topology.switches}
     ports: dict[Dpid, dict[PortNo, Port]] = {dpid: {} for dpid in dpids.values()}
 
@@ -58,11 +62,13 @@ def fabric_of(topology: Topology) -> Fabric:
     return Fabric(1, switches, links, hosts)
 
 
-# ---- failures: a failed switch stays in the fabric, so that numbers stay the same, but loses its cables
+# ---- failures: a failed switch stays in the fabric, so that numbers do not change, but loses its cables
 
 
 def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
-    """``count`` random cables between switches are cut. Raises ``InvalidInput`` when there are fewer."""
+    """Return the fabric without ``count`` random cables between switches.
+
+    Raises ``InvalidInput`` when there are fewer."""
     cables = [link for link in fabric.links.values() if link.src < link.dst or not _back(fabric, link)]
     if count > len(cables):
         message = f"{count} cables cannot fail: there are {len(cables)} left between switches"
@@ -71,21 +77,22 @@ def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
 
 
 def without(fabric: Fabric, links: Iterable[LinkId]) -> Fabric:
-    """The same fabric with these cables cut, both ways, one generation later. Circuits have one way."""
+    """Return the fabric without these cables, in both directions, one generation later. A circuit has one direction."""
     cut = {each for link in links for each in (link, _back(fabric, fabric.links[link]))}
     kept = {link_id: link for link_id, link in fabric.links.items() if link_id not in cut}
     return replace(fabric, generation=fabric.generation + 1, links=kept)
 
 
 def _back(fabric: Fabric, link: Link) -> LinkId | None:
-    """The other direction of the same cable; None of a circuit."""
+    """Return the other direction of the same cable, or None for a circuit."""
     back = fabric.links.get(LinkId(*link.dst))
     return back.id if back and back.dst == link.src else None
 
 
 def spine_links(fabric: Fabric, spines: Iterable[int | str]) -> set[LinkId]:
-    """Every link out of spines (in a fat-tree: cores) by number, or of switches by name. Raises ``InvalidInput`` for a
-    name that does not exist, and for a switch with hosts, because no routing can replace it."""
+    """Return every link out of spines or cores, given by number, or of switches, given by name.
+
+    Raises ``InvalidInput`` for an unknown name, and for a switch with hosts, because no routing can replace it."""
     switches = {switch.name: dpid for dpid, switch in fabric.switches.items()}
     with_hosts = {host.at.dpid for host in fabric.hosts.values()}
     spare = [name for name, dpid in switches.items() if dpid not in with_hosts]
@@ -100,16 +107,18 @@ def spine_links(fabric: Fabric, spines: Iterable[int | str]) -> set[LinkId]:
 
 
 def cable_links(fabric: Fabric, cables: Iterable[str]) -> set[LinkId]:
-    """One direction of every named cable: ``leaf5:spine2`` is every cable between the two, ``leaf5:spine2:1`` one of
-    them, counted from 0. Raises ``InvalidInput`` saying what exists."""
+    """Return one direction of every named cable. Raises ``InvalidInput`` that lists what exists.
+
+    ``leaf5:spine2`` names every cable between the two switches, ``leaf5:spine2:1`` one of them, counted from 0."""
     switches = {switch.name: dpid for dpid, switch in fabric.switches.items()}
     between = parallel_cables(fabric)
     return {link for text in cables for link in _named_cables(text, switches, between)}
 
 
 def parallel_cables(fabric: Fabric) -> Mapping[tuple[Dpid, Dpid], tuple[LinkId, ...]]:
-    """Per (source switch, destination switch) the links between them, by port. A link's index is its cable's number,
-    the same in both directions."""
+    """Return the links for each (source switch, destination switch), ordered by port.
+
+    The index of a link is the number of its cable, the same in both directions."""
     between: defaultdict[tuple[Dpid, Dpid], list[LinkId]] = defaultdict(list)
     for link_id, link in fabric.links.items():
         between[link.src.dpid, link.dst.dpid].append(link_id)
@@ -141,7 +150,7 @@ def _named_cables(
 
 
 def listing(names: Collection[str]) -> str:
-    """The names, separated by commas; of many names only the first two, the last and how many there are."""
+    """Return the names separated by commas. Of many names it shows the first two, the last and the count."""
     names = list(names)
     if len(names) > _SHOWN:
         return f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)} in all)"

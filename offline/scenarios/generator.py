@@ -1,10 +1,11 @@
-"""Generates workloads of the published kind for any fabric: seeded, so that a number names a workload.
+"""Generator of workloads like the published ones, for any fabric. A seed names a workload.
 
-In: a fabric, what to place on it, and a seed. Out: lines of workload files, for ``write_workload`` or ``jobs_of``.
+The input is a fabric, what to place on it, and a seed. The result is lines of workload files, for ``write_workload`` or
+``jobs_of``.
 
-docs/reference/file-formats.md#workload says what they have in common with the published files (arXiv 2503.05324).
-Ring i of a model joins the i-th hosts of all replicas, and a flow is one of n chunks of a host's gradients, 4 bytes
-each. Start times are our own choice: uniform over 15 s (the published ones lie between 2 and 12.4 s).
+docs/reference/file-formats.md#workload says what the workloads share with the published files (arXiv 2503.05324). Ring
+i of a model joins the i-th hosts of all replicas. A flow is one of n chunks of a host's gradients, 4 bytes per
+parameter. Start times are our own choice: uniform over 15 s; the published ones lie between 2 and 12.4 s.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from signalbox.jobs.spec import Dealing
 BYTES_PER_PARAMETER = 4
 START_SPREAD_NS = 15_000_000_000
 Workload = Mapping[str, Sequence[Line]]
-"""Per job, by name, its lines."""
+"""Lines of each job, by its name."""
 
 
 class Model(NamedTuple):
-    """A model as the publication trains it."""
+    """Model as the publication trains it."""
 
     name: str
     parameters: int
@@ -41,7 +42,7 @@ class Model(NamedTuple):
         return self.tensor * self.pipeline
 
     def flow_bytes(self, ring_size: int) -> int:
-        """One step of a ring of ``ring_size``."""
+        """Return the bytes of a flow in one step of a ring of ``ring_size`` hosts."""
         return -(-BYTES_PER_PARAMETER * self.parameters // (self.rings * ring_size))
 
 
@@ -55,9 +56,12 @@ MODELS = (
 def generate(
     fabric: Fabric, jobs: int, ring_size: int, placement: Placement, seed: int, max_rings: int | None = None
 ) -> Workload:
-    """``jobs`` models, drawn with repetition, in rings of ``ring_size`` or, where that does not fit, of a half, a
-    quarter and so on, at least of two. ``max_rings``: fewer rings than the model has, for small fabrics. Jobs share no
-    host. Raises ``InvalidInput`` when not even rings of two fit, and for numbers that make no sense."""
+    """Return the lines of ``jobs`` models, drawn with repetition, that share no host.
+
+    - ``ring_size``: hosts of a ring; where they do not fit it is halved, down to two.
+    - ``max_rings``: most rings of a job, for fabrics that are too small for all rings of a model.
+
+    Raises ``InvalidInput`` when not even rings of two fit, and for sizes below the least."""
     if jobs < 1 or ring_size < 2 or (max_rings is not None and max_rings < 1):
         message = "at least one job, rings of at least two hosts and at least one ring are needed"
         raise InvalidInput.of("workload", message)
@@ -84,13 +88,13 @@ def generate(
 def jobs_of(
     workload: Workload, fabric: Fabric, max_subflows: int = 1, dealing: Dealing = Dealing.BY_SHARE
 ) -> tuple[WorkloadJob, ...]:
-    """The same jobs as ``read_workload`` returns for these lines in files."""
+    """Return the jobs that ``read_workload`` would return for these lines in files."""
     numbering = Numbering(fabric)
     return tuple(to_job(name, lines, numbering, max_subflows, dealing) for name, lines in sorted(workload.items()))
 
 
 class _Places:
-    """The hosts that are still free."""
+    """Hosts that are still free."""
 
     def __init__(self, numbering: Numbering, placement: Placement, rng: random.Random) -> None:
         self._placement = placement
@@ -102,7 +106,7 @@ class _Places:
         rng.shuffle(self._leaves)
 
     def take(self, count: int) -> list[int]:
-        """The hosts of one replica, in the order of its rings."""
+        """Return the hosts of one replica, in the order of its rings, and mark them as used."""
         if self._placement is Placement.FRAGMENTED:
             taken = self._rng.sample([host for leaf in self._leaves for host in leaf], count)
         else:
@@ -114,7 +118,7 @@ class _Places:
 
 
 def _ring_sizes(rings: Sequence[int], wanted: int, hosts: int) -> list[int]:
-    """Per job the largest size that leaves all later jobs rings of two."""
+    """Return for each job the largest ring size that leaves rings of two to all later jobs."""
     least = 2 * sum(rings)
     if least > hosts:
         message = f"the jobs need at least {least} hosts, the fabric has {hosts}; fewer jobs or rings would fit"
@@ -133,7 +137,7 @@ def _ring_sizes(rings: Sequence[int], wanted: int, hosts: int) -> list[int]:
 def ring_lines(
     hosts: Sequence[int], ring: int, start_ns: int, flow_bytes: int, compute_ns: int, numbering: Numbering
 ) -> list[Line]:
-    """The lines of one ring: every host sends to the next, the last to the first."""
+    """Return the lines of one ring: every host sends to the next, the last to the first."""
     switch = [numbering.switch_of[host - numbering.first_host] for host in hosts]
     return [
         Line(hosts[i - 1], hosts[i], switch[i - 1], switch[i], start_ns, flow_bytes, compute_ns, ring)

@@ -1,9 +1,9 @@
-"""Reads a fabric from a graph, and writes one: networkx's node-link JSON, as ``networkx.node_link_data`` writes it.
+"""Fabrics as graph files: networkx's node-link JSON, as ``networkx.node_link_data`` writes it.
 
-A directed graph is a direct-connect fabric: its edges between switches are circuits, which have one way.
+A directed graph is a direct-connect fabric: its edges between switches are circuits, which have one direction.
 
-In: a file as docs/reference/file-formats.md#graph describes it; the edges may be called ``edges`` (networkx from 3.4)
-or ``links`` (before). Out: the ``Fabric``, or its ``Topology``.
+docs/reference/file-formats.md#graph describes the file. Its edges may be called ``edges`` (networkx from 3.4) or
+``links`` (before). Reading returns the ``Fabric`` or its ``Topology``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
 from signalbox.standard_input import called, read_bytes
 
 _RESERVED = ":>, "
-"""Separators in the names of cables and paths."""
+"""Characters that separate names of cables and paths, and so cannot be part of a name."""
 
 _MOST_INTERFACES = 1024
 
@@ -53,13 +53,15 @@ class _Graph(BaseModel):
 
 
 def graph_file(path: Path) -> Fabric:
-    """Raises as ``graph_topology``."""
+    """Return the fabric of a graph file. Raises as ``graph_topology``."""
     return fabric_of(graph_topology(path))
 
 
 def graph_topology(path: Path) -> Topology:
-    """Raises ``InvalidInput`` with every wrong element of the file (``fabric.json: edges[3].capacity_gbps``),
-    ``OSError`` when it cannot be read."""
+    """Return the topology of a graph file.
+
+    Raises ``InvalidInput`` with every wrong element (``fabric.json: edges[3].capacity_gbps``), and ``OSError`` when the
+    file cannot be read."""
     try:
         graph = _Graph.model_validate_json(read_bytes(path))
     except ValidationError as error:
@@ -87,15 +89,17 @@ def graph_topology(path: Path) -> Topology:
 
 
 def _circuits(graph: _Graph) -> Iterator[Circuit]:
-    """Interface k is port k + 1."""
+    """Yield the circuits. Interface k is port k + 1."""
     for edge in graph.edges:
         if edge.interface is not None:
             yield Circuit(edge.source, edge.target, 1 + edge.interface, edge.capacity_gbps * 1e9)
 
 
 def write_graph(path: Path, topology: Topology) -> None:
-    """``graph_topology`` reads the same switches, cables or circuits, rates, and hosts by their addresses. Ports are
-    numbered as ``OFFLINE`` does it. Raises ``OSError``."""
+    """Write a topology so that ``graph_topology`` reads the same one. Raises ``OSError``.
+
+    Reading restores switches, cables or circuits, rates, and hosts with their addresses. It numbers ports by the scheme
+    ``OFFLINE``."""
     nodes = [{"id": switch.name, "kind": "switch"} for switch in topology.switches]
     nodes += [{"id": host.name, "kind": "host"} for host in topology.hosts]
     ends = [(cable.a, cable.b, cable.bps) for cable in topology.cables]
@@ -137,7 +141,9 @@ def _faults(graph: _Graph) -> Iterator[FieldProblem]:
 
 
 def _wrong_circuits(graph: _Graph) -> Iterator[FieldProblem]:
-    """A host's NIC has both ways, of one rate. An optical switch has one input and one output per server."""
+    """Yield the faults of circuits and NICs.
+
+    A host needs one edge each way, of one rate. An optical switch has one input and one output per server."""
     hosts = {node.id: n for n, node in enumerate(graph.nodes) if node.kind == "host"}
     nics: defaultdict[str, set[tuple[bool, float]]] = defaultdict(set)
     used = Counter[tuple[str, str, int]]()
@@ -146,7 +152,7 @@ def _wrong_circuits(graph: _Graph) -> Iterator[FieldProblem]:
             out = edge.source in hosts
             nics[edge.source if out else edge.target].add((out, edge.capacity_gbps))
         elif edge.interface is None:
-            message = "is missing: the number of the interface that a circuit is from, and to"
+            message = "is missing: the number of the interface at both ends of the circuit"
             yield FieldProblem(f"edges[{n}].interface", message)
         else:
             for node, what in ((edge.source, "sends"), (edge.target, "receives")):

@@ -1,7 +1,7 @@
-"""From a command's options to the input of the planner and the simulator: all offline commands read it here.
+"""Input of the planner and the simulator, made from a command's options. All offline commands use it.
 
-In: ``FabricOptions``, plain values as they come from a command line. Out: a ``Scenario``: the fabric with and without
-its failures, the jobs, and the names of hosts, switches, links and paths.
+The input is ``FabricOptions`` from a command line. The result is a ``Scenario``: the fabric with and without its
+failures, the jobs, and the names of hosts, switches, links and paths.
 """
 
 from __future__ import annotations
@@ -30,36 +30,41 @@ from signalbox.errors import FieldProblem
 
 GIGABIT = 1e9
 MAX_PATHS = 1024
-"""Per pair of switches: all paths of a leaf-spine with 256 spines and two cables to each."""
+"""Most shortest paths of a pair of switches: all those of a leaf-spine with 256 spines and two cables to each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """``intact``: the fabric before the failures; names and numbers come from it. ``fabric``: what is left."""
+    """Fabric with jobs, before and after the failures."""
 
     intact: Fabric
+    """Fabric before the failures; names and numbers come from it."""
     fabric: Fabric
+    """Fabric after the failures."""
     jobs: tuple[WorkloadJob, ...]
     names: Names
 
     def problem(self, routes: Routes = MappingProxyType({}), path_stretch: int = 0) -> Problem:
-        """The planner's input, flows in the order of the files. ``routes``: what runs already. ``path_stretch``: links
-        that paths may have more than the shortest."""
+        """Return the planner's input, with flows in the order of the files; see ``problem_of``."""
         return problem_of(self.fabric, self.jobs, routes, path_stretch)
 
 
 def problem_of(
     fabric: Fabric, jobs: Iterable[WorkloadJob], routes: Routes = MappingProxyType({}), path_stretch: int = 0
 ) -> Problem:
-    """The planner's input for any fabric and jobs, flows in the order of the jobs and their links. ``routes``: what
-    runs already. ``path_stretch``: links that paths may have more than the shortest."""
+    """Return the planner's input, with flows in the order of the jobs and their links.
+
+    - ``routes``: routes already in force.
+    - ``path_stretch``: links that a path may have beyond the shortest."""
     problem = take_snapshot(fabric.generation, fabric, jobs, {}, routes, MAX_PATHS)
     return replace(problem, paths=StretchedPaths(fabric, MAX_PATHS, path_stretch)) if path_stretch else problem
 
 
 def scenario(options: FabricOptions) -> Scenario:
-    """Raises ``WrongUsage`` with what is wrong with the options, ``InvalidInput`` with what is wrong with the files,
-    ``OSError`` for a file that cannot be read."""
+    """Return the scenario of the options.
+
+    Raises ``WrongUsage`` for wrong options, ``InvalidInput`` for wrong files, and ``OSError`` for a file that cannot be
+    read."""
     intact = build_fabric(options)
     fabric = fail(intact, options)
     jobs = read_workload(options.workload, intact, options.max_subflows, options.dealing)
@@ -67,7 +72,7 @@ def scenario(options: FabricOptions) -> Scenario:
 
 
 def build_fabric(options: FabricOptions) -> Fabric:
-    """The fabric before any failure. Raises ``WrongUsage``, ``InvalidInput``, ``OSError``."""
+    """Return the fabric before any failure. Raises ``WrongUsage``, ``InvalidInput``, ``OSError``."""
     _only_what_belongs_together(options)
     if options.graph is not None:
         return graph_file(options.graph)
@@ -80,7 +85,9 @@ def build_fabric(options: FabricOptions) -> Fabric:
 
 
 def fail(intact: Fabric, options: FabricOptions) -> Fabric:
-    """``intact`` itself when nothing fails. Raises ``WrongUsage``, ``InvalidInput``."""
+    """Return the fabric after the failures; ``intact`` itself when nothing fails.
+
+    Raises ``WrongUsage``, ``InvalidInput``."""
     spines, cables = _items("--fail-spines", options.fail_spines), _items("--fail-links", options.fail_links)
     links: set[LinkId] = spine_links(intact, spines) | cable_links(intact, cables)
     fabric = without(intact, links) if links else intact
@@ -90,7 +97,7 @@ def fail(intact: Fabric, options: FabricOptions) -> Fabric:
 
 
 def _only_what_belongs_together(options: FabricOptions) -> None:
-    """Options that would be ignored are refused."""
+    """Raise ``WrongUsage`` for options that would be ignored, and for rates outside the limits."""
     of_leaf_spine = ("leaves", "spines", "hosts_per_leaf")
     foreign: tuple[str, ...]
     if options.graph is not None:
@@ -137,28 +144,32 @@ def _flag(name: str) -> str:
 
 
 class Names(FabricNames):
-    """What people and workload files call the parts of a fabric: numbers for hosts, names for switches, paths in words.
+    """Names in output and workload files: numbers for hosts, names for switches, texts for paths.
 
-    ``intact``: the fabric without failures, so that no number depends on what failed. ``Numbering`` says how nodes are
-    numbered."""
+    ``intact``: the fabric without failures, so that no number depends on what failed. ``Numbering`` numbers the
+    nodes."""
 
     def __init__(self, intact: Fabric) -> None:
         super().__init__(intact)
         self.numbering = Numbering(intact)
 
     def host(self, ip: str) -> int:
-        """The host's number in workload files. Raises ``KeyError`` for a foreign address."""
+        """Return the host's number in workload files. Raises ``KeyError`` for an address outside the fabric."""
         return self.numbering.host_of[ip]
 
     def path(self, src_leaf: Dpid, path: Path) -> str:
-        """``leaf14>spine3>leaf5``, or ``leaf14`` alone for a path inside it. Where a switch has several cables to the
-        next one, it says which is taken, counted from 0: ``leaf14:1>spine3:0>leaf5``."""
+        """Return ``leaf14>spine3>leaf5``, or ``leaf14`` alone for a path inside it.
+
+        Where several cables lead to the next switch, the number of the cable is added, from 0:
+        ``leaf14:1>spine3:0>leaf5``."""
         hops = [self._hop(link) for link in path]
         end = self._fabric.links[path[-1]].dst.dpid if path else src_leaf
         return ">".join([*hops, self.switch(end)])
 
     def link(self, link_id: LinkId) -> str:
-        """``leaf5>spine2`` (``leaf5:1>spine2`` with several cables); ``544>leaf14`` and ``leaf14>544`` at the edge."""
+        """Return ``leaf5>spine2`` or ``leaf5:1>spine2`` for parallel cables.
+
+        Links of a host are ``544>leaf14`` and ``leaf14>544``."""
         link = self._fabric.links.get(link_id)
         if link:
             return f"{self._hop(link_id)}>{self.switch(link.dst.dpid)}"

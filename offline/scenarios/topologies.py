@@ -1,9 +1,9 @@
-"""Every topology, described once for the emulation, the planner, the simulator and the tests.
+"""Topologies, described once for the emulation, the planner, the simulator and the tests.
 
-In: sizes and rates. Out: a ``Topology``: switches, cables and hosts with their names and numbers. There are two
-numbering schemes: ``EMULATED`` for Mininet and Open vSwitch, ``OFFLINE`` for workload files. ``scenarios.fabrics``
-makes a ``Fabric`` of one, ``mininet_topos.fabric_topo`` a Mininet topology. Only the standard library is imported,
-because ``mn`` loads this with the system's Python.
+The input is sizes and rates. The result is a ``Topology``: switches, cables and hosts with their names and numbers.
+There are two numbering schemes, ``EMULATED`` for Mininet and Open vSwitch and ``OFFLINE`` for workload files.
+``scenarios.fabrics`` makes a ``Fabric`` of a topology, ``mininet_topos.fabric_topo`` a Mininet topology. This module
+imports only the standard library and ``signalbox.errors``, because ``mn`` loads it with the system's Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from signalbox.errors import FieldProblem, InvalidInput
 _ADDRESSES = 1 << 24
 _SMALLEST_PREFIX = 256
 _MOST_CABLES = 1_000_000
-"""NICs too. One takes about 0.5 kB before any planning; 512 leaves, 128 spines, 256 hosts each: 200,000."""
+"""Most cables and NICs together. Each takes about 0.5 kB; 512 leaves, 128 spines and 256 hosts per leaf: 200,000."""
 
 
 class Switch(NamedTuple):
@@ -28,39 +28,41 @@ class Switch(NamedTuple):
 
 
 class Cable(NamedTuple):
-    """From ``a`` to ``b``, which is one tier further up. ``number``: which of the parallel cables between the two.
-    ``bps``: each way."""
+    """Cable from ``a`` to ``b``, which is one tier higher."""
 
     a: str
     b: str
     number: int
+    """Number of the cable among the parallel ones between the two switches."""
     a_port: int
     b_port: int
     bps: float
+    """Rate each way in bit/s."""
 
 
 class Host(NamedTuple):
-    """``leaf``: the switch that it is plugged into (in a fat-tree an edge switch), at ``port``. ``bps``: each way."""
+    """Host, connected to port ``port`` of the switch ``leaf`` (in a fat-tree an edge switch)."""
 
     name: str
     ip: str
     leaf: str
     port: int
     bps: float
+    """Rate each way in bit/s."""
 
     @property
     def mac(self) -> str:
-        """02:00:00 and the last three bytes of the address."""
+        """MAC address: 02:00:00 and the last three bytes of the IP address."""
         return "02:00:00:" + ":".join(f"{int(byte):02x}" for byte in self.ip.split(".")[1:])
 
     @property
     def cable(self) -> Cable:
-        """Its cable to the leaf, from its only port, which is number 0."""
+        """Cable to the leaf, from the host's only port, which is number 0."""
         return Cable(self.name, self.leaf, 1, 0, self.port, self.bps)
 
 
 class Circuit(NamedTuple):
-    """One way only, from ``src`` to ``dst``, and the same ``port`` at both: that of one optical switch."""
+    """Circuit from ``src`` to ``dst``, one way. ``port`` is the same at both ends: that of one optical switch."""
 
     src: str
     dst: str
@@ -70,33 +72,32 @@ class Circuit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Switches tier by tier; cables between switches; hosts leaf by leaf. ``circuits``: between switches that are
-    connected to optical ones."""
+    """Switches tier by tier, cables between switches, and hosts leaf by leaf."""
 
     switches: tuple[Switch, ...]
     cables: tuple[Cable, ...]
     hosts: tuple[Host, ...]
     circuits: tuple[Circuit, ...] = ()
+    """Circuits between switches that are connected by optical switches."""
 
 
 class Scheme(NamedTuple):
-    """How the parts are numbered.
+    """Numbering of the parts of a topology.
 
-    ``first``: number of the first switch of a tier, of the first leaf's prefix, and of the first parallel cable.
-    ``tier_dpids``: distance between the dpids of two tiers; None for consecutive dpids. They start at 1.
-    ``hosts_first``: whether a leaf's first ports are those of its hosts or of its uplinks.
-
-    Host k (from 1) of leaf n is ``h<n>_<k>`` with the address 10.0.0.0 + n B + k. B is 256, or the next power of two
-    that holds the hosts of the fullest leaf and the two addresses that no host may have: every leaf owns a prefix.
-    """
+    Host k (from 1) of leaf n is ``h<n>_<k>`` with the address 10.0.0.0 + n B + k. Every leaf owns a prefix of B
+    addresses. B is 256, or the next power of two that holds the hosts of the fullest leaf and the two addresses that no
+    host may have."""
 
     first: int
+    """Number of the first switch of a tier, of the first leaf's prefix, and of the first parallel cable."""
     tier_dpids: int | None
+    """Distance between the first dpids of two tiers; None for consecutive dpids. Dpids start at 1."""
     hosts_first: bool
+    """Whether a leaf's first ports are those of its hosts; otherwise they are those of its uplinks."""
 
     @property
     def most(self) -> int | None:
-        """The most switches per tier and hosts per leaf; with more, two dpids or addresses would be equal."""
+        """Most switches per tier and hosts per leaf; with more, two dpids or addresses would be equal."""
         return None if self.tier_dpids is None else self.tier_dpids - 2
 
 
@@ -113,9 +114,10 @@ def leaf_spine(
     cables: int = 1,
     scheme: Scheme = EMULATED,
 ) -> Topology:
-    """``leaf<n>`` and ``spine<n>``, with ``cables`` parallel cables between every leaf and every spine. Ports of a leaf
-    to spines go spine by spine, those of a spine leaf by leaf. Raises ``InvalidInput`` for sizes below one, and for
-    those that the scheme or the memory cannot hold."""
+    """Return a leaf-spine: ``leaf<n>`` and ``spine<n>``, with ``cables`` parallel cables between each two of them.
+
+    A leaf's ports to spines are in the order of the spines, a spine's ports in the order of the leaves. Raises
+    ``InvalidInput`` for sizes below one, and for sizes that the scheme or the memory cannot hold."""
     _check_sizes(scheme, leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, cables=cables)
     _check_memory(leaves * spines * cables + leaves * hosts_per_leaf)
     uplinks = product(range(leaves), range(leaves, leaves + spines), range(cables))
@@ -131,14 +133,15 @@ def leaf_spine(
 def fat_tree(
     k: int, host_bps: float, fabric_bps: float, scheme: Scheme = EMULATED, cores: int | None = None
 ) -> Topology:
-    """k pods of k/2 ``edge<n>`` and k/2 ``agg<n>`` switches, k/2 groups of ``cores`` ``core<n>`` switches (k/2 unless
-    given), k/2 hosts per edge switch; all are numbered pod by pod, or group by group. The cores of a group are
-    connected to the aggregation switch of its number in every pod. Ports of an aggregation switch go to its pod's edge
+    """Return a k-ary fat-tree.
+
+    As in Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008,
+    section 3, it has k pods of k/2 ``edge<n>`` and k/2 ``agg<n>`` switches, and k/2 hosts per edge switch. k/2 groups
+    have ``cores`` ``core<n>`` switches each (k/2 unless given). Switches are numbered pod by pod, or group by group.
+    The cores of group i are connected to aggregation switch i of every pod. An aggregation switch has its ports to edge
     switches first.
 
-    Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008, section 3.
-    Raises ``InvalidInput`` when k is not an even number from 2, or too large.
-    """
+    Raises ``InvalidInput`` when k is odd, below 2 or too large."""
     if k < 2 or k % 2:
         raise InvalidInput.of("k", f"must be an even number, at least 2 (given: {k})")
     half = k // 2
@@ -158,10 +161,11 @@ def fat_tree(
 
 
 def direct_connect(peers: Sequence[Sequence[int | None]], interface_bps: float, scheme: Scheme = EMULATED) -> Topology:
-    """``server<n>``: the switch inside each server, which forwards for others, with one host that has the rate of all
-    its interfaces. ``peers``: of each interface by server the one that receives, None for none. Interfaces are ports in
-    their order, before or after that of the host by the scheme. Raises ``InvalidInput`` for what the scheme cannot
-    hold."""
+    """Return a direct-connect fabric of ``server<n>``, the switches inside servers, which forward for other servers.
+
+    Each has one host with the rate of all its interfaces. ``peers``: by interface and server the server that receives,
+    or None. The scheme puts the ports of the interfaces before or after that of the host. Raises ``InvalidInput`` for
+    sizes that the scheme or the memory cannot hold."""
     servers = len(peers[0]) if peers else 0
     _check_sizes(scheme, servers=servers, interfaces=len(peers))
     _check_memory(servers * (len(peers) + 1))
@@ -184,10 +188,11 @@ def optical(
     host_bps: float | None = None,
     scheme: Scheme = EMULATED,
 ) -> Topology:
-    """A direct-connect fabric with its optical switches: ``server<n>``, the switch inside each server, with one host,
-    and ``optical<k>``. Cables are fibre pairs, from interface k of server n to port n of optical switch k. A host has
-    the rate of all interfaces of its server unless ``host_bps`` is given. Raises ``InvalidInput`` for sizes below one,
-    and for those that the scheme or the memory cannot hold."""
+    """Return a direct-connect fabric together with its optical switches.
+
+    ``server<n>`` is the switch inside each server, with one host. Cables are fibre pairs, from interface k of server n
+    to port n of ``optical<k>``. A host has the rate of all interfaces of its server unless ``host_bps`` is given.
+    Raises ``InvalidInput`` for sizes below one, and for sizes that the scheme or the memory cannot hold."""
     _check_sizes(scheme, servers=servers, interfaces=interfaces)
     _check_memory(servers * (interfaces + 1))
     nic_bps = interfaces * interface_bps if host_bps is None else host_bps
@@ -200,7 +205,7 @@ def optical(
 
 
 def with_circuits(topology: Topology, circuits: Iterable[Circuit], before: int) -> Topology:
-    """``before``: ports that come before those of the hosts."""
+    """Return the topology with circuits. ``before``: number of ports before those of the hosts."""
     hosts = tuple(host._replace(port=host.port + before) for host in topology.hosts)
     return replace(topology, hosts=hosts, circuits=tuple(circuits))
 
@@ -211,9 +216,13 @@ def wire(
     nics: Iterable[tuple[int, float]],
     scheme: Scheme,
 ) -> Topology:
-    """Number the ports and hosts. ``cables``: the two switches, by their place in ``switches``, and the rate; ``nics``:
-    the switch and the rate. Ports count from 1 in the order of the cables and of the NICs. Raises ``InvalidInput`` when
-    the addresses do not suffice."""
+    """Return the topology with its ports and hosts numbered.
+
+    - ``cables``: the two switches, as indices of ``switches``, and the rate in bit/s.
+    - ``nics``: the switch and the rate in bit/s.
+
+    Ports count from 1 in the order of the cables and of the NICs. Raises ``InvalidInput`` when there are too few
+    addresses."""
     nics = list(nics)
     hosts_at = [0] * len(switches)
     for leaf, _ in nics:
@@ -241,7 +250,7 @@ def wire(
 
 
 def _switches(scheme: Scheme, **tiers: int) -> list[Switch]:
-    """The switches of each tier, named after it."""
+    """Return the switches of each tier, named after it."""
     found: list[Switch] = []
     for tier, (kind, count) in enumerate(tiers.items()):
         base = 1 + (len(found) if scheme.tier_dpids is None else tier * scheme.tier_dpids)

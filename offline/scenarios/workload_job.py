@@ -1,7 +1,7 @@
-"""A training job as a workload file or a generator describes it: whole iterations, not only what it sends.
+"""Training job with whole iterations, computing included, not only with what it sends.
 
-Made from workload files, a generator or a job spec (``announced``); planned like any announced job, and trained by
-``simulator``.
+It comes from workload files, a generator or a job spec (``announced``). The planner plans it like an announced job, and
+``simulator`` trains it.
 """
 
 from __future__ import annotations
@@ -17,33 +17,39 @@ from signalbox.jobs.subflows import Dividing, Pair
 
 @dataclass(frozen=True)
 class WorkloadJob:
-    """A training job: an iteration computes for ``compute_s`` and then runs all rings at once.
+    """Training job: an iteration computes for ``compute_s``, then runs its rings.
 
-    ``virtual_links``: one per line, with the bytes of one iteration; of workload files all in phase 0. ``rings``: per
-    ring the indices of its links. ``ideal_s``: the all-reduce alone on an idle fabric, set by the busiest NIC.
-    ``max_subflows``: pieces that a flow may be cut into; ``dealing``: how its bytes are divided over them;
-    ``transport``: how they would be told apart on switches. ``counted``: no other pairs are counted to learn of them.
-    ``silent``: it does not send yet. ``idle_phases``: none, for it has one traffic pattern. ``steps``: of each ring,
-    without them 2(n-1). ``parts``: of the iteration, in which each ring runs, counted from 0 without gaps: those of one
-    part at once, part after part; without them all at once. So what is no ring, such as an all-to-all, is a ring of one
-    step in a part of its own.
-    """
+    Some attributes, such as ``silent``, exist only because the planner reads them from every job."""
 
     id: JobId
     virtual_links: tuple[VirtualLink, ...]
+    """Links of the job, one per line of a file, with the bytes of one iteration; from files all in phase 0."""
     rings: tuple[tuple[int, ...], ...]
+    """Indices of the links of each ring."""
     start_s: float
     compute_s: float
     ideal_s: float
+    """Time in seconds of the all-reduce alone on an idle fabric; the busiest NIC limits it."""
     max_subflows: int = 1
+    """Most subflows of a flow."""
     dealing: Dealing = Dealing.BY_SHARE
+    """Division of the bytes of a flow over its subflows."""
     transport: Transport = Transport.TCP
+    """Transport protocol, by which switches would distinguish the subflows."""
     counted: frozenset[Pair] = frozenset()
+    """Pairs to count in order to learn what the job sends; none here."""
     silent: bool = False
+    """Whether the job does not send yet."""
     idle_phases: frozenset[int] = frozenset()
+    """Phases that are idle; none, since the job has one traffic pattern."""
     registered_at: float = 0.0
     steps: tuple[int, ...] = ()
+    """Steps of each ring; empty: 2(n-1) for a ring of n."""
     parts: tuple[int, ...] = ()
+    """Part of the iteration in which each ring runs, counted from 0 without gaps; empty: all rings run at once.
+
+    Rings of one part run at once, and parts run one after the other. An all-to-all, or anything else that is no ring,
+    is a ring of one step in a part of its own."""
 
     @cached_property
     def dividing(self) -> Dividing:
@@ -55,8 +61,10 @@ class WorkloadJob:
 
 
 def announced(spec: JobSpec, fabric: Fabric, compute_s: float = 0.0) -> WorkloadJob:
-    """The job as planner and simulator take it, with the addresses of the fabric's hosts. Its phases follow each other,
-    and all that is sent in one begins at once; ``compute_s``: before the first. Raises ``InvalidInput``."""
+    """Return the job of a spec as the planner and the simulator take it. Raises ``InvalidInput``.
+
+    The spec has the addresses of the fabric's hosts. Phases follow each other, and everything that a phase sends begins
+    at once. ``compute_s``: seconds of computing before the first phase."""
     links = virtual_links(spec)
     phases = sorted({link.phase for link in links})
     return WorkloadJob(

@@ -1,9 +1,9 @@
-"""Reads the workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
+"""Workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
 
-In: a folder of ``JOB.txt`` files and the fabric whose nodes they number. Out: jobs for the planner and the simulator.
-A line has the numbers of a ``Line``; lines that start with ``#`` are headers. The lines with one ``stage_index`` are
-one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of which every line sends ``flow_size``. So a line
-sends 2(n-1) * flow_size per iteration.
+The input is a folder of ``JOB.txt`` files and the fabric whose nodes they number. The results are jobs for the planner
+and the simulator. A line has the numbers of a ``Line``; lines that start with ``#`` are headers. The lines with one
+``stage_index`` are one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of which every line sends
+``flow_size``. A line therefore sends 2(n-1) * flow_size bytes per iteration.
 
 Jobs are in the order of the files' names, flows in the order of the lines.
 """
@@ -25,14 +25,13 @@ from signalbox.standard_input import read_bytes
 
 SUFFIX = ".txt"
 _LARGEST = 10**18
-"""Bytes, or nanoseconds (30 years); more is refused."""
+"""Largest number of bytes or nanoseconds (30 years) that is accepted."""
 _MOST_PROBLEMS = 20
-"""Problems reported at once; a file made for another fabric is wrong in every line."""
+"""Most problems reported at once; a file made for another fabric is wrong in every line."""
 
 
 class Line(NamedTuple):
-    """A line as it stands in a file, by the names of its header. ``flow_size``: bytes of one step of the ring. Times
-    are in nanoseconds. ``stage_index``: of the ring."""
+    """Line of a file, with the names of its header. Times are in nanoseconds."""
 
     src: int
     dst: int
@@ -40,15 +39,17 @@ class Line(NamedTuple):
     dst_tor: int
     start_time: int
     flow_size: int
+    """Bytes of one step of the ring."""
     compute_time: int
     stage_index: int
+    """Number of the ring."""
 
 
 HEADER = "#" + " ".join(Line._fields)
 
 
 class Numbering:
-    """The numbers of a fabric's nodes in workload files: switches from 0, then hosts (see ``fabrics``)."""
+    """Numbers of a fabric's nodes in workload files: switches from 0, then hosts (``fabrics``)."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.first_host = len(fabric.switches)
@@ -58,21 +59,21 @@ class Numbering:
 
     @cached_property
     def host_of(self) -> dict[str, int]:
-        """The number of every address."""
+        """Number of each host, by its address."""
         return {ip: self.first_host + n for n, ip in enumerate(self.ips)}
 
 
 def read_workload(
     folder: Path, fabric: Fabric, max_subflows: int = 1, dealing: Dealing = Dealing.BY_SHARE
 ) -> tuple[WorkloadJob, ...]:
-    """The jobs of a folder. Raises ``InvalidInput`` with every wrong line, or saying why there is nothing to read."""
+    """Return the jobs of a folder. Raises ``InvalidInput`` with every wrong line, or when there is nothing to read."""
     numbering = Numbering(fabric)
     lines = lines_in(folder, numbering)
     return tuple(to_job(name, of_job, numbering, max_subflows, dealing) for name, of_job in lines.items())
 
 
 def lines_in(folder: Path, numbering: Numbering) -> dict[str, list[Line]]:
-    """By job, as they stand in the files. Raises ``InvalidInput`` as ``read_workload``."""
+    """Return the lines of each job as they are in the files. Raises ``InvalidInput`` as ``read_workload``."""
     files = _files(folder)
     problems: list[FieldProblem] = []
     read = {file: _lines(file, numbering, problems) for file in files}
@@ -85,7 +86,7 @@ def lines_in(folder: Path, numbering: Numbering) -> dict[str, list[Line]]:
 
 
 def workload_folders(folder: Path) -> list[Path]:
-    """Every folder, from ``folder`` down, that holds workload files; sorted."""
+    """Return every folder with workload files, ``folder`` itself or below it, sorted."""
     return sorted({file.parent for file in folder.rglob(f"*{SUFFIX}")})
 
 
@@ -96,7 +97,7 @@ def to_job(
     max_subflows: int = 1,
     dealing: Dealing = Dealing.BY_SHARE,
 ) -> WorkloadJob:
-    """``lines``: of one job, valid for the fabric."""
+    """Return the job of these lines, which must be valid for the fabric."""
     members: defaultdict[int, list[int]] = defaultdict(list)
     for index, line in enumerate(lines):
         members[line.stage_index].append(index)
@@ -124,8 +125,9 @@ def to_job(
 
 
 def write_workload(folder: Path, jobs: Mapping[str, Sequence[Line]]) -> None:
-    """A file per job, in the published format. Makes the folder when it is not there. Raises ``InvalidInput`` when it
-    holds files of other jobs, which would be read as part of this workload."""
+    """Write one file per job in the published format, and create the folder if it is missing.
+
+    Raises ``InvalidInput`` when the folder holds files of other jobs, which would be read as part of this workload."""
     folder.mkdir(parents=True, exist_ok=True)
     if others := sorted({file.name for file in folder.glob(f"*{SUFFIX}")} - {f"{name}{SUFFIX}" for name in jobs}):
         raise InvalidInput.of(str(folder), f"holds files of other jobs: {', '.join(others)}; give another folder")
@@ -147,7 +149,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> list[tuple[int, Line]]:
-    """The good lines with their numbers; what is wrong goes into ``problems``."""
+    """Return the valid lines with their numbers, and add what is wrong to ``problems``."""
     found: list[tuple[int, Line]] = []
     known = len(problems)
     text = read_bytes(file).decode("utf-8", errors="replace")
@@ -199,7 +201,9 @@ def _faults(line: Line, numbering: Numbering) -> Iterator[str]:
 
 
 def _disagreements(file: Path, lines: Sequence[tuple[int, Line]]) -> Iterator[FieldProblem]:
-    """A job needs a flow, a ring needs two; and a job starts once and computes equally long everywhere."""
+    """Yield the contradictions between lines of a file.
+
+    A job needs a flow and a ring needs two. A job has one start time and one compute time."""
     if not lines:
         yield FieldProblem(str(file), "has no flows: a line per flow is expected")
     sizes = Counter(line.stage_index for _, line in lines)
@@ -216,7 +220,7 @@ def _disagreements(file: Path, lines: Sequence[tuple[int, Line]]) -> Iterator[Fi
 
 
 def _repeated(read: dict[Path, list[tuple[int, Line]]]) -> Iterator[FieldProblem]:
-    """A pair of hosts is one flow: the network could not distinguish the flows of two lines."""
+    """Yield a problem for each pair of hosts on two lines: the network could not distinguish their flows."""
     seen: dict[tuple[int, int], str] = {}
     for file, lines in read.items():
         for number, line in lines:

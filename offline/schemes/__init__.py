@@ -53,4 +53,4 @@ def _drafts(name: str, problem: Problem, limits: PlanLimits, bounds: Bounds) -> 
 SCHEMES: Mapping[str, Scheme] = {"planned": plan} | {
     name: partial(_plan, name) for name in ("ecmp", *QUICK, "annealing", "ilp")
 }
-"""By the name that commands and benchmarks use."""
+"""Planning function of each scheme, by the name that commands and benchmarks use."""

@@ -1,6 +1,8 @@
-"""Annealing over destinations (Hedera, section 4.2), as the authors of arXiv 2503.05324 ran it.
+"""Simulated annealing over destinations, as the authors of arXiv 2503.05324 ran it.
 
-In: ``PathChoices``. Out: the links that each flow takes, shape (hops, flows), in the link numbers of ``NextHops``.
+The scheme is that of Hedera (Al-Fares et al., "Hedera: Dynamic Flow Scheduling for Data Center Networks", NSDI 2010,
+section 4.2). The input is ``PathChoices``. The result is the links that each flow takes, shape (hops, flows), in the
+link numbers of ``NextHops``.
 """
 
 from __future__ import annotations
@@ -18,18 +20,20 @@ _HOTTEST = 1000.0
 _COLDEST = 0.1
 _COOLING = 0.99
 _EQUAL = 1e-9
-"""Links whose loads differ by less, relative to the largest, are equally loaded."""
+"""Largest difference of two loads, relative to the largest load, at which links count as equally loaded."""
 
 
 def anneal(choices: PathChoices, seed: int) -> Ints:
-    """The state is one spine per destination host: all flows to it go over that spine. At first the hosts of a leaf
-    have the spines in order. A step swaps the spines of two hosts, half of the time of the same leaf; a state of less
-    energy is always accepted, another one with probability exp(-difference / T). T starts at 1000 and is multiplied
-    with 0.99 until it is 0.1. The last state is the answer.
+    """Return the links of each flow after simulated annealing.
 
-    The energy is the sum of the loads of the most loaded links. The load of a link is the sum of the flows' largest
-    demands / capacity: for equal flows that fill a link, their number, as published. On other fabrics than leaf-spine
-    a path number, modulo the number of the flow's paths, takes the spine's place."""
+    The state is one spine per destination host: all flows to the host use that spine. At first the hosts of a leaf have
+    the spines in order. A step swaps the spines of two hosts; half of the steps choose both from one leaf. A state of
+    lower energy is always accepted, another one with probability exp(-difference / T). T starts at 1000 and is
+    multiplied by 0.99 until it is 0.1. The last state is the answer.
+
+    The energy is the sum of the loads of the most loaded links. The load of a link is the sum of its flows' largest
+    demands / capacity. For equal flows that each fill a link it is their number, as published. On fabrics that are no
+    leaf-spine, a path number, modulo the number of the flow's paths, replaces the spine."""
     state = _State(choices)
     chance = random.Random(seed)
     crowded = [hosts for hosts in state.hosts_of_leaf.values() if len(hosts) > 1]
@@ -50,8 +54,7 @@ def anneal(choices: PathChoices, seed: int) -> Ints:
 
 
 class _State:
-    """``spine``: of each destination host. ``hosts_of_leaf``: numbers of these hosts. ``taken``: the links of each
-    flow."""
+    """State of the search."""
 
     def __init__(self, choices: PathChoices) -> None:
         self._options = choices.options

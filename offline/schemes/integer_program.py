@@ -1,6 +1,7 @@
-"""The integer program that the authors of arXiv 2503.05324 compare themselves with.
+"""Integer program to which the authors of arXiv 2503.05324 compare their scheme.
 
-In: ``PathChoices``. Out: the links that each flow takes, in the link numbers of ``NextHops``, with a bound.
+The input is ``PathChoices``. The result is the links that each flow takes, in the link numbers of ``NextHops``, and a
+lower bound.
 """
 
 from __future__ import annotations
@@ -17,30 +18,32 @@ from controller.public.problems import Ints, PlanLimits
 from signalbox.jobs.spec import JobId
 
 _SCALE = 10_000_000
-"""Integer units per load of 1. Weights are rounded down, so that a bound of the model is a bound of the problem."""
+"""Integer units of a load of 1. Weights are rounded down, so a bound of the model is a bound of the problem."""
 _HEAVIEST = 1 << 40
-"""Larger weights count as this one: sums of 10^5 of them fit into 64 bits."""
+"""Largest weight; larger ones count as this one, so that sums of 10^5 weights fit into 64 bits."""
 
 _Row = tuple[int, cp_model.IntVar, int]
-"""Phase, boolean, weight."""
+"""Phase, boolean variable and weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """``links``: shape (hops, flows), link numbers. ``bound``: no routing of whole flows has a smaller worst level."""
+    """Links of each flow, shape (hops, flows), and a lower bound of the worst level for any routing of whole flows."""
 
     links: Ints
     bound: float = 1.0
 
 
 def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Routed | None:
-    """One boolean per flow and path, of which each flow takes one; every link carries at most alpha; minimise alpha by
-    OR-Tools CP-SAT. None when it found nothing in its time. ``floor``: the level (>= 1) that NICs impose on every
-    routing; smaller loads of links count as this one.
+    """Return the routing with the smallest largest load of a link, or None when the solver finds none in time.
 
-    Published for the number of flows on a link; here for its load as ``efficiency`` defines it, which is that number
-    when flows are equal, fill a link and have one phase. Neither classes of flows nor the running routes help the
-    solver here, unlike in ``whole_flows.cpsat``."""
+    OR-Tools CP-SAT solves: one boolean per flow and path, of which each flow takes one; every link carries at most
+    alpha; minimize alpha. ``floor``: the level (>= 1) that NICs impose on every routing; smaller loads of links count
+    as ``floor``.
+
+    The publication minimizes the number of flows on a link, this function the load as ``efficiency`` defines it. They
+    agree when flows are equal, fill a link and have one phase. Unlike in ``whole_flows.cpsat``, neither classes of
+    flows nor the running routes help the solver."""
     model = cp_model.CpModel()
     takes = [[model.new_bool_var("") for _ in range(options.shape[1])] for options in choices.options]
     for paths in takes:
@@ -69,7 +72,7 @@ def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Route
 def _on_links(
     choices: PathChoices, takes: Sequence[Sequence[cp_model.IntVar]]
 ) -> Mapping[int, dict[JobId, list[_Row]]]:
-    """Per link and job the booleans that load it."""
+    """Return the booleans that load each link, by link and job."""
     found: defaultdict[int, defaultdict[JobId, list[_Row]]] = defaultdict(lambda: defaultdict(list))
     per_bps = (_SCALE / choices.next_hops.capacity_bps).tolist()
     for flow, options, paths in zip(choices.flows, choices.options, takes, strict=True):
@@ -82,7 +85,9 @@ def _on_links(
 
 
 def _load(model: cp_model.CpModel, jobs: Mapping[JobId, Sequence[_Row]], unit: int) -> Any:
-    """The sum over jobs of the largest phase: an expression, with a variable for a job that has several."""
+    """Return the load of a link: the sum over jobs of their largest phase.
+
+    A job with several phases gets a variable for its largest phase."""
     parts = []
     for rows in jobs.values():
         sums = [
@@ -101,5 +106,5 @@ def _load(model: cp_model.CpModel, jobs: Mapping[JobId, Sequence[_Row]], unit: i
 
 
 def _heaviest(rows: Iterable[_Row]) -> int:
-    """The load of a link if all take it."""
+    """Return the load of a link if all flows take it."""
     return sum(weight for *_, weight in rows)

@@ -1,11 +1,11 @@
-"""A network of fluid connections: how fast each sends, and when it is done.
+"""Network of fluid connections: how fast each connection sends, and when it is done.
 
-In: links with a capacity; connections with a weight, the links they use and bits to send. Out: the moments at which
-connections are done. Between two events every connection has its weighted max-min fair rate
-(docs/explanation/simulator.md). All weights 1 is equal sharing.
+The input is links with a capacity, and connections with a weight, the links they use and bits to send. The result is
+the times at which connections are done. Between two events every connection has its weighted max-min fair rate
+(docs/explanation/simulator.md). If all weights are 1, connections share equally.
 
-A connection may be spread: a link then carries only a fraction of its bits, and all its parts keep in step. Several
-connections may take from a common queue: each then sends at its own rate until the queue is empty.
+A connection may be spread: a link then carries only a fraction of its bits, and all its parts progress together.
+Several connections may take from a common queue: each then sends at its own rate until the queue is empty.
 
 Rates change only where something starts or ends: an event recomputes the connections that it can reach over shared
 links, not the whole network.
@@ -23,28 +23,30 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 SHARE_TOLERANCE = 1e-12
-"""Fair shares closer than this (relative) are the same one: rounding must not order them."""
+"""Relative difference up to which two fair shares count as equal, so that rounding does not order them."""
 SAME_MOMENT = 1e-12
-"""Connections whose ends differ by less than this part of the time on the clock end together: rounding must not turn
-one event into thousands."""
+"""Difference of two ends, relative to the time on the clock, up to which connections end together.
+
+Rounding would otherwise turn one event into thousands."""
 FEW = 24
-"""Up to this number of connections plain Python finds the rates faster than numpy."""
+"""Most connections for which plain Python finds the rates faster than numpy."""
 REACH = 160
-"""An event that reaches more connections than this is taken to reach all: numpy is faster than looking further."""
+"""Connections reached by an event above which all are recomputed: numpy is faster than the search for others."""
 
 
 Uses = Mapping[int, float]
-"""The links of a connection: by index, bits on the link per bit of the connection. All 1 on a single path."""
+"""Links of a connection, by index: bits on the link per bit of the connection, 1 on a single path."""
 
 
 def _fill(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats) -> Floats:
-    """Weighted max-min fair rates in bit/s, one per connection, by progressive filling (Bertsekas and Gallager, Data
-    Networks, section 6.5.2). ``links``, ``parts``: (connections, hops). The last link has endless capacity and fills up
-    short rows.
+    """Return weighted max-min fair rates in bit/s, one per connection, by progressive filling.
 
-    A link all of whose connections find no smaller share elsewhere is the bottleneck of all of them: what is frozen
-    later can only raise the others' shares. So each round freezes at every such link, not only at the smallest.
-    """
+    The algorithm is that of Bertsekas and Gallager, "Data Networks", section 6.5.2. ``links``, ``parts``: shape
+    (connections, hops). The last link has infinite capacity and fills up short rows.
+
+    A link is the bottleneck of all its connections if none of them finds a smaller share elsewhere: rates that are
+    fixed later can only raise the shares of the other links. Each round therefore fixes the rates at every such link,
+    not only at the one with the smallest share."""
     rates = np.zeros(len(links))
     left = np.array(capacity_bps)
     waiting = np.arange(len(links))
@@ -65,7 +67,7 @@ def _fill(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats) -> 
 
 
 def _fill_few(capacity_bps: Sequence[float], uses: Sequence[Uses], weights: Sequence[float]) -> list[float]:
-    """The same as ``_fill``, without numpy: the link with the smallest share first."""
+    """Return the same rates as ``_fill``, without numpy: fix the link with the smallest share first."""
     left: dict[int, float] = {}
     load: dict[int, float] = {}
     users: dict[int, list[int]] = {}
@@ -90,11 +92,11 @@ def _fill_few(capacity_bps: Sequence[float], uses: Sequence[Uses], weights: Sequ
 
 
 class Fluid:
-    """The connections of one network and its clock.
+    """Connections of one network, and its clock.
 
-    A connection is named by a number. It is idle until ``start``; when its bits are sent, ``advance`` names it and it
-    is idle again. Of connections with a common queue the first stands for all. ``now_s``: the time.
-    """
+    A connection has a number. It is idle until ``start``. When its bits are sent, ``advance`` returns its number and it
+    is idle again. The first of several connections with a common queue represents all of them. ``now_s``: the time on
+    the clock in seconds."""
 
     def __init__(self, capacity_bps: Sequence[float] | Floats) -> None:
         self.now_s = 0.0
@@ -112,7 +114,7 @@ class Fluid:
         self._first: Ints = np.zeros(0, np.int64)
 
     def connect(self, uses: Uses, weight: float = 1.0) -> int:
-        """A new idle connection. Raises ``ValueError`` without links."""
+        """Add an idle connection and return its number. Raises ``ValueError`` without links."""
         connection = len(self._uses)
         if connection == len(self._weight):
             self._grow(max(64, 2 * connection), self._links.shape[1])
@@ -121,7 +123,7 @@ class Fluid:
         return connection
 
     def route(self, connection: int, uses: Uses, weight: float = 1.0) -> None:
-        """New links and weight of an idle connection. Raises ``ValueError`` when it is sending, or without links."""
+        """Set links and weight of an idle connection. Raises ``ValueError`` when it is sending, or without links."""
         if connection in self._active:
             raise ValueError(f"connection {connection} is sending")
         if not uses:
@@ -136,8 +138,10 @@ class Fluid:
         self._parts[connection, : len(uses)] = list(uses.values())
 
     def start(self, connection: int, bits: float, helpers: Sequence[int] = ()) -> None:
-        """An idle connection has this much to send from now on. ``helpers``: idle ones that take from the same queue
-        until it is empty; they are not named themselves."""
+        """Let an idle connection send ``bits`` from now on.
+
+        ``helpers``: idle connections that take from the same queue until it is empty; ``advance`` does not return
+        them."""
         self._left_bits[connection] = bits
         self._rate_bps[connection] = 0.0
         self._since_s[connection] = self.now_s
@@ -153,8 +157,10 @@ class Fluid:
             self._dirty.update(uses)
 
     def stop(self, connection: int, sent_until_s: float = math.inf) -> float:
-        """Ends a connection before it is done. Returns the bits it had left, now or at an earlier moment after the last
-        change of its rate; 0 when it is idle."""
+        """End a connection before it is done, and return the bits it had left; 0 when it is idle.
+
+        ``sent_until_s``: count only what it sent until this earlier time, which is after the last change of its
+        rate."""
         if connection not in self._active:
             return 0.0
         sent_s = max(0.0, min(self.now_s, sent_until_s) - float(self._since_s[connection]))
@@ -163,8 +169,10 @@ class Fluid:
         return max(0.0, float(self._left_bits[connection]) - sent_bits)
 
     def advance(self, until_s: float) -> list[int]:
-        """Goes on to the next moment at which connections are done, and names them; without any until then, to
-        ``until_s``. Raises ``ValueError`` when that is infinite and nothing will ever end."""
+        """Advance to the next time at which connections are done, and return them.
+
+        When none is done by ``until_s``, advance to ``until_s``. Raises ``ValueError`` when that is infinite and no
+        connection will ever be done."""
         self._settle()
         ends_s = float(self._ends_s.min(initial=math.inf))
         if ends_s > until_s:
@@ -179,7 +187,7 @@ class Fluid:
         return done
 
     def rates_bps(self) -> dict[int, float]:
-        """The rate of every connection that is sending; with helpers, of all together."""
+        """Return the rate of every connection that is sending; with helpers, the rate of all together."""
         self._settle()
         return {one: float(self._rate_bps[one]) for one in sorted(self._active) if self._first[one] == one}
 
@@ -194,7 +202,7 @@ class Fluid:
             self._dirty.update(uses)
 
     def _settle(self) -> None:
-        """New rates for every connection that the changes since the last time can have touched."""
+        """Compute new rates for every connection that changes since the last call can affect."""
         touched = self._reached()
         self._dirty.clear()
         if not touched:
@@ -217,8 +225,9 @@ class Fluid:
         self._ends_s[index] = self.now_s + ends
 
     def _reached(self) -> list[int]:
-        """The sending connections that share links with the changed ones, directly or through others; what takes from
-        one queue has its rates changed together."""
+        """Return the sending connections that share links with the changed ones, directly or through others.
+
+        All connections of one queue are included together."""
         seen_links = set(self._dirty)
         to_do = list(seen_links)
         seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""Options of the simulator as plain values, in a file that imports quickly: every command reads it."""
+"""Options of the simulator as plain values. Every command imports this file, so it must load quickly."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from enum import StrEnum
 
 
 class Replan(StrEnum):
-    """``published``: whenever a job begins or ends its all-reduce, over the flows that send at this moment, without
-    memory of the running routes; every plan is adopted (as the simulator of arXiv 2503.05324 does it). ``hysteresis``:
-    over all flows of the jobs in training, whether they send or not, and a plan is adopted as the controller adopts one
-    (``planning.plan.decide``). ``never``: one plan for all jobs before the first of them starts."""
+    """Occasions at which the simulated controller plans.
+
+    - ``PUBLISHED``: whenever a job begins or ends its all-reduce, for the flows that send at this moment. The running
+      routes have no influence, and every plan is adopted, as in the simulator of arXiv 2503.05324.
+    - ``HYSTERESIS``: for all flows of the jobs in training, whether they send or not. A plan is adopted as the
+      controller adopts one (``planning.plan.decide``).
+    - ``NEVER``: one plan for all jobs before the first job starts."""
 
     PUBLISHED = "published"
     HYSTERESIS = "hysteresis"
@@ -18,30 +21,36 @@ class Replan(StrEnum):
 
 
 class Sharing(StrEnum):
-    """How connections share a full link: ``equal``, or ``weighted`` by the demand of their flows, as the planner weighs
-    them (``efficiency``). Where all demands are equal, as in the published workloads, that is the same. How a sender
-    divides a flow over its connections is not asked here, but of the job (``Dealing``)."""
+    """Shares of connections in a full link: ``EQUAL``, or ``WEIGHTED`` by the demand of their flows.
+
+    The weights are those of the planner (``efficiency``). Both are the same where all demands are equal, as in the
+    published workloads. How a sender divides a flow over its connections is a property of the job (``Dealing``)."""
 
     EQUAL = "equal"
     WEIGHTED = "weighted"
 
 
 CYCLE_S = 10.0
-"""Between two planning cycles while nothing changes, as the controller has it (``planning.interval_s``)."""
+"""Seconds between two planning cycles while nothing changes; the controller's ``planning.interval_s``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """``iterations``: of each job. ``random_starts_s``: start times are drawn from 0 to this, None for the jobs' own.
-    ``min_gain``, and ``max_moves`` per cycle (None: any number): for ``Replan.HYSTERESIS``. ``lose_sent``: when the end
-    of another all-reduce moves a flow, the bits that it sent since the event before are sent again, as in the published
-    simulator. ``seed``: of hashes and start times."""
+    """Options of a simulation."""
 
     iterations: int = 10
+    """Iterations of each job."""
     random_starts_s: float | None = None
+    """Start times are drawn uniformly from 0 to this time in seconds; None: the jobs' own start times."""
     replan: Replan = Replan.HYSTERESIS
     sharing: Sharing = Sharing.EQUAL
     min_gain: float = 0.02
+    """Least relative gain for which a plan is adopted; for ``Replan.HYSTERESIS``."""
     max_moves: int | None = None
+    """Most pinned flows that one cycle may move; None: no limit. For ``Replan.HYSTERESIS``."""
     lose_sent: bool = False
+    """Whether a flow resends the bits since the previous event when the end of another all-reduce moves it.
+
+    The published simulator does this."""
     seed: int = 1
+    """Seed of hashes and start times."""

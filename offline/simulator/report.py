@@ -1,4 +1,4 @@
-"""A simulation as plain data for programs (docs/reference/json-output.md). Pure."""
+"""Simulation as plain data for programs (docs/reference/json-output.md). Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from signalbox.jobs.spec import Dealing
 
 
 def report(options: Options, dealing: Dealing, bound: float, outcomes: Sequence[tuple[str, Outcome]]) -> dict[str, Any]:
-    """A simulation as plain data for programs; the fields are an interface (docs/reference/json-output.md).
-    ``dealing``: of all jobs. ``bound``: of the worst job's level, however flows are split. ``outcomes``: by name of the
-    scheme."""
+    """Return a simulation as plain data; its fields are an interface (docs/reference/json-output.md).
+
+    - ``dealing``: that of all jobs.
+    - ``bound``: lower bound of the worst job's level, for any splitting of flows.
+    - ``outcomes``: outcome of each scheme, with its name."""
     return {
         "iterations": options.iterations,
         "random_starts_s": options.random_starts_s,

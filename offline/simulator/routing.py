@@ -1,7 +1,7 @@
-"""Which routes run in the simulation, and when a controller replaces them.
+"""Routes that are in force in the simulation, and the controller that replaces them.
 
-In: problems, at the moments that ``training`` names, and a scheme that plans for them. Out: a route for every flow
-that was ever planned for, and which of them changed.
+The input is problems, at the times that ``training`` chooses, and a scheme that plans for them. The result is a route
+for every flow that was ever planned for, and the flows whose routes changed.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from controller.public.problems import Flow, FlowId, PlanLimits, Problem, Route,
 from offline.simulator.options import CYCLE_S, Replan
 
 Scheme = Callable[[Problem], Plan | NoPlan]
-"""Plans for all flows of a problem. The same problem gets the same plan."""
+"""Function that plans for all flows of a problem. Equal problems must get equal plans."""
 
 
 class Routing:
-    """The running routes of a simulated controller.
+    """Routes in force of a simulated controller.
 
-    ``routes``: of every flow that was planned for. ``plans``, ``adopted``: plans that were made, and those that changed
-    a route. ``moves``: how often a flow that had a route got another one. ``target``: that a cycle has left.
-    """
+    - ``routes``: route of every flow that was planned for.
+    - ``plans``, ``adopted``: number of plans that were made, and of those that changed a route.
+    - ``moves``: number of times that a flow with a route got another one.
+    - ``target``: plan that the last cycle approached and has not reached."""
 
     def __init__(
         self, scheme: Scheme, replan: Replan, min_gain: float, seed: int, live: PlanLimits | None = None
     ) -> None:
-        """``live``: with hysteresis the controller's own cycles under these limits take the place of ``scheme``."""
+        """Start without routes.
+
+        ``live``: with hysteresis, simulate the controller's own cycles under these limits instead of ``scheme``."""
         self.routes: dict[FlowId, Route] = {}
         self.plans = self.adopted = self.moves = 0
         self.mode = replan
@@ -41,8 +44,9 @@ class Routing:
         self.target: Target | None = None
 
     def replan(self, problem: Problem, now_s: float) -> set[FlowId]:
-        """Plans for the flows of the problem. Returns the flows whose route changed or is new; those that no plan
-        serves are hashed."""
+        """Plan for the flows of the problem, and return the flows with a changed or new route.
+
+        Flows that no plan serves are hashed."""
         if self.mode is Replan.HYSTERESIS:
             problem = problem.with_routes(self.routes)
             if self._live:
@@ -56,7 +60,7 @@ class Routing:
         return changed | self.fail_over(problem)
 
     def _cycle(self, problem: Problem, limits: PlanLimits, now_s: float) -> set[FlowId]:
-        """A cycle of the controller; the next one that only goes on is ``CYCLE_S`` later."""
+        """Run a cycle of the controller. A cycle that only continues a target is ``CYCLE_S`` after the one before."""
         if self.target and now_s < self._cycle_at_s + CYCLE_S and same_inputs(self.target.problem, problem):
             return set()
         key = (_state(problem), id(self.target))
@@ -72,7 +76,7 @@ class Routing:
         return changed
 
     def fail_over(self, problem: Problem) -> set[FlowId]:
-        """Flows that lost a path are hashed onto the paths that are left, as switches do. Returns them."""
+        """Hash flows that lost a path onto the remaining paths, as switches do, and return these flows."""
         lost = tuple(flow for flow in problem.flows if not self._stands(problem, flow))
         if not lost:
             return set()
@@ -85,7 +89,7 @@ class Routing:
         return route is not None and problem.stands(replace(flow, current=route))
 
     def _plan(self, problem: Problem) -> Plan | NoPlan:
-        """The same problem gets the plan that it got before."""
+        """Return the plan for the problem; equal problems get the same plan."""
         key = _state(problem)
         if key not in self._known:
             self._known[key] = self._scheme(problem)
@@ -100,5 +104,5 @@ class Routing:
 
 
 def _state(problem: Problem) -> object:
-    """The same for the same problem."""
+    """Return a key that is equal for equal problems."""
     return problem.generation, tuple((flow.id, flow.current) for flow in problem.flows)

@@ -1,10 +1,10 @@
-"""Trains many jobs on one fabric: they compute, run their rings, and share links.
+"""Training of many jobs on one fabric: they compute, run their rings, and share links.
 
-In: jobs of a workload, the fabric as the planner's problem (one per state of the fabric over time), a scheme that
-routes. Out: when each iteration's all-reduce began and how long it took.
+The input is the jobs of a workload, the fabric as the planner's problem (one for each state of the fabric over time),
+and a scheme that routes. The result is when the all-reduce of each iteration began and how long it took.
 
-docs/explanation/simulator.md describes the model, which is how the simulator of arXiv 2503.05324 models data
-parallelism. A job leaves after the wanted number of iterations.
+docs/explanation/simulator.md describes the model. Data parallelism is modelled as in the simulator of arXiv 2503.05324.
+A job leaves after the requested number of iterations.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from signalbox.jobs.spec import Dealing, JobId
 
 
 class Stage(NamedTuple):
-    """From ``from_s`` on, this is the fabric."""
+    """State of the fabric from ``from_s`` on."""
 
     from_s: float
     problem: Problem
 
 
 class Iteration(NamedTuple):
-    """``start_s``: when its all-reduce begins."""
+    """All-reduce of one iteration: its start and its duration in seconds."""
 
     start_s: float
     all_reduce_s: float
@@ -46,38 +46,43 @@ class Iteration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobTimes:
-    """``ideal_s``: of its all-reduce. ``cut_off``: a failure left one of its flows without a path, and it stopped."""
+    """Iterations of a job."""
 
     job_id: JobId
     ideal_s: float
+    """Ideal time of its all-reduce in seconds."""
     iterations: tuple[Iteration, ...]
     cut_off: bool
+    """Whether a failure left a flow of the job without a path, which stopped the job."""
 
     @property
     def slow_downs(self) -> tuple[float, ...]:
-        """Per iteration the slowest ring's time over the ideal."""
+        """Slowdown of each iteration: the time of the slowest ring / the ideal time."""
         return tuple(iteration.all_reduce_s / self.ideal_s for iteration in self.iterations)
 
     @property
     def mean_slow_down(self) -> float | None:
-        """Over the iterations; None without any."""
+        """Mean over the iterations; None without any."""
         return fmean(self.slow_downs) if self.iterations else None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``plans``: made by the scheme; ``adopted``: those that changed a route; ``moves``: new routes of flows that had
-    one. ``end_s``: when the last job left."""
+    """Result of a simulation."""
 
     jobs: tuple[JobTimes, ...]
     plans: int
+    """Number of plans that the scheme made."""
     adopted: int
+    """Number of plans that changed a route."""
     moves: int
+    """Number of times that a flow with a route got a new one."""
     end_s: float
+    """Time in seconds when the last job left."""
 
     @property
     def mean_slow_down(self) -> float | None:
-        """Over the iterations of each job, then over the jobs that had any."""
+        """Mean over the iterations of each job, then over the jobs that had any."""
         means = [mean for job in self.jobs if (mean := job.mean_slow_down) is not None]
         return fmean(means) if means else None
 
@@ -89,57 +94,66 @@ def simulate(
     options: Options,
     live: PlanLimits | None = None,
 ) -> Outcome:
-    """``live``: limits of the controller's own cycles, which are simulated instead of the scheme with hysteresis.
-    ``stages``: in the order of time, the first from 0; all have the jobs' flows, and capacities never change: links
-    only go and come back."""
+    """Simulate the training of the jobs.
+
+    - ``stages``: in the order of time, the first from 0. All have the jobs' flows. Links fail and come back, but
+      capacities never change.
+    - ``live``: limits of the controller's own cycles, which replace the scheme with ``Replan.HYSTERESIS``."""
     return _Simulation(stages, jobs, scheme, options, live).run()
 
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """Bits that are sent together, and connections for them: a flow; with a common queue all flows of one pair, which
-    are the pieces of one. ``step_bits``: to send in one step. ``shares``: of these bits, per connection that has some
-    to itself; ``helpers``: connections that take from those of the first. ``open``: how many still send in this step.
-    """
+    """Bits that are sent together, and the connections for them.
+
+    These are the bits of one flow or, with a common queue, of all flows of one pair, which are its subflows."""
 
     ring: _Ring
     flows: tuple[FlowId, ...]
     weight: float
     step_bits: float
+    """Bits to send in one step."""
     nics: tuple[int, int]
     connections: list[int] = field(default_factory=list)
     shares: tuple[float, ...] = ()
+    """Share of these bits for each connection that has bits of its own."""
     helpers: Sequence[int] = ()
+    """Connections that take bits from the queue of the first one."""
     open: int = 0
+    """Number of connections that still send in this step."""
 
 
 @dataclass(slots=True, eq=False)
 class _Ring:
-    """``open``: lines that still send in this step. ``left``: steps to do in this iteration, the running one too."""
+    """Ring of a job."""
 
     job: _Job
     steps: int
     part: int
     lines: list[_Line] = field(default_factory=list)
     open: int = 0
+    """Number of lines that still send in this step."""
     left: int = 0
+    """Steps to do in this iteration, including the running one."""
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """``open``: rings at work; none while it computes. ``part``: of the iteration, that runs."""
+    """Job in training."""
 
     spec: WorkloadJob
     rings: list[_Ring] = field(default_factory=list)
     open: int = 0
+    """Number of rings at work; 0 while the job computes."""
     part: int = 0
+    """Part of the iteration that is running."""
     began_s: float = 0.0
     iterations: list[Iteration] = field(default_factory=list)
     cut_off: bool = False
 
     @property
     def running(self) -> list[_Ring]:
-        """The rings of the part that runs."""
+        """Rings of the running part."""
         return [ring for ring in self.rings if ring.part == self.part]
 
     @property
@@ -196,10 +210,10 @@ class _Simulation:
         routing = self._routing
         return Outcome(tuple(times), routing.plans, routing.adopted, routing.moves, self._fluid.now_s)
 
-    # ---- what happens
+    # ---- events
 
     def _communicate(self, job: _Job) -> None:
-        """The job begins an all-reduce."""
+        """Begin an all-reduce of the job."""
         if job.cut_off:
             return
         self._training[job.spec.id] = job
@@ -207,7 +221,7 @@ class _Simulation:
         self._begin(job, 0)
 
     def _begin(self, job: _Job, part: int) -> None:
-        """All rings of this part of the iteration."""
+        """Begin all rings of this part of the iteration."""
         job.part = part
         job.open = len(job.running)
         self._replan(job)
@@ -226,8 +240,10 @@ class _Simulation:
             self._fluid.start(connection, bits * share, line.helpers)
 
     def _arrived(self, done: Iterable[int]) -> None:
-        """All that ends at one moment ends before anything begins, so that a plan made now counts only what still
-        sends."""
+        """Handle connections that are done.
+
+        All that ends at one time ends before anything begins, so that a plan made now counts only flows that still
+        send."""
         lines = [self._sends[connection] for connection in done]
         through: list[_Ring] = []
         for line in lines:
@@ -257,7 +273,7 @@ class _Simulation:
         self._replan(None)
 
     def _change(self, problem: Problem) -> None:
-        """Links fail or come back. The switches fail over at once, and the controller plans at once."""
+        """Apply failures or repairs of links. Switches fail over and the controller plans at once."""
         self._problem = problem
         for job in self._jobs:
             if not all(map(problem.candidates, self._of_jobs([job]).flows)):
@@ -278,7 +294,7 @@ class _Simulation:
     # ---- routes
 
     def _replan(self, beginner: _Job | None) -> None:
-        """``beginner``: is about to send."""
+        """Plan anew. ``beginner``: job that is about to send."""
         mode = self._routing.mode
         if mode is Replan.NEVER:
             self._route(self._routing.fail_over(self._of_jobs([beginner] if beginner else [])))
@@ -297,7 +313,7 @@ class _Simulation:
                 self._at(self._fluid.now_s + CYCLE_S, partial(self._go_on, target))
 
     def _go_on(self, target: Target) -> None:
-        """The next cycle, when nothing else has begun one."""
+        """Run the next cycle towards the target, unless another event has started one."""
         if self._routing.target is target:
             self._replan(None)
 
@@ -305,13 +321,14 @@ class _Simulation:
         return self._of(flow for job in jobs for flow in job.flows)
 
     def _of(self, flows: Iterable[FlowId]) -> Problem:
-        """The problem of these flows alone."""
+        """Return the problem with these flows alone."""
         wanted = set(flows)
         return replace(self._problem, flows=tuple(flow for flow in self._problem.flows if flow.id in wanted))
 
     def _route(self, changed: Iterable[FlowId], sent_until_s: float = math.inf) -> None:
-        """Puts flows on their new routes; what a flow in the middle of a step has left follows the new shares. What it
-        sent after ``sent_until_s`` is lost."""
+        """Put flows on their new routes. What a flow has left of a step follows the new shares.
+
+        Bits that it sent after ``sent_until_s`` are lost."""
         for line in dict.fromkeys(chain.from_iterable(self._lines_of[flow] for flow in changed)):
             left = sum(self._fluid.stop(connection, sent_until_s) for connection in line.connections)
             pieces = tuple(piece for flow in line.flows for piece in self._routing.routes[flow])
@@ -330,7 +347,7 @@ class _Simulation:
                 self._send(line, left)
 
     def _uses(self, line: _Line, pieces: Route) -> dict[int, float]:
-        """Per link the fraction that passes it of the bits that go these ways."""
+        """Return for each link the fraction of the line's bits that crosses it."""
         uses = dict.fromkeys(line.nics, 1.0)
         for path, share in pieces:
             for link in path:

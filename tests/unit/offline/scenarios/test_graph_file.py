@@ -171,7 +171,7 @@ def test_a_circuit_that_no_optical_switch_makes_is_named(tmp_path: Path) -> None
     of["s2", "h2", None]["target"] = "h1"
     twice = "\n".join(problems(tmp_path, content))
     missing, again = (f"edges[{place[id(of[key])]}]" for key in (("s1", "s2", 0), ("s0", "s2", 1)))
-    assert f"{missing}.interface: is missing: the number of the interface that a circuit is from, and to" in twice
+    assert f"{missing}.interface: is missing: the number of the interface at both ends of the circuit" in twice
     assert f"{again}: 's0' sends twice through interface 0" in twice
     assert "nodes[1]: host 'h0' needs one edge each way, of the same capacity_gbps" in twice
     assert "nodes[5]: host 'h2' has 1 edges; it needs exactly one each way" in twice
