@@ -1,6 +1,7 @@
-"""``python -m benchmarks NAME``: one command per benchmark; docs/benchmarks.md describes each and has the figures.
+"""Command ``python -m benchmarks NAME``, one per benchmark. docs/benchmarks.md describes them and their results.
 
-In: arguments. Out: tables or, with ``--json``, JSON; errors as lines on stderr with exit status 1, wrong usage with 2.
+Each prints tables or, with ``--json``, JSON. Errors are lines on stderr with exit status 1; wrong usage has status
+2.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MODULES = {
     "wiring": "benchmarks.wiring.command",
     "rewiring": "benchmarks.rewiring.command",
 }
-"""The function ``main`` of each is the command. Only the module of the command that runs is imported."""
+"""Module of each command, whose function ``main`` is the command. Only the module of the command to run is imported."""
 
 
 def benchmarks() -> None:

@@ -1,8 +1,9 @@
-"""The cost of counters for the controller: CPU time per second, from the bytes of a reply to a scrape.
+"""Cost of counters for the controller: CPU time per second, from the bytes of a reply to a scrape.
 
-In: leaf-spine fabrics with three jobs of rings over most hosts, planned and pinned, all switches polled every two
-seconds with the controller's own poller, replies as a switch would pack them. Out: a table, CPU per second by stage,
-and ``out/bench/counters.json``; ``--json`` prints that instead. No sockets: sending and receiving is not in it.
+Leaf-spine fabrics have three jobs of rings over most hosts, planned and pinned. The controller's own poller polls all
+switches every two seconds, and replies have the bytes that a switch would send. The result is a table of CPU time per
+second by stage and ``out/bench/counters.json``; ``--json`` prints that instead. There are no sockets, so sending and
+receiving does not count.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ JOBS = 3
 SEED = 1
 LINK_BPS = 100e9
 SIZES = ((16, 8, 8), (64, 32, 32))
-"""Leaves, spines, hosts per leaf."""
+"""Leaves, spines and hosts per leaf."""
 PINNED_SHARE = 0.83
-"""Of the hosts that train: 1,700 of 2,048, each sending one flow."""
+"""Share of the hosts that train: 1,700 of 2,048, each of which sends one flow."""
 SECONDS = 12.0
 START_S = 110.0
 INTERVAL_S = Config().counters.interval_s
@@ -90,8 +91,10 @@ class Switches:
                     yield self.planning.plan(replace(command, limits=limits), problem)
 
     def replies(self, loop: ControlLoop, busy: bool, now: float) -> dict[Dpid, dict[int, bytes]]:
-        """The body of every reply of every switch at a time. ``busy``: every port and pinned flow at 40 Gbit/s, in full
-        packets; two are acknowledged by one of 66 bytes."""
+        """Return the body of every reply of every switch at a time.
+
+        ``busy``: every port and pinned flow carries 40 Gbit/s in full packets; two packets are acknowledged by one of
+        66 bytes."""
         packets = int(5e9 * now) // 1514 if busy else 0
         total = 1514 * packets
         announced = {pair for job in loop.state.jobs.jobs.values() for pair in job.pairs}
@@ -136,8 +139,9 @@ def _meter_entry(port: int) -> bytes:
 
 
 def converged(fabric: Fabric) -> ControlLoop:
-    """A control loop that knows the fabric and has pinned the flows of three jobs. Raises ``RuntimeError`` when it
-    does not come that far."""
+    """Return a control loop that knows the fabric and has pinned the flows of three jobs.
+
+    Raises ``RuntimeError`` when it does not reach that state."""
     loop, switches = ControlLoop(Config(), SavedState(), declared_hosts(fabric), 0.0), Switches(fabric)
     messages = connections(fabric)
     for step in range(300):
@@ -150,7 +154,7 @@ def converged(fabric: Fabric) -> ControlLoop:
 
 
 def declared_hosts(fabric: Fabric) -> Declared:
-    """All hosts, as in an inventory."""
+    """Return all hosts, as declared in an inventory."""
     hosts = (
         DeclaredHost(h.ip, f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", fabric.name(h.at.dpid), _port_name(fabric, h.at))
         for n, h in enumerate(fabric.hosts.values())
@@ -159,7 +163,7 @@ def declared_hosts(fabric: Fabric) -> Declared:
 
 
 def connections(fabric: Fabric) -> list[Message]:
-    """All switches connect, and probes pass over all links."""
+    """Return the messages with which all switches connect and probes pass over all links."""
     connected = [SwitchConnected(s.dpid, s.name, tuple(s.ports.values())) for s in fabric.switches.values()]
     return [*connected, *(LinkSeen(link.src, link.dst) for link in fabric.links.values())]
 
@@ -199,8 +203,10 @@ class Clock:
 
 
 def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds: float = SECONDS) -> Row:
-    """CPU per second of every stage, in milliseconds, and of one scrape. ``poll and read``: the southbound's share;
-    ``take in``, ``tick`` and ``status``: the control loop's, with all else that it does on a tick."""
+    """Return the CPU milliseconds per second of every stage, and those of one scrape.
+
+    ``poll and read`` is the southbound's share. ``take in``, ``tick`` and ``status`` are the control loop's, including
+    everything else that it does on a tick."""
     fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
     loop = converged(fabric)
     polled = _Polled(fabric)
@@ -211,7 +217,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
         if step % every == 0:
             polled.bodies = Switches(fabric).replies(loop, busy, now)
         if step == 0:
-            clock.spent.clear()  # from here on the window of counters is full
+            clock.spent.clear()  # the window of counters is full from now on
         with clock.of("poll and read"):
             counted = polled.step(now)
         with clock.of("take in"):
@@ -237,7 +243,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
 
 
 class _Polled:
-    """The poller, and switches that answer at once with ``bodies``."""
+    """Poller with switches that answer at once with ``bodies``."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.bodies: Mapping[Dpid, Mapping[int, bytes]] = {}
@@ -257,7 +263,7 @@ class _Polled:
         return [reply.xid for reply in replies]
 
     def step(self, now: float) -> list[Message]:
-        """The messages that follow from the polls that are due."""
+        """Return the messages that result from the polls that are due."""
         self._poller.tick(now)
         asked, self._asked = self._asked, []
         for dpid, reply in asked:
@@ -268,7 +274,7 @@ class _Polled:
 
 
 def _scrape_ms(board: StatusBoard) -> float:
-    """Median of several: a garbage collection falls into some."""
+    """Return the median CPU time of several scrapes, since a garbage collection affects some."""
     server = MetricsServer(MetricsConfig(port=0), board)
     address = f"http://127.0.0.1:{server.start()}/metrics"
     taken = []

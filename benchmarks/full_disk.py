@@ -1,4 +1,4 @@
-"""A small file system for a controller's state, which can be filled."""
+"""Small file system for a controller's state, which can be filled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """``folder``/``state``, a file system of this size, such as ``128k``."""
+    """Mount a file system of this size, such as ``128k``, at ``folder``/``state``."""
     state = folder / "state"
     state.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(state)], check=True)
@@ -21,7 +21,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 def fill(file: Path) -> None:
-    """Take what is left for less than a job."""
+    """Fill the file system, so that not even a job's state fits."""
     with suppress(OSError), file.open("wb", buffering=0) as filler:
         while True:
             filler.write(bytes(512))

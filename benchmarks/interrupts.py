@@ -1,11 +1,11 @@
-"""The demo and the lab, ended at any instant in every way: what stays on the machine.
+"""Interruption of the demo and the lab at any instant in every way: what remains on the machine.
 
     sudo .venv/bin/python -m benchmarks interrupts [--instants N] [--only demo|lab] [--json]
 
-Each run has its own network and mount namespaces, with its own ``/run``, Open vSwitch and temporary directory, and
-under its own terminal. So everything that it leaves is seen, and nothing else: processes by a variable in their
-environment, interfaces, named namespaces, bridges in Open vSwitch's database, sockets, temporary files, records of
-labs; and tracebacks on the terminal. Ends with 1 when something stayed.
+Each run has its own network and mount namespaces, its own ``/run``, Open vSwitch and temporary directory, and its own
+terminal. The benchmark therefore sees everything that the run leaves, and nothing else: processes (by a variable in
+their environment), interfaces, named namespaces, bridges in Open vSwitch's database, sockets, temporary files, records
+of labs, and tracebacks on the terminal. It ends with status 1 when something remained.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ from signalbox.commands.output import AsJson
 
 MARK = "SIGNALBOX_INTERRUPTED_RUN"
 WAYS = ("Ctrl-C", "SIGTERM", "SIGHUP", "closed terminal", "closed shell", "Ctrl-C again and again")
-"""Of a closed terminal the kernel tells the process that leads the session: the command, or a shell, which ends at
-once; then the kernel tells the shell's command."""
+"""Ways to end a command.
+
+When a terminal is closed, the kernel signals the process that leads the session. That is the command, or a shell, which
+ends at once; then the kernel signals the shell's command."""
 END_S = 90.0
 GRACE_S = 1.0
-"""After the end of the command, for processes that it has killed."""
+"""Seconds after the end of the command that killed processes have to end."""
 AGAIN_S = 0.4
 SHOWN = 2000
 SCRIPT = "scripts/openvswitch.sh"
@@ -48,26 +50,29 @@ PROGRAMS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
     "demo": (("make", "--assume-old=setup", "demo"), 16.0, 170.0),
     "lab": (LAB, 5.0, 10.0),
 }
-"""Command, seconds that the start takes at least, seconds until the last instant."""
+"""Command, least seconds that its start takes, and seconds until the last instant."""
 EMPTY = "mount -t tmpfs tmpfs /run && mount -t sysfs sysfs /sys && ip link set lo up && echo && exec sleep inf"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. ``instant_s``: after its start. ``stayed``: what it left. ``took_s``: from the signal to the end.
-    ``shown``: the end of what it wrote."""
+    """Result of one run."""
 
     program: str
     way: str
     instant_s: float
+    """Seconds from the start of the command to its interruption."""
     status: int | None
     took_s: float
+    """Seconds from the signal to the end."""
     stayed: tuple[str, ...]
+    """What the run left."""
     shown: str
+    """End of the run's output."""
 
 
 class Place:
-    """Namespaces and directories for one run. ``folder``: its files."""
+    """Namespaces and directories of one run. ``folder``: directory of its files."""
 
     def __init__(self, folder: Path, holder: int) -> None:
         self.folder = folder
@@ -84,7 +89,7 @@ class Place:
         return os.environ | {MARK: str(self.folder)} | {name: str(self.folder / at) for name, at in places.items()}
 
     def processes(self) -> dict[int, str]:
-        """Command lines of the processes of the run, by id."""
+        """Return the command lines of the run's processes, by process id."""
         found = {}
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -93,7 +98,7 @@ class Place:
         return found
 
     def left(self) -> list[str]:
-        """What there is, in words."""
+        """Return descriptions of everything that remains."""
         run = Path(f"/proc/{self.holder}/root/run")
         links = json.loads(subprocess.check_output(self.enter("ip", "-json", "link")))
         database = self.folder / "db" / "conf.db"
@@ -117,7 +122,7 @@ def _bridges(database: Path) -> list[str]:
 
 @contextmanager
 def place() -> Iterator[Place]:
-    """A place that is empty; everything in it ends with the block."""
+    """Make an empty place, and end all its processes after the block."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-interrupts-")))
         words = ["unshare", "--net", "--mount", "sh", "-c", EMPTY]
@@ -138,12 +143,12 @@ def place() -> Iterator[Place]:
 
 
 class Terminal:
-    """A command under a terminal. ``output``: what it has written so far."""
+    """Command under a terminal. ``output``: what it has written so far."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self.output = b""
         self._master, slave = pty.openpty()
-        # Not with a function between fork and exec: eventlet, which tests beside these import, warns of that.
+        # No preexec function between fork and exec: eventlet, which some tests import, warns about that.
         words = ["setsid", "--ctty", *argv]
         self.process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)
@@ -152,11 +157,11 @@ class Terminal:
         self._reader.start()
 
     def type(self, keys: bytes) -> None:
-        with suppress(OSError):  # the command has just ended
+        with suppress(OSError):  # raised when the command has just ended
             os.write(self._master, keys)
 
     def close(self) -> None:
-        """As the window of a terminal is closed."""
+        """Close the terminal, as when its window is closed."""
         self._open = False
         self._reader.join()
 
@@ -176,7 +181,9 @@ class Terminal:
                 self.type(b"\x03")
 
     def _read(self) -> None:
-        """Closes the terminal too: while another thread reads, closing would not."""
+        """Read the output, then close the terminal.
+
+        Closing it from another thread has no effect while this one reads."""
         with suppress(OSError):  # EIO: no process has the terminal any more
             while self._open:
                 if select.select([self._master], [], [], 0.02)[0]:
@@ -185,8 +192,9 @@ class Terminal:
 
 
 def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, ready: bytes | None = None) -> Run:
-    """Start, end after ``instant_s`` in the given way, and look at what stayed. ``ready``: and when the output has
-    this."""
+    """Start a program, end it after ``instant_s`` in the given way, and return what remained.
+
+    ``ready``: text that must be in the output before the program is ended."""
     with place() as at:
         led = ("sh", "-c", '"$@"; exit', "sh", *argv) if way == "closed shell" else argv
         terminal = Terminal(at.enter(*led), at.environment())
@@ -212,20 +220,20 @@ def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, r
 
 
 def instants(count: int, start_s: float, last_s: float) -> list[float]:
-    """Half of them while the program starts, the others until ``last_s``."""
+    """Return the instants, half of them while the program starts, the others until ``last_s``."""
     early = count // 2
     late = count - early
     return [start_s * i / early for i in range(early)] + [start_s + (last_s - start_s) * i / late for i in range(late)]
 
 
 def main(
-    count: Annotated[int, typer.Option("--instants", min=2, help="for each program")] = 20,
-    only: Annotated[str, typer.Option(help=f"some of: {', '.join(PROGRAMS)}")] = ",".join(PROGRAMS),
-    part: Annotated[str, typer.Option(help="which of the instants, such as 0:5")] = ":",
-    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench"),
+    count: Annotated[int, typer.Option("--instants", min=2, help="Number of instants for each program.")] = 20,
+    only: Annotated[str, typer.Option(help=f"Programs to run, from {', '.join(PROGRAMS)}.")] = ",".join(PROGRAMS),
+    part: Annotated[str, typer.Option(help="Range of the instants to run, such as 0:5.")] = ":",
+    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench"),
     as_json: AsJson = False,
 ) -> None:
-    """End the demo and the lab at many instants in every way, and list what stays."""
+    """End the demo and the lab at many instants in every way, and list what remains."""
     if unknown := set(only.split(",")) - PROGRAMS.keys():
         raise typer.BadParameter(f"no such program: {', '.join(sorted(unknown))}")
     first, last = (int(bound) if bound else None for bound in part.split(":"))

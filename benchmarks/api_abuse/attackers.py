@@ -1,11 +1,12 @@
-"""The processes of the ``api-abuse`` benchmark that attack the API, each from an address of its own.
+"""Processes of the ``api-abuse`` benchmark that attack the API, each from its own address.
 
     .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S SILENT GREETED HALF_OPEN WATCHERS INFLATED
 
-Connections that say nothing, connections with HTTP/2 but no call, calls without a request, watchers that read nothing,
-and connections with header fields of 16 MB, ``PER_S`` a second at most. What is ended is opened again, until the
-process is stopped. Out: a line of JSON a second: how many of each are open, and how many times they were ended. It runs
-with the lowest priority: on a small machine the controller is to be measured, not what attackers take from it.
+A process opens at most ``PER_S`` connections a second of these kinds: connections that send nothing, connections with
+HTTP/2 but no call, calls without a request, watchers that read nothing, and connections with header fields of 16 MB. It
+reopens each that the server ends, until the process is stopped. Once a second it prints a line of JSON: how many of
+each kind are open, and how often they were ended. It runs with the lowest priority, so that on a small machine the
+attackers take no processor time from the controller under test.
 """
 
 from __future__ import annotations
@@ -28,20 +29,22 @@ CALLS_PER_CONNECTION, INFLATED_CALLS = 50, 10
 STATUS = "/signalbox.v1.ControllerService/GetStatus"
 ROUTES = "/signalbox.v1.JobService/WatchRoutes"
 WATCHED = "watched"
-"""A job that exists."""
+"""Id of a job that exists."""
 LOWEST = 19
-"""Priority (nice(2))."""
+"""Lowest priority (nice(2))."""
 AUTOGROUP = Path("/proc/self/autogroup")
-"""sched(7): between sessions this file decides instead."""
+"""File that decides the priority between sessions (sched(7))."""
 
 
 @dataclass(eq=False)
 class Attack:
-    """``opening``: what a connection begins with. ``calls``: with each connection."""
+    """Connection of an attacker, opened again when it ends."""
 
     kind: str
     opening: bytes
+    """Bytes that the connection begins with."""
     calls: int = 1
+    """Number of calls on the connection."""
 
 
 def attacks(silent: int, greeted: int, half_open: int, watchers: int, inflated: int) -> list[Attack]:
@@ -71,7 +74,7 @@ class Attackers:
         self.ended: Counter[str] = Counter()
 
     def run(self) -> None:
-        """Until the process is stopped."""
+        """Attack until the process is stopped."""
         next_at = told_at = time.monotonic()
         while True:
             now = time.monotonic()
@@ -101,8 +104,9 @@ class Attackers:
         self._selector.register(sock, selectors.EVENT_READ, attack)
 
     def _look(self, key: selectors.SelectorKey) -> None:
-        """What watchers are sent stays where it is: their window is closed. The connection must be read all the same,
-        to notice its end."""
+        """Read a connection to notice its end, and open it again then.
+
+        What the server sends to watchers stays unread: their flow-control window is closed."""
         attack, sock = key.data, key.fileobj
         assert isinstance(sock, socket.socket)
         got = b""
@@ -120,7 +124,7 @@ class Attackers:
 
 
 def _ends_a_call(data: bytes) -> bool:
-    """Whether it begins with a frame that ends a stream; the first of many is enough to open all of them again."""
+    """Return whether the data begin with a frame that ends a stream. One ended stream suffices to reopen all."""
     return len(data) > 9 and data[3] in (http2.Kind.HEADERS, http2.Kind.RST_STREAM, http2.Kind.GOAWAY)
 
 

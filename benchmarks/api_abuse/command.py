@@ -1,12 +1,13 @@
-"""What a hostile client costs others: idle connections, calls without a request, watchers that do not read.
+"""Cost of hostile clients for others: idle connections, calls without a request, watchers that do not read.
 
     .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--inflated N]
         [--per-s N] [--seconds S] [--json]
 
-The real controller runs in a process of its own. HAProxy stands before its API, and its memory and CPU time count too.
-Attackers (``attackers``) come from several addresses and open again what is ended. Beside them, from one more address:
-calls at a fixed rate, timed from the moment that they are due; registrations; switches that connect. Afterwards the
-controller is killed, and must still know what it acknowledged.
+The real controller runs in its own process, with HAProxy before its API; HAProxy's memory and CPU time count too.
+Attackers (``attackers``) come from several addresses, and reopen connections that are ended. From one more address
+come well-behaved clients: calls at a fixed rate, timed from the moment at which they are due; registrations;
+switches that connect. At the end the controller is killed and restarted, and must still know every registration that
+it acknowledged.
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ SWITCH_LIMIT_S = 1.0
 MEMORY_LIMIT_MB = 50.0
 
 _NUMBERS = count(1)
-"""Of jobs."""
+"""Numbers of jobs."""
 
 
 @dataclass
 class Beside:
-    """What clients and switches that mean well have seen. ``late_ms``: how late a thread beside them wakes that only
-    sleeps, which the machine and this process add to every figure."""
+    """Measurements of well-behaved clients and switches."""
 
     late_ms: list[float] = field(default_factory=list)
+    """Lateness of a thread that only sleeps; machine and process add as much to every other figure."""
     calls_ms: list[float] = field(default_factory=list)
     registrations_ms: list[float] = field(default_factory=list)
     switches_s: list[float] = field(default_factory=list)
@@ -73,8 +74,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``lost``: acknowledged registrations that a restarted controller does not know. ``descriptors``: of the
-    controller. ``open``: by the attackers, at the end; ``ended``: how many were ended, by kind."""
+    """Result of a run. ``late_*``: lateness of a thread that only sleeps; ``*alone_ms``: before the attack."""
 
     late_alone_ms: Spread | None
     late_ms: Spread | None
@@ -86,11 +86,15 @@ class Result:
     errors: dict[str, int]
     acknowledged: int
     lost: int
+    """Acknowledged registrations that a restarted controller does not know."""
     memory_mb: tuple[float, float]
     cpu_cores: float
     descriptors: int
+    """File descriptors of the controller."""
     open: dict[str, int]
+    """Connections and calls that the attackers have open at the end, by kind."""
     ended: dict[str, int]
+    """Number of connections and calls that were ended, by kind."""
     log_lines: int
 
     @property
@@ -113,12 +117,12 @@ def job(name: str, number: int) -> JobSpec:
     return JobSpec.parse({"job_id": name, "endpoints": ips, "transfers": transfers, "lease_s": 3600})
 
 
-# ---- those that mean well
+# ---- well-behaved clients
 
 
 @contextmanager
 def background(*bodies: Any) -> Iterator[None]:
-    """Each body runs in a thread of its own, with an event that tells it to end."""
+    """Run each body in a thread with an event, which is set at the end to stop the body."""
     stopping = threading.Event()
     threads = [threading.Thread(target=body, args=(stopping,)) for body in bodies]
     for thread in threads:
@@ -132,7 +136,7 @@ def background(*bodies: Any) -> Iterator[None]:
 
 
 def call_at_a_rate(address: str, token: str, first_s: float, beside: Beside, stopping: threading.Event) -> None:
-    """One of ``CALLERS`` threads; a call is timed from when it is due."""
+    """Renew a lease at a fixed rate, as one of ``CALLERS`` threads. Times count from when a call is due."""
     period_s = CALLERS / CALLS_PER_S
     due = time.monotonic() + first_s
     with Client(address) as client:
@@ -165,7 +169,7 @@ def register(address: str, beside: Beside, stopping: threading.Event) -> None:
 
 
 def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> None:
-    """Each new one counts as connected when the controller asks for its rules, which is after all checks."""
+    """Connect new switches. One counts as connected when the controller requests its rules, after all checks."""
     dpid = 100
     connections: list[Connection] = []
     while not stopping.wait(SWITCH_EVERY_S):
@@ -197,7 +201,7 @@ def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> No
 def attacking(
     address: str, per_s: float, silent: int, greeted: int, half_open: int, watchers: int, inflated: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yields the latest line of each attacker."""
+    """Run the attackers; yield the latest report of each."""
     newest: list[dict[str, Any]] = [{"open": {}, "ended": {}} for _ in range(PROCESSES)]
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -226,7 +230,7 @@ def attacking(
 
 
 def measure(idle: int, half_open: int, watchers: int, inflated: int, per_s: float, seconds: float) -> Result:
-    """Raises ``SignalboxError`` when the controller ends by itself."""
+    """Measure without and with the attack. Raises ``SignalboxError`` when the controller ends by itself."""
     address = f"127.0.0.1:{reserve_port()}"
     alone, beside = Beside(), Beside()
     with tempfile.TemporaryDirectory(prefix="signalbox-abuse-") as name, ExitStack() as stack:
@@ -252,9 +256,8 @@ def measure(idle: int, half_open: int, watchers: int, inflated: int, per_s: floa
         beside.acknowledged |= alone.acknowledged
         before = used()
         with attacking(address, per_s, idle - idle // 2, idle // 2, half_open, watchers, inflated) as newest:
-            time.sleep(
-                (idle + watchers + inflated + half_open / CALLS_PER_CONNECTION) / per_s
-            )  # until the attack is there
+            # After this time the attackers have opened everything.
+            time.sleep((idle + watchers + inflated + half_open / CALLS_PER_CONNECTION) / per_s)
             began, cpu_s = time.monotonic(), used().cpu_s
             most = before.rss_bytes
             with background(*well_meaning(address, controller.openflow_port, token, beside)):
@@ -328,12 +331,12 @@ def rows(result: Result) -> list[dict[str, str | float]]:
 
 
 def main(
-    idle: Annotated[int, typer.Option(help="Connections without a call; half of them say nothing at all.")] = 10_000,
-    half_open: Annotated[int, typer.Option(help="Calls whose request never comes.")] = 5_000,
+    idle: Annotated[int, typer.Option(help="Connections without a call; half of them send nothing at all.")] = 10_000,
+    half_open: Annotated[int, typer.Option(help="Calls that send no request.")] = 5_000,
     watchers: Annotated[int, typer.Option(help="Watchers that never read.")] = 500,
     inflated: Annotated[int, typer.Option(help="Connections with header fields of 16 MB in 8 kB.")] = 0,
     per_s: Annotated[float, typer.Option(help="Connections that the attackers open, per second.")] = 400.0,
-    seconds: Annotated[float, typer.Option(help="How long calls are timed during the attack.")] = 30.0,
+    seconds: Annotated[float, typer.Option(help="Seconds for which calls are timed during the attack.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Attack the API behind HAProxy with connections, half-open calls and watchers that do not read."""

@@ -1,7 +1,6 @@
-"""gRPC in bytes (RFC 9113, RFC 7541), as a client may send them that does not mean well.
+"""Frames of gRPC in bytes (RFC 9113, RFC 7541), as a hostile client may send them.
 
-In: nothing but a path and a message. Out: frames. Header fields are literal and not indexed, so that no table has to be
-kept.
+Header fields are literals without indexing, so that no header table has to be kept.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ END_HEADERS = 4
 INITIAL_WINDOW_SIZE = 4
 _HEAD = struct.Struct("!HBBBI")
 _CONTENT_TYPE = b"\x0f\x10"
-"""Number 31 of the static table, of which the first byte has 15."""
+"""Number 31 of the static table, whose first byte holds 15."""
 
 
 _LONG_BYTES, _LONG = 4056, b"\xd9\x1e"
-"""Length of a field's value, and the bytes that encode it after the first seven bits (RFC 7541 section 5.1)."""
+"""Length of a field's value, and its encoding after the first seven bits (RFC 7541 section 5.1)."""
 
 
 class Kind(IntEnum):
@@ -51,33 +50,37 @@ def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> b
 
 
 def hello(window: int | None = None) -> bytes:
-    """What a client begins with. ``window``: bytes that it takes of each stream; 65,535 without."""
+    """Return the first bytes of a client. ``window``: bytes that it accepts per stream; without it 65,535."""
     settings = b"" if window is None else struct.pack("!HI", INITIAL_WINDOW_SIZE, window)
     return PREFACE + frame(Kind.SETTINGS, payload=settings)
 
 
 def headers(stream: int, path: str) -> bytes:
-    """A call begins; ``stream`` is odd and grows."""
+    """Return the frame that begins a call. ``stream`` is odd and increases from call to call."""
     fields = b"\x83\x86" + b"\x04" + _text(path.encode()) + b"\x01" + _text(b"signalbox")
     fields += _CONTENT_TYPE + _text(b"application/grpc") + b"\x00" + _text(b"te") + _text(b"trailers")
     return frame(Kind.HEADERS, END_HEADERS, stream, fields)
 
 
 def inflated(stream: int) -> bytes:
-    """A call with header fields of 8 kB that are 16 MB when they are read: one of 4 kB, again and again (RFC 7541)."""
+    """Return a call whose header fields have 8 kB on the wire and 16 MB when decoded.
+
+    One field of 4 kB is added to the header table and referred to again and again (RFC 7541)."""
     fields = headers(1, "/a/B")[_HEAD.size :]
-    # Number 62 is the field that was added to the table last.
+    # Index 62 is the field that was added to the table last.
     field = b"\x40" + _text(b"a") + b"\x7f" + _LONG + b"x" * _LONG_BYTES
     return frame(Kind.HEADERS, END_HEADERS, stream, fields + field + b"\xbe" * 4100)
 
 
 def request(stream: int, message: bytes) -> bytes:
-    """The message of the call, and the end of what the client sends."""
+    """Return the frame with the request of a call, which also ends the client's side."""
     return frame(Kind.DATA, END_STREAM, stream, b"\0" + struct.pack("!I", len(message)) + message)
 
 
 def frames(sock: socket.socket) -> Iterator[Frame]:
-    """What comes, until the peer ends the connection. Raises ``TimeoutError`` when the socket has a time limit."""
+    """Yield the frames from a socket until the peer ends the connection.
+
+    Raises ``TimeoutError`` when the socket has a time limit."""
     held = b""
     while True:
         while len(held) >= _HEAD.size:

@@ -1,5 +1,8 @@
-"""The controller of the load. A module of this name is not imported by the processes that the controller starts, so
-they take the memory that they take without the benchmark."""
+"""Controller of the ``api-load`` benchmark.
+
+Processes that the controller starts do not import a module of this name, so they need as much memory as without the
+benchmark.
+"""
 
 import threading
 

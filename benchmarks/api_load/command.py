@@ -1,10 +1,10 @@
-"""Clients that renew, report, read and change thousands of jobs: what the API answers, and what the control loop pays.
+"""Load of the API: clients that renew, report, read and change thousands of jobs, and its cost for the control loop.
 
     .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned] [--json]
 
-200 clients send 400 calls a second in an open loop, to 2,000 jobs of 8 to 64 endpoints whose hosts are unknown, and to
-1,000 jobs that are pinned on a fabric in memory (``controller``). Beside each stands the same load on a server with
-hardly any job.
+200 clients send 400 calls a second in an open loop. One load is on 2,000 jobs of 8 to 64 endpoints whose hosts are
+unknown, another on 1,000 jobs that are pinned on a fabric in memory (``controller``). Each is compared with the same
+load on a controller with few jobs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PROGRAM = ("benchmarks.api_load",)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """``fabric``: in memory; without one the hosts of jobs are unknown."""
+    """Setting of a load. ``fabric``: size of a fabric in memory; if it is empty, the hosts of jobs are unknown."""
 
     name: str
     fabric: str = ""
@@ -61,7 +61,7 @@ PINNED = Scene("pinned", FABRIC)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One load. Times in milliseconds; ``unary``: of all calls, from the instant when each was due."""
+    """Result of one load."""
 
     scene: str
     jobs: int
@@ -70,16 +70,18 @@ class Result:
     sent: int
     errors: dict[str, int]
     unary: Spread | None
+    """Milliseconds of all calls, from the time at which each was due."""
     registration: Spread | None
     renewal: Spread | None
     handle: Measured
     rss_mb: tuple[float, float]
+    """Memory of the controller before and after the load, in MiB."""
     idle_cpu_percent: float
 
 
 @contextmanager
 def running(scene: Scene, folder: Path) -> Iterator[tuple[ControllerProcess, Path]]:
-    """A controller without jobs. The path: of what it has measured, when it has stopped."""
+    """Run a controller without jobs; yield it, and the file in which it writes its measurements when it stops."""
     measured = folder / "measured.json"
     settings = {**SETTINGS, **_hosts(scene.fabric, folder)} if scene.fabric else SETTINGS
     controller = ControllerProcess(folder, settings=settings, program=PROGRAM)
@@ -104,7 +106,7 @@ def _answers(controller: ControllerProcess, client: Client) -> bool:
 
 
 def _hosts(size: str, folder: Path) -> Settings:
-    """An inventory of all hosts of the fabric: none of them speaks ARP."""
+    """Return settings with an inventory of all hosts of the fabric, since none of them sends ARP."""
     fabric, file = fabric_of(size), folder / "inventory.toml"
     entries = []
     for number, host in enumerate(fabric.hosts.values()):
@@ -118,7 +120,7 @@ def _hosts(size: str, folder: Path) -> Settings:
 
 
 def load(scene: Scene, jobs: int, seconds: float, seed: int) -> Result:
-    """One controller, its jobs, and the load on them."""
+    """Measure the load on the jobs of one controller."""
     with tempfile.TemporaryDirectory(prefix="signalbox-load-") as name:
         with running(scene, Path(name)) as (controller, measured):
             result = asyncio.run(_load(scene, controller, jobs, seconds, seed))
@@ -169,14 +171,14 @@ def _specs(scene: Scene, seed: int) -> Spec:
 
 
 def _begin(controller: ControllerProcess) -> None:
-    """What was measured so far does not count."""
+    """Discard what the controller has measured so far."""
     assert controller.process
-    # The program is started by setpriv, which has become it.
+    # setpriv starts the program and is replaced by it, so the process id is the program's.
     controller.process.send_signal(signal.SIGUSR1)
 
 
 async def _settled(controller: ControllerProcess, clients: Clients) -> int:
-    """Waits until every job is pinned; returns the number of flows. Raises ``SignalboxError``."""
+    """Wait until every job is pinned, and return the number of flows. Raises ``SignalboxError``."""
 
     def pinned() -> int:
         with Client(controller.address) as client:
@@ -193,7 +195,7 @@ async def _settled(controller: ControllerProcess, clients: Clients) -> int:
     raise SignalboxError(f"not every job was pinned within {PLANNED_S:.0f} s")
 
 
-# ---- shown
+# ---- output
 
 
 def rows_of(results: list[Result]) -> list[dict[str, str | float]]:
@@ -217,10 +219,10 @@ def rows_of(results: list[Result]) -> list[dict[str, str | float]]:
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="Of each load.")] = 60.0,
-    seed: Annotated[int, typer.Option(help="Of jobs and calls.")] = 1,
-    only: Annotated[str, typer.Option(help="pending or pinned; both when empty.")] = "",
-    jobs: Annotated[int, typer.Option(help="Instead of 2,000 pending or 1,000 pinned ones.")] = 0,
+    seconds: Annotated[float, typer.Option(help="Seconds of each load.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="Random seed of jobs and calls.")] = 1,
+    only: Annotated[str, typer.Option(help="Load to run, pending or pinned; both when empty.")] = "",
+    jobs: Annotated[int, typer.Option(help="Number of jobs, instead of 2,000 pending or 1,000 pinned ones.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Load the API with clients of thousands of jobs."""

@@ -1,11 +1,13 @@
-"""The controller as ``signalbox serve`` runs it, with a clock around ``ControlLoop.handle``, on switches in memory.
+"""Controller as ``signalbox serve`` runs it, with switches in memory and a clock around ``ControlLoop.handle``.
 
     .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32]
 
-With ``--fabric`` switches that carry out every command at once take the place of the southbound, and a planner that
-keeps every route and deals new flows out over their paths that of the real one: what is measured is the control loop,
-not a solver. Without a fabric the southbound is the real one, and no switch connects. In: SIGUSR1, from which on is
-measured. Out: when it is stopped, a JSON file: how long calls of ``handle`` took, and what the longest were about.
+With ``--fabric`` switches that carry out every command at once replace the southbound. A planner that keeps every route
+and spreads new flows over their paths replaces the real one: the benchmark measures the control loop, not a solver.
+Without a fabric the southbound is the real one, and no switch connects.
+
+SIGUSR1 starts the measurement. When the controller is stopped it writes a JSON file: how long the calls of ``handle``
+took, and which messages and commands the longest ones had.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ LONGEST = 12
 
 
 class Call(TypedDict):
-    """One call of ``handle``: what it took in and gave out. ``cpu_ms``: of its thread alone."""
+    """Call of ``handle`` with its messages and commands by type. ``cpu_ms``: CPU time of its thread alone."""
 
     ms: float
     cpu_ms: float
@@ -58,7 +60,9 @@ class Call(TypedDict):
 
 
 class Measured(TypedDict):
-    """``handle_cpu_ms``: of the control loop's thread, without waiting for the interpreter or a processor."""
+    """Measurements of all calls of ``handle``.
+
+    ``handle_cpu_ms``: CPU time of the control loop's thread, without waiting for the interpreter or a processor."""
 
     calls: int
     handle_ms: dict[str, float] | None
@@ -67,7 +71,7 @@ class Measured(TypedDict):
 
 
 class Clock:
-    """Around both halves of ``ControlLoop.handle``, in the control loop's thread. Their times are added."""
+    """Clock around ``ControlLoop.take`` and ``ControlLoop.work``, the halves of ``handle``. It adds up their times."""
 
     def __init__(self) -> None:
         self._ms, self._cpu_ms = array("d"), array("d")
@@ -91,7 +95,7 @@ class Clock:
         ControlLoop.take, ControlLoop.work = clocked_take, clocked_work  # type: ignore
 
     def begin(self) -> None:
-        """Forget what was measured so far."""
+        """Discard what was measured so far."""
         self._ms, self._cpu_ms, self._longest = array("d"), array("d"), []
 
     def _took(self, ms: float, cpu_ms: float, messages: list[Message], commands: list[Command]) -> None:
@@ -112,7 +116,7 @@ class Clock:
 
 
 def _clocked(call: Callable[[], list[Command]]) -> tuple[list[Command], tuple[float, float]]:
-    """What it gives, and how long it took: milliseconds, and those of its thread's CPU."""
+    """Return the commands of the call, with its duration and its thread's CPU time in milliseconds."""
     began, cpu_began = time.perf_counter(), time.thread_time()
     commands = call()
     cpu_ms = 1000 * (time.thread_time() - cpu_began)
@@ -129,8 +133,7 @@ def _kinds(things: Iterable[object]) -> dict[str, int]:
 
 
 class Switches:
-    """Takes the place of ``run_hub``: every switch of the fabric connects, its links are seen, and it does at once what
-    it is told."""
+    """Replacement of ``run_hub``: all switches connect, their links are seen, and they execute each command at once."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
@@ -145,7 +148,7 @@ class Switches:
         on_ready: Callable[[], None] = lambda: None,
         known: Collection[Dpid] = (),  # noqa: ARG002
     ) -> None:
-        from controller.southbound.run_hub import SWITCH_INTERVAL_S  # with the framework, whose import takes a moment
+        from controller.southbound.run_hub import SWITCH_INTERVAL_S  # imports the framework, which takes a moment
 
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -165,7 +168,7 @@ class Switches:
 
 
 class Outbox:
-    """As ``southbound.outbox.Outbox``, without a hub."""
+    """Outbox like ``southbound.outbox.Outbox``, without a hub."""
 
     def __init__(self) -> None:
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -183,7 +186,7 @@ class Outbox:
         self.stop()
 
     def next(self) -> Any:
-        """The next command, None at the end. Raises the error given to ``fail``."""
+        """Return the next command, or None at the end. Raises the error that ``fail`` was called with."""
         command = self._commands.get()
         if command is None and self._error:
             raise self._error
@@ -191,7 +194,7 @@ class Outbox:
 
 
 def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
-    """Every flow keeps its route; those without one get their paths in turn."""
+    """Return a plan that keeps every route, and gives flows without one the candidate paths in turn."""
     turns = count()
     routes: dict[FlowId, Route] = {}
     for flow in problem.flows:
@@ -217,21 +220,21 @@ def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
 
 
 def dealing_worker(put: Put, on_crash: OnCrash) -> PlanningWorker:
-    """In the planning process."""
+    """Return a worker that plans with ``dealt_plan``; it runs in the planning process."""
     vars(target)["plan"], vars(answers)["baseline_levels"] = dealt_plan, lambda *_: {}
     return PlanningWorker(put, on_crash)
 
 
 def fabric_of(size: str) -> Fabric:
-    """``LEAVESxSPINESxHOSTS``, hosts per leaf."""
+    """Return the fabric of a size ``LEAVESxSPINESxHOSTS``, with that many hosts per leaf."""
     leaves, spines, hosts = map(int, size.split("x"))
     return leaf_spine(leaves, spines, hosts, LINK_BPS, LINK_BPS)
 
 
 def main(
-    config: Annotated[Path, typer.Option(help="as for signalbox serve")],
-    measured: Annotated[Path, typer.Option(help="the file to write at the end")],
-    fabric: Annotated[str, typer.Option(help="LEAVESxSPINESxHOSTS of a fabric in memory; none when empty")] = "",
+    config: Annotated[Path, typer.Option(help="Configuration file, as for signalbox serve.")],
+    measured: Annotated[Path, typer.Option(help="File for the measurements, written at the end.")],
+    fabric: Annotated[str, typer.Option(help="LEAVESxSPINESxHOSTS of a fabric in memory; empty: none.")] = "",
 ) -> None:
     """Run the controller until SIGTERM."""
     clock = Clock()

@@ -1,7 +1,7 @@
-"""Clients of the API in one process: an open loop of calls at a fixed rate, whatever the answers take.
+"""Clients of the API in one process: an open loop of calls at a fixed rate, independent of the answers.
 
-In: jobs, and the address of a controller. Out: per kind of call how long each took from the instant when it was due,
-and errors.
+The input is jobs, and the address of a controller. The result is how long each call took from the time at which it was
+due, by kind of call, and the errors.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 SHARES = {"renew": 0.70, "report": 0.15, "read": 0.10, "change": 0.05}
 DEADLINE_S = 20.0
 AT_ONCE = 32
-"""Registrations that wait for their answers at one time, before the load begins."""
+"""Registrations that wait for their answers at once, before the load begins."""
 
 Spec = Callable[[], JobSpec]
 
 
 @dataclass
 class Outcome:
-    """``took_s``: per kind of call; a change is a ``register`` or a ``deregister``. ``errors``: by code and text."""
+    """Results of a load.
+
+    ``took_s``: seconds of each call, by kind; a change is a ``register`` or a ``deregister``. ``errors``: number by
+    code and text."""
 
     took_s: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     errors: Counter[str] = field(default_factory=Counter)
@@ -39,14 +42,15 @@ class Outcome:
 
 
 class Clients:
-    """``count`` channels to one controller. ``jobs``: the acknowledged ones, by id, with their lease tokens.
-    ``spec``: makes another job each time."""
+    """Clients of one controller, each with its own channel.
+
+    ``jobs``: lease tokens of the acknowledged jobs, by id. ``spec``: function that makes another job each time."""
 
     def __init__(self, address: str, count: int, spec: Spec, seed: int) -> None:
         self.jobs: dict[str, str] = {}
         self._spec = spec
         self._random = random.Random(seed)
-        # Each client has a connection of its own: gRPC would else share one among channels with equal arguments.
+        # The unique option gives each client its own connection: gRPC shares one among channels with equal arguments.
         self._channels = [grpc.aio.insecure_channel(address, options=[("benchmark.client", n)]) for n in range(count)]
         self._stubs: list[tuple[Any, Any]] = [
             (pb_grpc.JobServiceStub(channel), pb_grpc.ControllerServiceStub(channel))  # type: ignore[no-untyped-call]
@@ -61,7 +65,7 @@ class Clients:
             await channel.close()
 
     async def register(self, count: int) -> None:
-        """So many jobs, before the load. Raises ``grpc.RpcError``."""
+        """Register ``count`` jobs before the load. Raises ``grpc.RpcError``."""
         room = asyncio.Semaphore(AT_ONCE)
 
         async def one(stub: Any) -> None:
@@ -71,7 +75,7 @@ class Clients:
         await asyncio.gather(*(one(self._stubs[n % len(self._stubs)][0]) for n in range(count)))
 
     async def load(self, calls_per_s: float, seconds: float) -> Outcome:
-        """Open loop: call n is due at n / ``calls_per_s``. Ends when all are answered."""
+        """Send calls in an open loop, call n at n / ``calls_per_s`` seconds, and wait for all answers."""
         outcome, tasks = Outcome(), set[asyncio.Task[None]]()
         self._most = len(self.jobs)
         began = time.perf_counter()
@@ -118,7 +122,7 @@ class Clients:
             self._busy[job_id] -= 1
 
     async def _deregister(self, stub: Any, job_id: str, token: str) -> None:
-        """No other call is about the job from here on, and none is under way."""
+        """Deregister a job. No other call names it from now on, and those under way are waited for."""
         del self.jobs[job_id]
         while self._busy[job_id]:
             await asyncio.sleep(0.001)
@@ -150,7 +154,7 @@ async def _answered(method: Callable[..., Awaitable[Any]], request: Any) -> Any:
 
 
 def pending_jobs(seed: int) -> Spec:
-    """Of 8 to 64 endpoints each, on hosts that are not known."""
+    """Return a function that makes jobs of 8 to 64 endpoints on unknown hosts."""
     draw, numbers = random.Random(seed), iter(range(1 << 20))
 
     def spec() -> JobSpec:
@@ -162,7 +166,7 @@ def pending_jobs(seed: int) -> Spec:
 
 
 def placed_jobs(seed: int, hosts: Sequence[str]) -> Spec:
-    """Rings over 8 to 64 hosts of a fabric; no pair of hosts is announced twice."""
+    """Return a function that makes rings over 8 to 64 hosts of a fabric; no pair of hosts is announced twice."""
     draw, numbers, taken = random.Random(seed), iter(range(1 << 20)), set[tuple[str, str]]()
 
     def spec() -> JobSpec:

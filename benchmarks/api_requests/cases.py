@@ -1,8 +1,8 @@
-"""Requests of a seed: ``case(seed, number, known)`` is the same for the same arguments.
+"""Generated requests: ``case(seed, number, known)`` is the same for the same arguments.
 
-A fifth is correct, two fifths have one field changed, the rest is hostile: many fields changed, broken bytes, other
-methods, odd metadata, calls that are cancelled or have no time. Mutations of bytes keep to what a client of gRPC can
-send; what it cannot is in ``raw``.
+A fifth of the requests is correct and two fifths have one field changed. The rest is hostile: many fields changed,
+broken bytes, other methods, odd metadata, calls that are cancelled or have no time. Mutations of bytes produce only
+what a client of gRPC can send; ``raw`` sends what it cannot.
 """
 
 from __future__ import annotations
@@ -18,29 +18,32 @@ from benchmarks.api_requests.values import Known, change_one, correct, fill
 
 SECONDS_PER_CALL = 30.0
 MAX_MESSAGE_BYTES = 1 << 20
-"""That the controller is to accept."""
+"""Largest message that the controller accepts, in bytes."""
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 _SLOW = ("Explain", "WhatIf", "Replan")
-"""They start processes or plan: less often."""
+"""Methods that start processes or plan; they are called less often."""
 _OFTEN = ("RegisterJob", "UpdateJob", "UpdateJobs", "ReportIterations", "ReportConnections")
 _WEIGHTS = [1 if m.name in _SLOW else 12 if m.name in _OFTEN else 5 for m in METHODS.values()]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call. ``messages``: the bytes of its requests; methods without a stream of them have one. ``timeout_s``: the
-    call's deadline. ``cancel_after_s``: when the client ends it; None: it waits. ``takes``: messages of a stream that
-    are read before the call is ended. ``odd``: gRPC may refuse its metadata."""
+    """Call to the API."""
 
     what: str
     path: str
     messages: tuple[bytes, ...]
+    """Bytes of its requests; a method without a stream of requests has one."""
     metadata: Metadata = ()
     timeout_s: float = SECONDS_PER_CALL
+    """Deadline of the call in seconds."""
     cancel_after_s: float | None = None
+    """Seconds after which the client ends the call; None: it waits for the answer."""
     takes: int = 1
+    """Messages of a stream that the client reads before it ends the call."""
     odd: bool = False
+    """Whether gRPC may refuse the metadata."""
 
     def __str__(self) -> str:
         shown = ", ".join(
@@ -52,12 +55,12 @@ class Case:
 
     @property
     def by_grpc(self) -> bool:
-        """gRPC may refuse it before the controller sees it, without details."""
+        """Whether gRPC may refuse the call, without error details, before the controller sees it."""
         return self.odd or any(len(one) > MAX_MESSAGE_BYTES for one in self.messages)
 
     @property
     def ends_early(self) -> bool:
-        """It is open whether the controller has done what was asked."""
+        """Whether the call may end before the controller has answered, so that its effect is unknown."""
         return self.cancel_after_s is not None or self.timeout_s < SECONDS_PER_CALL
 
 
@@ -119,7 +122,7 @@ def _oversized(rng: Random, _path: str, _: Known) -> Parts:
 
 
 def _elsewhere(rng: Random, path: str, known: Known) -> Parts:
-    """A method or service that there is not, or the request of another method."""
+    """Return an unknown method or service, or the request of another method."""
     _, service, name = path.split("/")
     other = rng.choice(tuple(METHODS))
     wrong = rng.choice(
@@ -196,12 +199,12 @@ def _varint(value: int) -> bytes:
 
 
 def _field(number: int, kind: int, data: bytes) -> bytes:
-    """``kind``: the wire type; 2 has its length before it."""
+    """Return a field of a message. ``kind``: the wire type; type 2 is preceded by its length."""
     return _varint(number << 3 | kind) + (_varint(len(data)) if kind == 2 else b"") + data
 
 
 def fields_of(data: bytes) -> Iterator[bytes]:
-    """The fields of a correct message, each with its tag."""
+    """Yield the fields of a correct message, each with its tag."""
     at = 0
     while at < len(data):
         start = at
@@ -265,13 +268,13 @@ def _other_wire_type(rng: Random, data: bytes) -> bytes:
 
 
 def _no_utf8(rng: Random, data: bytes) -> bytes:
-    """In the first fields, which are texts in most requests."""
+    """Return the message with a text that is not UTF-8 in one of the first fields, which are texts in most requests."""
     wrong = rng.choice((b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"job-\xe9"))
     return data + _field(rng.randint(1, 3), 2, rng.choice((wrong, _field(rng.randint(1, 2), 2, wrong))))
 
 
 def _too_long(rng: Random, data: bytes) -> bytes:
-    """A length that the message has not."""
+    """Return the message with a field whose length exceeds the message."""
     return (
         data
         + _varint(rng.randint(1, 4) << 3 | 2)
@@ -280,12 +283,12 @@ def _too_long(rng: Random, data: bytes) -> bytes:
 
 
 def _endless(rng: Random, data: bytes) -> bytes:
-    """A number of more than ten bytes."""
+    """Return the message with a number of more than ten bytes."""
     return data + _varint(rng.randint(1, 4) << 3) + b"\xff" * rng.choice((10, 11, 500))
 
 
 def _nested(rng: Random, data: bytes) -> bytes:
-    """Groups within groups, or messages within messages, of a field that is not known or of the first one."""
+    """Return the message with nested groups, or nested messages, in an unknown field or the first one."""
     depth = rng.choice((50, 99, 100, 101, 2000))
     if rng.random() < 0.5:
         return data + b"\xa3\x06" * depth + b"\xa4\x06" * rng.choice((0, depth))
@@ -296,7 +299,7 @@ def _nested(rng: Random, data: bytes) -> bytes:
 
 
 def _packed(rng: Random, data: bytes) -> bytes:
-    """A long run of numbers."""
+    """Return the message with a long run of numbers."""
     return data + _field(rng.randint(1, 4), 2, struct.pack("<Q", rng.getrandbits(64)) * rng.choice((1, 4000)))
 
 

@@ -2,10 +2,12 @@
 
     .venv/bin/python -m benchmarks api-requests [--count N] [--seed S] [--first I] [--kills K] [--json]
 
-Request I of seed S is the same whenever the answers before it were (lease and resume tokens are in later requests).
-The controller is killed with SIGKILL K times, evenly, each time while a registration is on its way, and once more at
-the end; whatever was acknowledged must be there afterwards. Out: per method what the answers were; ends with 1 when
-something failed, with number and bytes of each request that did.
+Request I of seed S is the same whenever the earlier answers were the same, since later requests use their lease and
+resume tokens. The controller is killed K times with SIGKILL, at even intervals, each time while a registration is on
+its way, and once more at the end. After each restart it must have everything that it acknowledged.
+
+The benchmark prints the answers by method. It ends with status 1 when something failed, with number and bytes of each
+request that did.
 """
 
 from __future__ import annotations
@@ -43,18 +45,18 @@ from signalbox.v1 import signalbox_pb2 as pb
 SETTINGS: Settings = {"api": {"max_message_bytes": MAX_MESSAGE_BYTES}, "jobs": {"max_jobs": len(JOB_IDS) - 4}}
 MEBI = 1 << 20
 MEMORY_EVERY = 1000
-"""Requests."""
+"""Requests between two measurements of the memory."""
 RAW_EVERY = 40
-"""One request of so many is sent in bytes of our own."""
+"""Interval, in requests, at which one is sent as raw HTTP/2 frames."""
 MOST_FAILURES = 20
 ENDING_S = 0.5
-"""How long the controller may take to end when something has gone wrong in it."""
+"""Seconds that the controller may take to end after an internal error."""
 _BAD_LINE = re.compile(rb"Traceback|\[error|\[critical|\"level\": ?\"(error|critical)\"")
 
 
 @dataclass
 class OfMethod:
-    """``worst_ms``: of calls that waited for their answer; ``worst``: the number of the slowest."""
+    """Answers of one method. ``worst_ms``: slowest call that waited for its answer; ``worst``: its number."""
 
     requests: int = 0
     codes: Counter[str] = field(default_factory=Counter)
@@ -64,8 +66,7 @@ class OfMethod:
 
 @dataclass
 class Result:
-    """``memory_mb``: of each life of the controller, after every ``MEMORY_EVERY`` requests. ``restored``: jobs that
-    were there after each kill."""
+    """Result of a run."""
 
     seed: int
     first: int
@@ -74,7 +75,9 @@ class Result:
     methods: dict[str, OfMethod] = field(default_factory=dict)
     kinds: Counter[str] = field(default_factory=Counter)
     memory_mb: list[list[float]] = field(default_factory=lambda: [[]])
+    """Memory in MiB after every ``MEMORY_EVERY`` requests, for each start of the controller."""
     restored: list[int] = field(default_factory=list)
+    """Number of jobs that were there after each kill."""
     bad_lines: int = 0
     failures: list[str] = field(default_factory=list)
 
@@ -88,14 +91,14 @@ class Result:
 
 
 class _Log:
-    """Of the controller: lines that must not be, as they come."""
+    """Log of the controller, searched for errors."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._at = 0
 
     def bad_lines(self) -> list[str]:
-        """New ones."""
+        """Return the new lines that are errors or tracebacks."""
         with self._file.open("rb") as file:
             file.seek(self._at)
             new = file.read()
@@ -115,7 +118,7 @@ class _Run:
         self._in_this_life = 0
 
     def all(self, kills: int) -> None:
-        """Kept requests, then those of the seed."""
+        """Send the kept requests, then those of the seed."""
         first, count = self.result.first, self.result.count
         kill_at = {first + count * (n + 1) // (kills + 1) for n in range(kills)}
         began = time.monotonic()
@@ -163,7 +166,7 @@ class _Run:
             self.result.memory_mb[-1].append(usage(self.controller.process).rss_bytes / MEBI)
 
     def _kill(self, sender: Sender, number: int) -> None:
-        """While a registration is on its way. What was acknowledged before must be there afterwards."""
+        """Kill the controller during a registration; everything acknowledged before must be there after the restart."""
         self._in_this_life = 0
         request = pb.RegisterJobRequest(spec=spec(Random(number), JOB_IDS[0]), take_over=True)
         last = Case("killed", "/signalbox.v1.JobService/RegisterJob", (request.SerializeToString(),))
@@ -185,7 +188,7 @@ class _Run:
 
 
 def run(seed: int, count: int, first: int = 0, kills: int = 1) -> Result:
-    """Sends requests ``first`` to ``first + count - 1`` of the seed, in order, until too much has failed."""
+    """Send requests ``first`` to ``first + count - 1`` of the seed in order, until too many have failed."""
     result = Result(seed, first, count)
     with tempfile.TemporaryDirectory(prefix="signalbox-api-requests-") as folder:
         controller = ControllerProcess(Path(folder), settings=SETTINGS)
@@ -221,7 +224,7 @@ def _parts(result: Result) -> Iterator[RenderableType]:
 
 
 def main(
-    count: Annotated[int, typer.Option(min=1, help="Requests.")] = 10_000,
+    count: Annotated[int, typer.Option(min=1, help="Number of requests.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     first: Annotated[int, typer.Option(min=0, help="Number of the first request.")] = 0,
     kills: Annotated[int, typer.Option(min=0, help="SIGKILLs before the one at the end.")] = 1,

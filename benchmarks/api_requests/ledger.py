@@ -1,6 +1,6 @@
-"""What the controller has acknowledged: the jobs that must be there, now and after a restart.
+"""Jobs that the controller has acknowledged, and so must have, now and after a restart.
 
-In: cases and their outcomes, in order. Out: how the jobs that the controller has differ from that.
+The input is cases and their outcomes, in order. The result is the differences to the jobs that the controller has.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from benchmarks.api_requests.sending import Outcome
 from signalbox.v1 import signalbox_pb2 as pb
 
 SHORT_LEASE_S = 600
-"""A job with less may end while requests are sent."""
+"""Shortest lease in seconds of a job that must last: one with a shorter lease may end during the run."""
 
 _CHANGES = {f"/signalbox.v1.JobService/{name}" for name in ("RegisterJob", "UpdateJob", "UpdateJobs", "DeregisterJob")}
 _UNDECIDED = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
 
 
 class Ledger:
-    """``jobs``: as acknowledged; ``undecided``: ids of which it is open whether there is a job, and which."""
+    """Acknowledged jobs. ``undecided``: ids for which a job may or may not exist, and with an unknown spec."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, pb.Job] = {}
@@ -48,7 +48,7 @@ class Ledger:
                         self._keep(job)
 
     def open(self, case: Case) -> None:
-        """It was sent, and its answer is not known."""
+        """Record a request that was sent and whose answer is unknown."""
         if case.path in _CHANGES:
             self._open(_job_ids(_request(case)))
 
@@ -58,8 +58,10 @@ class Ledger:
             self.undecided.add(job_id)
 
     def _deregistered(self, request: pb.DeregisterJobRequest) -> None:
-        """With ``force`` the token does not count. Else OK is also the answer when the registration of the token had
-        been deregistered before, and the id is another's by now."""
+        """Record a successful deregistration.
+
+        With ``force`` the token does not matter. Otherwise OK is also the answer when the registration of the token was
+        deregistered before and another job has the id now."""
         job = self.jobs.get(request.job_id)
         if request.force or not request.lease_token:
             self.jobs.pop(request.job_id, None)
@@ -77,7 +79,7 @@ class Ledger:
             self.jobs[job_id] = job
 
     def differences(self, found: Mapping[str, pb.Job]) -> Iterator[str]:
-        """``found``: the jobs that the controller has, by id."""
+        """Yield the differences. ``found``: jobs that the controller has, by id."""
         for job_id, job in self.jobs.items():
             now = found.get(job_id)
             if now is None:
@@ -91,7 +93,7 @@ class Ledger:
 
 
 def _request(case: Case) -> Any:
-    """None when it cannot be read."""
+    """Return the request, or None when it cannot be parsed."""
     try:
         return METHODS[case.path].request.FromString(case.messages[0] if case.messages else b"")
     except DecodeError:

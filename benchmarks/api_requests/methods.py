@@ -1,7 +1,6 @@
-"""The methods that the controller's API port serves, as the descriptors have them: whatever is added to a proto file is
-here by itself.
+"""Methods of the controller's API port, from the descriptors, so that additions to a proto file are included.
 
-Out: ``METHODS`` by path (``/package.Service/Method``).
+``METHODS`` has them by path (``/package.Service/Method``).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _FILES: tuple[Any, ...] = (pb.DESCRIPTOR, health_pb2.DESCRIPTOR, reflection_pb2.
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """``sends_many``, ``answers_many``: the request or the answer is a stream."""
+    """Method of the API. ``sends_many``, ``answers_many``: whether the request or the answer is a stream."""
 
     path: str
     request: type[Message]

@@ -1,7 +1,7 @@
-"""Calls in HTTP/2 frames of our own (RFC 9113, RFC 7541): what gRPC's client does not send.
+"""Calls in hand-made HTTP/2 frames (RFC 9113, RFC 7541): what gRPC's client does not send.
 
-Out: ``Raw``s, the same for the same seed and number, and the status that a server answers one with. Header fields are
-literals that are not indexed, so that no table has to be kept.
+The same seed and number give the same ``Raw``. ``send_raw`` returns the status that a server answers with. Header
+fields are literals without indexing, so that no header table has to be kept.
 """
 
 from __future__ import annotations
@@ -21,28 +21,32 @@ from benchmarks.api_requests.methods import METHODS
 from benchmarks.api_requests.values import Known, correct
 
 ANSWER_S = 0.5
-"""How long a status is waited for: many calls of this kind get none."""
+"""Seconds to wait for a status; many of these calls get none."""
 _STATUS = re.compile(rb"grpc-status[\x01\x02]([0-9]{1,2})")
 _CODES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 NO_UTF8 = b"/signalbox.v1.JobService/GetJob\xff\xfe"
-"""A path."""
+"""Path that is not UTF-8."""
 
 Header = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """``data``: all that is sent on a new connection. ``message``: the request in it, which may be understood."""
+    """Call in raw bytes."""
 
     what: str
     path: str
     data: bytes
+    """All bytes sent on a new connection."""
     message: bytes = b""
+    """Request within ``data``, which the server may understand."""
 
     def wrong(self, status: str) -> str:
-        """What must not be. gRPC by itself answers frames that break its protocol with INTERNAL, and a path that is not
-        UTF-8 with UNKNOWN; a fault of ours has a line in the log."""
+        """Return the status if it must not occur, else an empty text.
+
+        gRPC itself answers frames that violate its protocol with INTERNAL, and a path that is not UTF-8 with UNKNOWN. A
+        fault of the controller also has a line in its log."""
         return status if status == "UNKNOWN" and NO_UTF8 not in self.data else ""
 
     def __str__(self) -> str:
@@ -58,12 +62,12 @@ def raw(seed: int, number: int) -> Raw:
 
 
 def call(path: bytes, message: bytes, *more: Header) -> bytes:
-    """A correct one, with more header fields."""
+    """Return a correct call with additional header fields."""
     return PREFACE + frame(Kind.SETTINGS) + _headers([*_usual(path), *more]) + _body(message)
 
 
 def send_raw(socket_path: str, sent: Raw, answer_s: float = ANSWER_S) -> str:
-    """The name of the status, or "" when there is none in time."""
+    """Return the name of the status, or "" when there is none within ``answer_s``."""
     received = b""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(answer_s)
@@ -86,7 +90,7 @@ def send_raw(socket_path: str, sent: Raw, answer_s: float = ANSWER_S) -> str:
 
 
 def _integer(value: int, first: int, bits: int) -> bytes:
-    """RFC 7541 section 5.1."""
+    """Return an integer in the encoding of RFC 7541 section 5.1."""
     most = (1 << bits) - 1
     if value < most:
         return bytes([first | value])
@@ -171,20 +175,20 @@ def _missing(rng: Random, path: bytes, message: bytes) -> bytes:
 
 
 def _compressed(rng: Random, path: bytes, message: bytes) -> bytes:
-    """The message says that it is compressed, and is not."""
+    """Return a call whose message is marked as compressed and is not."""
     encoding = rng.choice((None, b"gzip", b"deflate", b"identity"))
     fields = _usual(path) + ([(b"grpc-encoding", encoding)] if encoding else [])
     return _headers(fields) + _body(message, compressed=rng.choice((1, 1, 2, 255)))
 
 
 def _wrong_length(rng: Random, path: bytes, message: bytes) -> bytes:
-    """Of the message: more or less than there is, then the end of the call."""
+    """Return a call with a wrong length of the message, more or less than there is."""
     wrong = rng.choice((0, 1, len(message) + 1, len(message) - 1, 1 << 20, (1 << 32) - 1))
     return _headers(_usual(path)) + _body(message, size=max(0, wrong))
 
 
 def _no_message(rng: Random, path: bytes, message: bytes) -> bytes:
-    """No request, half of the head of one, or two."""
+    """Return a call with no request, half of a request's head, an empty frame, or two requests."""
     end = _headers(_usual(path), flags=END_HEADERS | END_STREAM)
     half = _headers(_usual(path)) + frame(Kind.DATA, END_STREAM, 1, b"\0\0")
     empty = _headers(_usual(path)) + frame(Kind.DATA, END_STREAM, 1)
@@ -193,7 +197,7 @@ def _no_message(rng: Random, path: bytes, message: bytes) -> bytes:
 
 
 def _half_closed(rng: Random, path: bytes, message: bytes) -> bytes:
-    """The request stays open and is reset at once."""
+    """Return a call whose request stays open and is reset at once."""
     reset = frame(Kind.RST_STREAM, 0, 1, struct.pack("!I", rng.choice((0, 2, 8, 11, 99))))
     return _headers(_usual(path)) + rng.choice((b"", _body(message, flags=0), _body(message))) + reset
 

@@ -1,6 +1,6 @@
-"""Sends requests one after the other through one connection of gRPC's own client.
+"""Sending of requests, one after the other, through one connection of gRPC's own client.
 
-In: ``Case``s. Out: what became of each, and in ``Known`` what later requests need of the answers.
+The input is ``Case``s. The result is the outcome of each, and in ``Known`` the tokens that later requests need.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from benchmarks.api_requests.methods import METHODS
 from benchmarks.api_requests.values import Known
 
 STREAM_S = 0.3
-"""How long is waited for messages of a stream."""
+"""Seconds to wait for messages of a stream."""
 REMEMBERED = 8
-"""Tokens to go on with, of each kind."""
+"""Most tokens of each kind to remember for later requests."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OPTIONS = (
@@ -37,30 +37,31 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``reason``: that of ErrorInfo, empty without one. ``cut``: the client has ended the call, so ``code`` says
-    nothing of the server when it is CANCELLED or DEADLINE_EXCEEDED."""
+    """Outcome of a call."""
 
     code: grpc.StatusCode
     text: str
     reason: str
+    """Reason of ErrorInfo; empty without one."""
     responses: tuple[Message, ...]
     seconds: float
     cut: bool
+    """Whether the client has ended the call; the codes CANCELLED and DEADLINE_EXCEEDED are its own then."""
 
     def wrong(self, case: Case) -> str:
-        """What must not be; empty when nothing is wrong."""
+        """Return what must not occur; empty when nothing is wrong."""
         if self.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
             return f"{self.code.name} {self.reason}: {self.text:.300}"
         ended_by_client = self.cut and self.code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
         if self.code is grpc.StatusCode.OK or ended_by_client or self.reason or case.by_grpc:
             return ""
         if case.path.startswith("/grpc.") and self.code is not grpc.StatusCode.UNAVAILABLE:
-            return ""  # services with a proto file of their own, which promises no details
+            return ""  # services of gRPC itself, whose proto files promise no details
         return f"{self.code.name} without ErrorInfo: {self.text:.300}"
 
 
 class Sender:
-    """``address``: as gRPC has it."""
+    """Client that sends cases. ``address``: in gRPC's form."""
 
     def __init__(self, address: str, known: Known) -> None:
         self.known = known
@@ -73,7 +74,7 @@ class Sender:
         self._channel.close()
 
     def send(self, case: Case) -> Outcome:
-        """Returns when the call has ended."""
+        """Send a call, and return its outcome when it has ended."""
         began = time.monotonic()
         method = METHODS.get(case.path)
         responses: list[bytes] = []
@@ -95,13 +96,14 @@ class Sender:
         return outcome
 
     def begin(self, case: Case) -> Any:
-        """A call with one request and one response that is not waited for yet."""
+        """Begin a call with one request and one response, without waiting for it."""
         make: Any = self._channel.unary_unary(case.path)
         return make.future(case.messages[0] if case.messages else b"", **_options(case, case.timeout_s))
 
     def _stream(self, case: Case, sends_many: bool, responses: list[bytes]) -> tuple[Any, bool]:
-        """Reads as many messages as the case takes, then ends the call. Returns the call, and whether it was ended
-        here."""
+        """Read as many messages as the case takes, then end the call.
+
+        Returns the call, and whether it was ended here."""
         options = _options(case, min(STREAM_S, case.timeout_s))
         if sends_many:
             make: Any = self._channel.stream_stream(case.path)
@@ -150,7 +152,7 @@ class Sender:
 
 
 def _verdict(details: bytes) -> tuple[grpc.StatusCode, str]:
-    """Of the server, also when the call was cancelled here after its status had come."""
+    """Return the server's code and reason, even if the call was cancelled here after its status had arrived."""
     status, info = status_pb2.Status.FromString(details), error_details_pb2.ErrorInfo()
     reasons = [info.reason for detail in status.details if detail.Unpack(info)]
     return _CODES[status.code], "".join(reasons)

@@ -1,7 +1,7 @@
 """Messages from descriptors: correct requests, and boundary values for every field.
 
-In: a random number generator, so that the same seed gives the same messages, and what earlier answers have said
-(``Known``). Out: messages, changed in place.
+The input is a random number generator, so that a seed gives the same messages, and the tokens of earlier answers
+(``Known``). Functions change messages in place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOSTS = tuple(f"10.0.{leaf}.{host}" for leaf in range(1, 5) for host in range(1,
 LEASE_S = 3600
 MANY = (64, 300, 1100, 4097, 10_001, 65_537)
 MOST_BYTES = 1 << 20
-"""Of an item that is repeated often."""
+"""Most bytes that repetitions of one item may have."""
 DEEP = 6
 
 _INTS: Mapping[int, tuple[int, int]] = {
@@ -90,8 +90,9 @@ _TEXTS = (
 
 @dataclass
 class Known:
-    """What answers have said. ``tokens``: lease tokens by job; ``pages``, ``resume``: tokens to go on with, the latter
-    by method."""
+    """Tokens from earlier answers.
+
+    ``tokens``: lease tokens by job. ``pages``: page tokens. ``resume``: resume tokens by request."""
 
     tokens: dict[str, str] = field(default_factory=dict)
     pages: list[str] = field(default_factory=list)
@@ -102,7 +103,7 @@ class Known:
 
 
 def correct(rng: Random, path: str, known: Known) -> Message:
-    """A request that the method understands; whether it can be fulfilled depends on the jobs that there are."""
+    """Return a request that the method understands; the existing jobs decide whether it can be fulfilled."""
     request = METHODS[path].request()
     fill = _FILL.get(path.rpartition("/")[2])
     if fill:
@@ -111,7 +112,7 @@ def correct(rng: Random, path: str, known: Known) -> Message:
 
 
 def spec(rng: Random, job_id: str) -> pb.JobSpec:
-    """Of 2 to 6 ranks on ``HOSTS``."""
+    """Return a spec of 2 to 6 ranks on ``HOSTS``."""
     endpoints = rng.sample(HOSTS, rng.randint(2, 6))
     ranks = range(len(endpoints))
     subflows = rng.choice((0, 1, 1, 2, 16))
@@ -138,7 +139,7 @@ def spec(rng: Random, job_id: str) -> pb.JobSpec:
 
 
 def _sends(rng: Random, made: Any, ranks: range) -> None:
-    """``made``: a spec or a strategy."""
+    """Add what a job sends. ``made``: a spec or a strategy."""
     if rng.randrange(3) == 0:
         src, dst = rng.sample(ranks, 2)
         made.transfers.add(src=src, dst=dst, bytes_per_iteration=rng.choice((1, 1000, 1 << 30)), phase=1, step=2)
@@ -149,7 +150,7 @@ def _sends(rng: Random, made: Any, ranks: range) -> None:
 
 
 def _token(rng: Random, known: Known, job_id: str) -> str:
-    """That of the job, mostly."""
+    """Return the token of the job in most cases, else another one or none."""
     if rng.random() < 0.9:
         return known.tokens.get(job_id, "")
     return rng.choice(("", "x.y", *known.tokens.values()))
@@ -276,14 +277,14 @@ _FILL: Mapping[str, Callable[[Random, Any, Known], None]] = {
     "Watch": _health,
     "ServerReflectionInfo": _reflection,
 }
-"""Methods whose request has no field that must be right are not here."""
+"""Functions that fill in the request of a method; other methods have no field that must be valid."""
 
 
 # ---- boundary values
 
 
 def change_one(rng: Random, message: Message) -> None:
-    """One field, here or in a message within, gets a boundary value, is cleared, or has items repeated."""
+    """Give one field a boundary value, clear it, or repeat its items; the field may be in a nested message."""
     target: Message = message
     for _ in range(DEEP):
         fields: Sequence[Any] = target.DESCRIPTOR.fields
@@ -298,7 +299,7 @@ def change_one(rng: Random, message: Message) -> None:
 
 
 def _messages_in(message: Any, chosen: FieldDescriptor) -> Sequence[Message]:
-    """Of the field; one is made where there is none."""
+    """Return the messages in the field; one is created if there is none."""
     if chosen.message_type is None:
         return ()
     if chosen.is_repeated:
@@ -335,7 +336,7 @@ def _set_repeated(rng: Random, message: Any, chosen: FieldDescriptor) -> None:
 
 
 def _repeat(items: Any, count: int) -> None:
-    """The items from the first on, until there are ``count``, or as many as ``MOST_BYTES`` allows."""
+    """Repeat the items in order until there are ``count``, or as many as ``MOST_BYTES`` allows."""
     given = list(items)
     size = 1 + max(one.ByteSize() if isinstance(one, Message) else len(str(one)) for one in given)
     more = min(count, MOST_BYTES // size) - len(given)
@@ -343,7 +344,7 @@ def _repeat(items: Any, count: int) -> None:
 
 
 def fill(rng: Random, message: Message, depth: int = 0) -> None:
-    """Some fields get boundary values, whatever they mean."""
+    """Give some fields boundary values, whatever they mean."""
     message.SetInParent()
     fields: Sequence[Any] = message.DESCRIPTOR.fields
     for chosen in fields:
@@ -358,7 +359,7 @@ def fill(rng: Random, message: Message, depth: int = 0) -> None:
 
 
 def scalar(rng: Random, chosen: FieldDescriptor) -> Any:
-    """A value of the field's type: at the ends of its range, near the limits of the API, or none that makes sense."""
+    """Return a value of the field's type: at the ends of its range, near limits of the API, or a meaningless one."""
     kind = chosen.cpp_type
     if kind in _INTS:
         least, most = _INTS[kind]

@@ -1,6 +1,6 @@
-"""Random questions of a design, and the answer of another method to each.
+"""Random questions of a design, each with the answer of an independent method.
 
-In: a seed. Out: a ``Question`` and its ``Case``; the one's value over the other's.
+A seed gives a ``Case``. ``compared`` returns the value of one method over that of the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from offline.design.time_cost import best_product
 
 
 class Outcome(NamedTuple):
-    """``others``: the value of the other method over ours, less 1. ``gap``: of ours to its bound."""
+    """Comparison of two answers.
+
+    ``gap``: relative gap of our answer to its bound. ``others``: value of the independent method / ours - 1."""
 
     objective: Objective
     gap: float
@@ -26,13 +28,13 @@ class Outcome(NamedTuple):
 
 
 def random_case(seed: int) -> Case:
-    """With 2 to 4 dimensions and 1 to 7 terms, loads over four decades, and limits of all kinds that can be met."""
+    """Return a case with 2 to 4 dimensions, 1 to 7 terms, loads over four decades, and feasible limits of all kinds."""
     rng = np.random.default_rng(seed)
     dimensions, terms = int(rng.integers(2, 5)), int(rng.integers(1, 8))
     gigabits = 10 ** rng.uniform(-2, 2, (terms, dimensions)) * (rng.random((terms, dimensions)) < 0.7)
     gigabits[0] = np.maximum(gigabits[0], 0.01)
     by_cost = seed % 2 == 1
-    inside = rng.dirichlet(np.ones(dimensions)) * 100  # meets all limits
+    inside = rng.dirichlet(np.ones(dimensions)) * 100  # satisfies all limits
     limited = rng.random((2, dimensions)) < 0.3
     cost = 10 ** rng.uniform(0, 2, dimensions)
     by_budget = rng.random() < 0.4
@@ -68,7 +70,7 @@ def question_of(case: Case) -> Question:
 
 
 def compared(seed: int) -> Outcome:
-    """Our answer is taken from its bandwidths, by the other method's arithmetic."""
+    """Compare our answer with the independent one. That method's arithmetic computes the value of both."""
     case = random_case(seed)
     if case.by_cost:
         tradeoff = best_product(question_of(case))

@@ -1,4 +1,4 @@
-"""``python -m benchmarks design``: LIBRA's workloads, random cases, and spines for published workloads."""
+"""Benchmark ``design``: LIBRA's workloads, random cases, and spines for published workloads."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ from signalbox.commands.output import AsJson
 
 RESULTS = Path("out/bench/design.json")
 TIMES = 5
-"""How often each is solved, to know how long it takes."""
+"""Number of times that each question is solved; the duration is the median."""
 
 Row = dict[str, Any]
 
 
 def libra_row(case: LibraCase, objective: Objective) -> Row:
-    """``gbps``: in GB/s, as there. ``better``: the equal split's time (of communication alone), or time x cost, over
-    that of the answer."""
+    """Return the answer to one of LIBRA's cases, compared with the equal split.
+
+    ``gbps``: bandwidths in GB/s, as LIBRA has them. ``better``: value of the equal split / that of the answer; the
+    value is the communication time, or time x cost."""
     question = case.question
     equal = (TOTAL / len(question.names),) * len(question.names)
     if objective is Objective.TIME:
@@ -67,7 +69,7 @@ def random_summary(outcomes: Sequence[Outcome]) -> Row:
 
 
 def _timed(solve: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Medians of milliseconds, and of those of the processor."""
+    """Return the median wall time and CPU time of ``solve`` in milliseconds, and its result."""
     taken = []
     for _ in range(TIMES):
         began, cpu = time.perf_counter(), time.process_time()
@@ -108,11 +110,11 @@ def _published_row(row: Row) -> Row:
 
 def main(
     libra: Annotated[
-        Path, typer.Option(help="The folder inputs of LIBRA's repository.", exists=True, file_okay=False)
+        Path, typer.Option(help="Folder inputs of LIBRA's repository.", exists=True, file_okay=False)
     ] = Path("tests/data/libra/inputs"),
     random: Annotated[int, typer.Option(min=1, help="Number of random cases.")] = 1000,
     workloads: Annotated[
-        Path | None, typer.Option(help="A folder of published workloads, to ask for spines.", exists=True)
+        Path | None, typer.Option(help="Folder of published workloads whose spines to count.", exists=True)
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,6 +1,7 @@
-"""Good bandwidths by trying many: a grid, and from its best point steps in random directions that become smaller.
+"""Search for good bandwidths by trial: a grid, then random steps from its best point that become smaller.
 
-In: arrays. Out: bandwidths within all limits. Shares nothing with the controller, so that it can contradict it.
+It shares no code with the planner, so that it can contradict it. The input is arrays, the result is bandwidths within
+all limits.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _GRID = {1: 1, 2: 400, 3: 40, 4: 16}
-"""Steps of the grid, by the number of dimensions."""
+"""Steps of the grid, by number of dimensions."""
 _TRIED = 64
-"""Directions before the steps become smaller."""
+"""Directions that are tried before the steps become smaller."""
 _FIRST_STEP, _LAST_STEP, _SHRINK = 0.5, 1e-8, 0.6
 _SLACK, _RELATED_SLACK = 1e-9, 1e-8
-"""Of limits, and of relations, for last digits."""
+"""Relative tolerance of limits and of relations, for rounding errors."""
 _TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Case:
-    """Minimise the sum over terms k of weight[k] * max(floor[k], max over dimensions d of gigabits[k, d] / b[d]), with
-    ``by_cost`` times cost @ b, for least <= b <= most. The sum of b is at most ``total``, with ``by_cost`` equal to it;
-    cost @ b is at most ``budget``. Both may be inf, not at once. Each of ``relations`` @ b is at least 0."""
+    """Optimization problem over the bandwidths b.
+
+    Minimize the sum over terms k of weight[k] * max(floor[k], max over dimensions d of gigabits[k, d] / b[d]); with
+    ``by_cost`` that sum times cost @ b. The limits are least <= b <= most; sum of b <= ``total``, with ``by_cost``
+    equal to it; cost @ b <= ``budget``. One of ``total`` and ``budget`` may be inf. Each of ``relations`` @ b is at
+    least 0."""
 
     weight: Floats
     floor: Floats
@@ -41,7 +45,7 @@ class Case:
     relations: Floats
 
     def values(self, points: Floats) -> Floats:
-        """Of each row of ``points``; inf for those outside of the limits."""
+        """Return the value of each row of ``points``; inf for points outside the limits."""
         times = (
             np.maximum(self.floor, (self.gigabits / np.maximum(points, _TINY)[:, None, :]).max(axis=2)) @ self.weight
         )
@@ -54,7 +58,7 @@ class Case:
         return np.where(inside, times * spent if self.by_cost else times, np.inf)
 
     def stretched(self, points: Floats) -> Floats:
-        """Of each row what is above ``least`` and below ``most`` made as large as total and budget allow."""
+        """Return each row with its entries between ``least`` and ``most`` scaled to use up total or budget."""
         most, left = self.most - self.least, self.total - self.least.sum()
         budget_left = self.budget - self.cost @ self.least
         for _ in self.least:
@@ -69,7 +73,7 @@ class Case:
 
 
 def searched(case: Case, seed: int) -> tuple[Floats, float]:
-    """The best bandwidths that were found and their value; inf when none are within the limits."""
+    """Return the best bandwidths that were found and their value; inf when none are within the limits."""
     rng = np.random.default_rng(seed)
     dimensions = len(case.least)
     largest = case.total if np.isfinite(case.total) else case.budget
@@ -78,7 +82,7 @@ def searched(case: Case, seed: int) -> tuple[Floats, float]:
     best, value = points[values.argmin()], float(values.min())
     step = _FIRST_STEP
     while step > _LAST_STEP and np.isfinite(value):
-        # Half of the directions in one dimension, against all others.
+        # Half of the directions change a single dimension.
         ways = rng.standard_normal((_TRIED, dimensions))
         ways[::2] *= np.eye(dimensions)[rng.integers(0, dimensions, len(ways[::2]))]
         tried = case.stretched(best * np.exp(step * ways))
@@ -91,7 +95,7 @@ def searched(case: Case, seed: int) -> tuple[Floats, float]:
 
 
 def _grid(dimensions: int) -> Floats:
-    """All ways to divide 1 into shares that are multiples of a step, and above 0."""
+    """Return all divisions of 1 into positive shares that are multiples of a step."""
     steps = _GRID[dimensions] + dimensions - 1
     borders = np.array(list(combinations(range(1, steps), dimensions - 1))).reshape(-1, dimensions - 1)
     ends = np.hstack((np.zeros((len(borders), 1)), borders, np.full((len(borders), 1), steps)))

@@ -1,12 +1,12 @@
-"""LIBRA's public inputs as questions: Won et al., "LIBRA", ISPASS 2024, repository astra-sim/libra.
+"""Questions from LIBRA's public inputs: Won et al., "LIBRA", ISPASS 2024, repository astra-sim/libra.
 
-In: the folder ``inputs`` of that repository. Out: a ``Question`` per workload and network. Bandwidths there are GB/s of
-an NPU, costs are per GB/s; times in nanoseconds. A layer has three phases, each with a time of computing and a
-collective, and nothing overlaps. ALLGATHER has the size of a rank's own part, and its code counts no hops of an
-ALLTOALL in a ring, so that each dimension is taken as a switch here. The cost of a dimension comes to that of its
-links, with a switch also of the switch and the NIC, for each NPU.
+The input is the folder ``inputs`` of that repository. The result is a ``Question`` for each workload and network. In
+the files bandwidths are GB/s of an NPU, costs are per GB/s, and times are in nanoseconds. A layer has three phases,
+each with a time of computing and a collective, and nothing overlaps. The size of an ALLGATHER is that of a rank's own
+part. LIBRA's code counts no hops of an ALLTOALL in a ring, so every dimension is modelled as a switch here. The cost of
+a dimension is that of its links and, for a switch, of the switch and the NIC, for each NPU.
 
-DLRM comes without communicators; it is taken to be over all dimensions in each phase.
+DLRM has no file of communicators; each of its phases is assumed to span all dimensions.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from signalbox.jobs.spec import Algorithm
 WORKLOADS = ("GPT_3", "MSFT_1T", "Turing_NLG", "ResNet_50", "DLRM")
 NETWORKS = (3, 4)
 GBPS = 8
-"""Gbit/s of a GB/s."""
+"""Gbit/s per GB/s."""
 TOTAL = 500 * GBPS
-"""In its file ``total_bw_500gbps.py``."""
+"""Total of LIBRA's file ``total_bw_500gbps.py``, in Gbit/s."""
 
 _ALGORITHMS = {
     "ALLREDUCE": Algorithm.ALL_REDUCE,
@@ -50,7 +50,7 @@ class LibraCase(NamedTuple):
 
 
 def cases(inputs: Path) -> list[LibraCase]:
-    """Of every workload on both networks. Raises ``InvalidInput``, ``OSError``."""
+    """Return every workload on both networks. Raises ``InvalidInput``, ``OSError``."""
     return [LibraCase(f"{name} {size}-D", _question(inputs, name, size)) for name in WORKLOADS for size in NETWORKS]
 
 
@@ -75,7 +75,7 @@ def _question(inputs: Path, workload: str, size: int) -> Question:
 
 
 def _communicators(inputs: Path, workload: str, sizes: Sequence[int]) -> list[list[int]]:
-    """By phase how many ranks of a collective are in each dimension."""
+    """Return by phase the number of ranks of a collective in each dimension."""
     wanted = f"{workload}_{len(sizes)}d.yml".lower()
     file = next((file for file in (inputs / "communicator").iterdir() if file.name.lower() == wanted), None)
     if file is None:
@@ -95,7 +95,7 @@ def _terms(lines: Sequence[str], spans: Sequence[Sequence[int]], dimensions: Seq
             if kind == "NONE":
                 continue
             if kind not in _ALGORITHMS:
-                raise InvalidInput.of(line.split()[0], f"'{kind}' is no collective; known are {', '.join(_ALGORITHMS)}")
+                raise InvalidInput.of(line.split()[0], f"'{kind}' is not a collective; give {', '.join(_ALGORITHMS)}")
             own = math.prod(of_phase) if kind == "ALLGATHER" else 1
             sent = collective_bytes(_ALGORITHMS[kind], int(size) * own, of_phase, dimensions)
             yield Term(1.0, tuple(GIGABITS * each for each in sent))

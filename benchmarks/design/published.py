@@ -1,7 +1,7 @@
-"""How many spines the published evaluation's fabric needs for its own workloads when one of them may fail.
+"""Spines that the published evaluation's fabric needs for its own workloads when one of them may fail.
 
-In: the folder of the workloads of arXiv 2503.05324. Out: per workload, number of pieces of a flow, and goal the fewest
-spines for which the planner's routes reach it.
+The input is the folder of the workloads of arXiv 2503.05324. For each workload, number of subflows and goal the result
+is the fewest spines for which the planner's routes reach the goal.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ FAILURES = 1
 
 
 def rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """``bound_at_published``: with as many spines as the publication has, of which one has failed. ``goals``: by goal
-    the spines and what the planner reaches with them; None when more than those tried are needed."""
+    """Yield the answers for each workload and number of subflows.
+
+    ``bound_at_published``: lower bound with as many spines as in the publication, one of them failed. ``goals``: by
+    goal the number of spines and the slowdown that the planner reaches; None when more spines than those tried are
+    needed."""
     there = Leaves(LEAVES, HOSTS_PER_LEAF, LINK_GBPS)
     numbered = there.fabric(SPINES, LINK_GBPS)
     for workload in workload_folders(folder):

@@ -1,8 +1,9 @@
-"""The fabric that the benchmark builds: names, ports, files, jobs, and the next hops that correct switches have.
+"""Fabric that the benchmark builds: names, ports, files, jobs, and the next hops of correct switches.
 
-In: a fabric on paper (``scenarios.fabrics``), a tag that distinguishes this run's bridges from others, workload files.
-Out: the name of every bridge and port, the controller's configuration and inventory, ``JobSpec``s whose ring
-all-reduces have the flows of the files, and the next hops on shortest paths, computed independently of the controller.
+The input is a fabric on paper (``scenarios.fabrics``), a tag that distinguishes this run's bridges from others, and
+workload files. The results are the name of every bridge and port, the controller's configuration and inventory,
+``JobSpec``s whose ring all-reduces have the flows of the files, and the next hops on shortest paths, computed
+independently of the controller.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from signalbox.jobs.spec import MAX_LEASE_S, Algorithm, Collective, JobSpec, Par
 JOBS = 3
 RING_SIZE = 8
 FILLED = 7 / 8
-"""Of all hosts, by generated jobs, at most: 1,696 flows on 64 leaves with 32 hosts each."""
+"""Largest share of the hosts that generated jobs use: 1,696 flows on 64 leaves with 32 hosts each."""
 
 Hops = Mapping[tuple[Dpid, Dpid], frozenset[PortNo]]
-"""Per (switch, destination switch) the ports that lead one closer."""
+"""Ports that lead one switch closer, by (switch, destination switch)."""
 
 
 class Cable(NamedTuple):
-    """Between two switches."""
+    """Cable between two switches."""
 
     a: PortRef
     b: PortRef
 
 
 class Cut(NamedTuple):
-    """A cable to cut, and the next hops with and without it."""
+    """Cable to cut, and the next hops with and without it."""
 
     cable: Cable
     before: Hops
@@ -53,7 +54,9 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Blueprint:
-    """``tag``: put before every name. Interface names have 15 characters at most (IFNAMSIZ)."""
+    """Names and contents of a fabric in Open vSwitch.
+
+    ``tag``: prefix of every name. Interface names may have 15 characters (IFNAMSIZ)."""
 
     fabric: Fabric
     tag: str
@@ -74,34 +77,34 @@ class Blueprint:
 
     @property
     def ends(self) -> list[PortRef]:
-        """Where directed links leave."""
+        """Ports at which directed links begin."""
         return [link.src for link in self.fabric.links.values()]
 
     @cached_property
     def destinations(self) -> tuple[Dpid, ...]:
-        """The switches that have hosts."""
+        """Switches that have hosts."""
         return tuple(dict.fromkeys(host.at.dpid for host in self.fabric.hosts.values()))
 
     @cached_property
     def switch_of_address(self) -> Mapping[int, Dpid]:
-        """Where IPv4 addresses lead: every host's, and the first of every leaf's prefix."""
+        """Switch to which each IPv4 address leads: every host's address, and the first of every leaf's prefix."""
         hosts = {int(IPv4Address(host.ip)): host.at.dpid for host in self.fabric.hosts.values()}
         return hosts | {address & ~0xFF: dpid for address, dpid in hosts.items()}
 
     def inventory(self) -> str:
-        """Declares the hosts, which send nothing here."""
+        """Return an inventory that declares the hosts, since they send nothing here."""
         return "\n".join(
             f'[[host]]\nip = "{host.ip}"\nswitch = "{self.bridge(host.at.dpid)}"\nport = "{self.interface(host.at)}"\n'
             for host in self.fabric.hosts.values()
         )
 
     def settings(self, inventory: Path) -> Settings:
-        """Of the controller: the defaults apart from link rates and the inventory."""
+        """Return the controller's settings: the defaults with link rates and the inventory."""
         bps = next(iter(self.fabric.links.values())).capacity_bps
         return {"fabric": {"link_bps": bps, "host_link_bps": bps, "inventory": str(inventory)}}
 
     def next_hops(self, cut: Collection[Cable] = ()) -> Hops:
-        """Shortest paths towards every switch with hosts, without the cables in ``cut``."""
+        """Return the next hops on shortest paths to every switch with hosts, without the cables in ``cut``."""
         gone = {end for cable in cut for end in cable}
         back: dict[Dpid, dict[Dpid, list[PortNo]]] = defaultdict(lambda: defaultdict(list))
         for link in self.fabric.links.values():
@@ -118,9 +121,10 @@ class Blueprint:
         return {key: frozenset(ports) for key, ports in hops.items()}
 
     def draw_cuts(self, seed: int) -> Iterator[Cut]:
-        """Cables in a random order, each cut in addition to those before. Not among them are cables that no shortest
-        path uses any more, and those whose loss would leave some switch with hosts longer paths than before, or none:
-        that would be another kind of failure."""
+        """Yield cables to cut in a random order, each in addition to those before.
+
+        Cables that are on no shortest path any more are left out. So are cables whose loss would leave some switch with
+        hosts without path or with longer paths, since that is another kind of failure."""
         cables = random.Random(seed).sample(self.cables, len(self.cables))
         cut: list[Cable] = []
         before = self.next_hops()
@@ -142,8 +146,10 @@ class Blueprint:
 
 
 def lost_hops(before: Hops, after: Hops) -> Iterator[tuple[Dpid, Dpid, PortNo]]:
-    """(switch, destination, port) that must no longer be used. A switch that has lost its last shortest path is left
-    out: its neighbours send it no packets for this destination any more."""
+    """Yield (switch, destination, port) of ports that must no longer be used.
+
+    A switch that has lost its last shortest path is left out: its neighbours send it no more packets for this
+    destination."""
     for key, ports in before.items():
         left = after.get(key, frozenset())
         if left and left < ports:
@@ -167,8 +173,9 @@ def _distances(destination: Dpid, back: Mapping[Dpid, Collection[Dpid]]) -> dict
 
 
 def workload(fabric: Fabric, folder: Path | None, seed: int) -> tuple[WorkloadJob, ...]:
-    """The jobs in ``folder``, or generated ones of the published shape that fill the fabric. Raises ``InvalidInput``
-    when the folder does not fit the fabric."""
+    """Return the jobs in ``folder``, or generated jobs like the published ones that fill the fabric.
+
+    Raises ``InvalidInput`` when the folder does not fit the fabric."""
     if folder is not None:
         return read_workload(folder, fabric)
     hosts = len(fabric.hosts)
@@ -178,7 +185,7 @@ def workload(fabric: Fabric, folder: Path | None, seed: int) -> tuple[WorkloadJo
 
 
 def job_spec(job: WorkloadJob) -> JobSpec:
-    """Raises ``InvalidInput`` when a ring of the job is none."""
+    """Return the spec of a job. Raises ``InvalidInput`` when one of its rings is not a ring."""
     rings = [_ring([job.virtual_links[index] for index in ring], job.id) for ring in job.rings]
     endpoints = tuple(dict.fromkeys(ip for ring in rings for ip in ring))
     rank = {ip: number for number, ip in enumerate(endpoints)}
@@ -199,16 +206,16 @@ def job_spec(job: WorkloadJob) -> JobSpec:
 
 
 def _buffer_bytes(job: WorkloadJob, ring: Sequence[int]) -> int:
-    """M, of which each of n ranks sends 2(n-1)/n."""
+    """Return the bytes M of the all-reduce, of which each of n ranks sends 2(n-1)/n."""
     return -(-job.virtual_links[ring[0]].bytes * len(ring) // (2 * (len(ring) - 1)))
 
 
 def _ring(links: Sequence[VirtualLink], job: str) -> list[str]:
-    """The addresses in the order in which they send to each other."""
+    """Return the addresses in the order in which they send to each other."""
     leads_to = {link.src_ip: link.dst_ip for link in links}
     ring = [links[0].src_ip]
     while (after := leads_to.get(ring[-1])) is not None and after != ring[0] and len(ring) <= len(links):
         ring.append(after)
     if len(ring) != len(links) or after is None:
-        raise InvalidInput((FieldProblem(job, "has flows of one stage_index that are no ring"),))
+        raise InvalidInput((FieldProblem(job, "has flows of one stage_index that do not form a ring"),))
     return ring

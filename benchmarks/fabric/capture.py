@@ -1,15 +1,15 @@
-"""Records the OpenFlow messages between switches and controller, from packets on the loopback interface.
+"""Recording of the OpenFlow messages between switches and controller, from packets on the loopback interface.
 
-A separate process reads every TCP segment from and to the controller's port, with the time at which the kernel passed
-it from one socket to the other (packet(7), SO_TIMESTAMPNS in socket(7)). ``Recorder`` starts the process and passes the
-recorded messages to ``Observed``.
+A separate process reads every TCP segment from and to the controller's port. The time of a segment is that at which the
+kernel passed it from one socket to the other (packet(7), SO_TIMESTAMPNS in socket(7)). ``Recorder`` starts the process
+and passes the recorded messages to ``Observed``.
 
     python -m benchmarks.fabric.capture PORT FILE
 
-Out: a line on stdout when the capture has begun, then records in the file: ``RECORD`` (monotonic nanoseconds, dpid,
-bytes that follow) and the message, cut to the bytes that the figures need. Packets and echoes, most of the traffic, are
-left out. A record of dpid 0 holds, in place of the time, how many packets were lost since the last one. The end of
-stdin ends the process.
+The process prints a line when the capture has begun, then writes records to the file: ``RECORD`` (monotonic
+nanoseconds, dpid, number of bytes that follow) and the message, cut to the bytes that the figures need. It leaves out
+packets and echoes, most of the traffic. A record of dpid 0 has, instead of the time, the number of packets lost since
+the last one. The process ends at the end of stdin.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ LOST = Dpid(0)
 START_S = 30.0
 FLUSH_S = 0.02
 URGENT = -10
-"""The priority that ovs-ctl gives ovs-vswitchd: messages that wait too long here are lost."""
+"""Priority that ovs-ctl gives ovs-vswitchd; with a lower one, messages would wait too long here and be lost."""
 BUFFER_BYTES = 1 << 28
 PACKET_BYTES = 1 << 16
 MOST_WAITING = 256
-"""Segments that came before one that is missing; more than that, and it is lost."""
+"""Most segments that wait for a missing one; with more, the missing one counts as lost."""
 _CHUNK = 1 << 22
 
 # packet(7), socket(7), linux/filter.h
@@ -66,20 +66,21 @@ KEPT: dict[int, int] = {
     Type.ROLE_REQUEST: 24,
     Type.METER_MOD: 16,
 }
-"""Bytes of each type that are recorded; other types are not."""
+"""Bytes that are recorded of each type of message; other types are not recorded."""
 
 
 @dataclass(slots=True)
 class _Direction:
-    """The bytes that one side of a connection sends. ``expected``: the next sequence number. ``waiting``: later
-    segments."""
+    """Bytes that one side of a connection sends."""
 
     expected: int
+    """Next sequence number."""
     waiting: dict[int, bytes] = field(default_factory=dict)
+    """Segments after a missing one, by sequence number."""
     rest: bytearray = field(default_factory=bytearray)
 
     def take(self, number: int, data: bytes) -> None:
-        """A segment, in any order and possibly sent twice."""
+        """Add a segment; segments come in any order, and possibly twice."""
         ahead = (number - self.expected) & 0xFFFFFFFF
         if ahead >= 1 << 31:
             data = data[(1 << 32) - ahead :]
@@ -93,7 +94,9 @@ class _Direction:
 
 
 class Capture:
-    """Packets in, records out. A connection counts from its first packet on, and its switch from its features reply."""
+    """Conversion of packets to records.
+
+    A connection is recorded from its first packet on, and its switch is known from its features reply on."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -101,8 +104,11 @@ class Capture:
         self._dpids: dict[int, Dpid] = {}
 
     def packet(self, data: bytes, at_ns: int, into: bytearray) -> int:
-        """Appends the records of messages that this IPv4 packet completes. Returns how many packets must have been
-        lost before it. Raises ``ValueError`` for bytes that are not OpenFlow."""
+        """Append the records of messages that this IPv4 packet completes.
+
+        Returns how many packets must have been lost before it.
+
+        Raises ``ValueError`` for bytes that are not OpenFlow."""
         tcp = (data[0] & 0x0F) * 4
         source, target, number = struct.unpack_from("!HHI", data, tcp)
         to_controller = target == self._port
@@ -147,7 +153,9 @@ def run(port: int, file: Path) -> None:
 
 
 def _packet_socket(port: int) -> socket.socket:
-    """Incoming IPv4 packets on the loopback interface that ``_filter`` lets through, without their link header."""
+    """Return a socket for incoming IPv4 packets on the loopback interface.
+
+    It receives those that pass ``_filter``, without their link header."""
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
     program = create_string_buffer(_filter(port))
     attached = struct.pack("HP", len(program) // 8, addressof(program))  # struct sock_fprog
@@ -160,8 +168,10 @@ def _packet_socket(port: int) -> socket.socket:
 
 
 def _filter(port: int) -> bytes:
-    """TCP segments from or to the port that have data, or begin or end a connection (classic BPF, linux/filter.h).
-    Jumps count from the next instruction: first where to go when the comparison holds, then where otherwise."""
+    """Return a filter for TCP segments of the port that have data, or begin or end a connection.
+
+    The filter is a classic BPF program (linux/filter.h). Jumps count from the next instruction: the first is taken when
+    the comparison holds, the second otherwise."""
     program = (
         (0x30, 0, 0, 9),  # A = the IP protocol
         (0x15, 0, 15, socket.IPPROTO_TCP),
@@ -213,7 +223,7 @@ def _copy(packets: socket.socket, capture: Capture, out: BinaryIO) -> None:
 
 @dataclass
 class Recorder:
-    """The capture's process and how much of its file was read. ``lost``: packets that it could not record."""
+    """Process of the capture, with the position in its file. ``lost``: packets that it could not record."""
 
     _process: subprocess.Popen[bytes]
     _stream: IO[bytes]
@@ -222,7 +232,7 @@ class Recorder:
 
     @classmethod
     def start(cls, file: Path, port: int) -> Recorder:
-        """Returns once the capture has begun. Raises ``SignalboxError`` when it cannot."""
+        """Start the process; return once the capture has begun. Raises ``SignalboxError`` when it cannot."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = start("benchmarks.fabric.capture", str(port), str(file), **pipes)
         assert process.stdout is not None
@@ -230,12 +240,12 @@ class Recorder:
         ready, _, _ = select.select([process.stdout], [], [], START_S)
         if not ready or process.stdout.readline().strip() != b"listening":
             process.kill()
-            said = process.stderr.read().decode(errors="replace").strip().splitlines()
-            raise SignalboxError(f"the capture does not begin: {said[-1] if said else 'it gives no reason'}")
+            output = process.stderr.read().decode(errors="replace").strip().splitlines()
+            raise SignalboxError(f"the capture does not begin: {output[-1] if output else 'no error message'}")
         return cls(process, file.open("rb"))
 
     def read(self, into: Observed) -> None:
-        """Passes on the messages recorded since the last call."""
+        """Pass on the messages recorded since the last call."""
         while data := self._stream.read(_CHUNK):
             data = self._rest + data
             at = 0

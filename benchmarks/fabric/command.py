@@ -1,7 +1,7 @@
-"""``fabric``: the running controller on a fabric of Open vSwitch bridges, measured from outside.
+"""Benchmark ``fabric``: the running controller on a fabric of Open vSwitch bridges, measured from outside.
 
-In: the size of the fabric, a workload, how long to measure. Out: a table or, with ``--json``, one object; in any case
-``fabric.json`` and the controller's log in a folder. docs/benchmarks.md defines each figure.
+The input is the size of the fabric, a workload, and how long to measure. It prints a table or, with ``--json``, one
+object, and writes ``fabric.json`` and the controller's log to a folder. docs/benchmarks.md defines each figure.
 """
 
 from __future__ import annotations
@@ -31,27 +31,31 @@ from signalbox.commands.output import AsJson, waiting
 
 
 def main(
-    kind: Annotated[FabricKind, typer.Option("--fabric", help="The kind of fabric.")] = (FabricKind.LEAF_SPINE),
-    leaves: Annotated[int | None, typer.Option(min=2, help="Leaf-spine: leaves.")] = None,
-    spines: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: spines.")] = None,
+    kind: Annotated[FabricKind, typer.Option("--fabric", help="Kind of fabric.")] = (FabricKind.LEAF_SPINE),
+    leaves: Annotated[int | None, typer.Option(min=2, help="Leaf-spine: number of leaves.")] = None,
+    spines: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: number of spines.")] = None,
     hosts_per_leaf: Annotated[
         int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.", show_default="as many as spines")
     ] = None,
-    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k.")] = None,
+    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k, the number of pods.")] = None,
     folder: Annotated[
         Path | None,
         typer.Option("--workload", metavar="DIR", help="Workload files, one per job.", show_default="generated ones"),
     ] = None,
     quiet_s: Annotated[
-        float, typer.Option(min=1, metavar="S", help="Look for false link-downs for so long, planning continuously.")
+        float, typer.Option(min=1, metavar="S", help="Seconds to look for false link-downs while planning.")
     ] = 120.0,
-    idle_s: Annotated[float, typer.Option(min=1, metavar="S", help="Measure CPU time for so long.")] = 60.0,
+    idle_s: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds to measure CPU time.")] = 60.0,
     settled_s: Annotated[
-        float, typer.Option(min=0, metavar="S", help="Watch rules for so long after a restart.")
+        float, typer.Option(min=0, metavar="S", help="Seconds to watch rules after a restart.")
     ] = 25.0,
     cuts: Annotated[int, typer.Option(min=1, help="Cables to cut, one after the other; fewer on small fabrics.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of the workload and the cables to cut.")] = 1,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and the log go.")] = Path("out/bench"),
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the workload and the cables to cut.")
+    ] = 1,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the results and the log.")] = Path(
+        "out/bench"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Run the controller on a fabric of Open vSwitch bridges (root): discovery, install, repair, restart, cost."""
@@ -67,7 +71,7 @@ def main(
 
 
 def _measured(network: Fabric, folder: Path | None, settings: Settings, out: Path) -> Figures:
-    """The controller's log is copied to ``out`` also after an exception."""
+    """Run all steps and return the figures. The controller's log is copied to ``out`` even after an exception."""
     jobs = [job_spec(job) for job in workload(network, folder, settings.seed)]
     openvswitch.check()
     openvswitch.remove_leftovers()
@@ -86,7 +90,9 @@ def _measured(network: Fabric, folder: Path | None, settings: Settings, out: Pat
 
 @contextmanager
 def _ends_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise ``SystemExit``, so that the fabric is removed before the process ends."""
+    """Raise ``SystemExit`` on SIGTERM and SIGHUP in the block.
+
+    The fabric is removed before the process ends."""
 
     def end(number: int, _frame: object) -> NoReturn:
         raise SystemExit(128 + number)

@@ -1,10 +1,10 @@
-"""A process with a switch that measures how long the controller takes to answer echo requests.
+"""Process with a switch that measures how long the controller takes to answer echo requests.
 
     python -m benchmarks.fabric.echo_switch PORT DPID INTERVAL_S
 
-The switch has no ports. Out: at the end of stdin one line of JSON, a list of [monotonic seconds when a request was
-sent, seconds until the answer]; a request that is still open counts with the time that it has waited. Ends with status
-1 when the controller has ended the connection.
+The switch has no ports. At the end of stdin the process prints one line of JSON: a list of [monotonic seconds when a
+request was sent, seconds until the answer]. A request without answer counts with the time that it has waited. The
+process ends with status 1 when the controller has ended the connection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.openflow_switch import EchoingSwitch
 
 
 def run(port: int, dpid: int, interval_s: float) -> list[tuple[float, float]]:
-    """Until stdin ends. Raises ``OSError`` when no controller listens at ``port``."""
+    """Send echo requests until stdin ends. Raises ``OSError`` when no controller listens at ``port``."""
     with EchoingSwitch(port, dpid, interval_s=interval_s) as switch:
         sys.stdin.read()
         if switch.connection_lost:

@@ -1,7 +1,7 @@
-"""Figures from what was observed: when a fabric was complete, how long an install and each repair took.
+"""Figures from the observed messages: when a fabric was complete, and how long an install and each repair took.
 
-Pure. In: ``Observed`` and the next hops that correct switches have. Out: seconds, counts and percentiles; ``Figures``,
-everything a run found, with its targets.
+Pure. The input is ``Observed`` and the next hops of correct switches. The result is seconds, counts and percentiles;
+``Figures`` has everything that a run found, ``TARGETS`` the targets.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from controller.tables.rules import Table
 
 
 def missing_hops(observed: Observed, expected: Hops, switch_of_address: Mapping[int, Dpid]) -> int:
-    """How many (switch, destination, port) that shortest paths allow no rule uses yet."""
+    """Return the number of (switch, destination, port) on shortest paths that no rule uses yet."""
     used = observed.ports_towards(switch_of_address)
     return sum(len(ports - used.get(key, set())) for key, ports in expected.items())
 
 
 def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:
-    """Directed links that some group of the switch they leave sends to. ``ends``: where all of them leave."""
+    """Return the number of directed links that are in use by a group of their first switch.
+
+    ``ends``: where all links begin."""
     used = {
         (dpid, port) for dpid, switch in observed.switches.items() for g in switch.groups.values() for port in g.ports
     }
@@ -33,7 +35,7 @@ def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:
 
 
 def shrunk(changes: Iterable[Change]) -> int:
-    """Group-mods that remove a next hop from a group, or a group with next hops."""
+    """Return the number of group-mods that remove a next hop from a group, or a group with next hops."""
     count = 0
     for change in changes:
         if isinstance(change.what, GroupChange) and isinstance(change.before, GroupChange):
@@ -42,7 +44,7 @@ def shrunk(changes: Iterable[Change]) -> int:
 
 
 class Install(NamedTuple):
-    """``first`` change sent, ``last`` one confirmed (None while a barrier is open), and how many there were."""
+    """Times of an install: ``first`` change sent, ``last`` change confirmed (None while a barrier is open)."""
 
     first: float
     last: float | None
@@ -50,7 +52,7 @@ class Install(NamedTuple):
 
 
 def install(changes: Sequence[Change]) -> Install | None:
-    """Of all these changes; None when there are none."""
+    """Return the install that consists of these changes; None when there are none."""
     if not changes:
         return None
     confirmed = [change.confirmed for change in changes]
@@ -60,7 +62,7 @@ def install(changes: Sequence[Change]) -> Install | None:
 
 @dataclass(frozen=True)
 class Dead:
-    """The rules that have to change because cables were cut: groups with lost next hops, and pins through these."""
+    """Rules that must change because cables were cut: groups with lost next hops, and pins to these groups."""
 
     groups: Mapping[tuple[Dpid, int], frozenset[PortNo]]
     pins: frozenset[tuple[Dpid, FlowId]]
@@ -72,7 +74,9 @@ class Dead:
         lost: Iterable[tuple[Dpid, Dpid, PortNo]],
         switch_of_address: Mapping[int, Dpid],
     ) -> Dead:
-        """As the switches are now. ``lost``: (switch, destination, port), see ``blueprint.lost_hops``."""
+        """Return the rules that use lost next hops now.
+
+        ``lost``: (switch, destination, port), see ``blueprint.lost_hops``."""
         gone: dict[Dpid, dict[Dpid, set[PortNo]]] = {}
         for dpid, destination, port in lost:
             gone.setdefault(dpid, {}).setdefault(destination, set()).add(port)
@@ -92,14 +96,14 @@ class Dead:
 
 
 class Left(NamedTuple):
-    """When the last of the group-mods was sent, and when the last of them was confirmed."""
+    """Time at which the last of the group-mods was sent, and at which the last of them was confirmed."""
 
     sent: float
     confirmed: float
 
 
 def left_alone(dead: Dead, changes: Iterable[Change]) -> Left | None:
-    """The group-mods after which no group sends to a lost next hop, all confirmed; None while some group does."""
+    """Return when no group sent to a lost next hop any more, all confirmed; None while some group still does."""
     groups = dict(dead.groups)
     left: list[Left] = []
     for change in changes:
@@ -112,7 +116,9 @@ def left_alone(dead: Dead, changes: Iterable[Change]) -> Left | None:
 
 
 def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
-    """When the last pin through a lost next hop was confirmed on another path; None without any, or before."""
+    """Return when the last pin to a group with a lost next hop was confirmed on another path.
+
+    None without such pins, or while one is left."""
     pins = set(dead.pins)
     at: float | None = None
     for change in changes:
@@ -125,19 +131,22 @@ def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
 
 
 class Repair(NamedTuple):
-    """``seen``: when the controller received the first port-status. From then, in seconds: ``sent_s`` and ``groups_s``
-    until the last group-mod was sent and was confirmed (``left_alone``), ``routes_s`` until the last pin was moved
-    (``moved``), None also when no pin was concerned."""
+    """Course of a repair."""
 
     seen: float
+    """Time at which the controller received the first port-status."""
     sent_s: float
+    """Seconds from then until the last group-mod was sent (``left_alone``)."""
     groups_s: float
+    """Seconds from then until the last group-mod was confirmed (``left_alone``)."""
     routes_s: float | None
+    """Seconds from then until the last pin was moved (``moved``); None before, and without such pins."""
 
 
 def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: int, from_change: int) -> Repair | None:
-    """How a repair went that began after ``from_port`` port-statuses and ``from_change`` changes; None while groups
-    are left."""
+    """Return the repair that began after ``from_port`` port-statuses and ``from_change`` changes.
+
+    None while some group still sends to a lost next hop."""
     ends = {end for cable in cuts for end in cable}
     seen = [status.at for status in observed.ports[from_port:] if status.deleted and (status.dpid, status.port) in ends]
     changes = observed.changes[from_change:]
@@ -148,7 +157,7 @@ def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: i
     return Repair(first, left.sent - first, left.confirmed - first, None if routes_at is None else routes_at - first)
 
 
-# ---- a run's figures
+# ---- figures of a run
 
 REPAIRS = ("repair_ms", "controller_repair_ms", "reconfigured_ms", "repair_routes_ms")
 SPREADS = ("echo_ms", *REPAIRS)
@@ -156,8 +165,9 @@ SPREADS = ("echo_ms", *REPAIRS)
 
 @dataclass(slots=True)
 class Figures:
-    """In the order of the run; docs/benchmarks.md defines each. Figures that were not reached are None. Times are in
-    seconds unless the name says milliseconds."""
+    """Figures in the order of the run; docs/benchmarks.md defines each.
+
+    A figure that was not reached is None. Times are in seconds unless the name says milliseconds."""
 
     switches: int
     links_expected: int
@@ -201,12 +211,12 @@ class Figures:
     problems: list[str] = field(default_factory=list)
 
     def data(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the figures for JSON."""
         return asdict(self)
 
 
 def rows(found: Figures) -> Iterator[tuple[str, float | None]]:
-    """Every figure by name, and every percentile."""
+    """Yield every figure and every percentile by name."""
     for name, value in found.data().items():
         if name in SPREADS:
             for part in ("p50", "p99", "max"):
@@ -229,4 +239,6 @@ TARGETS = {
     "controller_repair_ms p99": 100,
     "rss_mb": 300,
 }
-"""By the name of the row, at most: at 64 leaves and 32 spines on two cores. A smaller fabric should be well below."""
+"""Largest allowed value by name of the row, for 64 leaves and 32 spines on two cores.
+
+A smaller fabric should be well below."""

@@ -1,8 +1,8 @@
-"""The rules that switches were sent and confirmed, rebuilt from the messages.
+"""Rules that switches were sent and confirmed, rebuilt from the messages.
 
-In: the messages that ``capture`` records. Out: per switch the flows and groups that it holds, every change with the
-time it was sent and the time the barrier after it was answered, and when switches connected, lost ports and told their
-rules. Times are monotonic seconds.
+The input is the messages that ``capture`` records. The results are the flows and groups that each switch has, and every
+change with the time at which it was sent and the time at which the barrier after it was answered. ``Observed`` also has
+when switches connected, lost ports and sent their rules. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from controller.fabric.topology import Dpid, PortNo
 from controller.tables.rules import Table
 
 READ_BACK = (Multipart.FLOW, Multipart.GROUP_DESC)
-"""The bodies that a controller reads to know the rules of a switch."""
+"""Multipart bodies that a controller reads to know the rules of a switch."""
 _ALL_GROUPS = 0xFFFF_FFFC
 
 
 class FlowId(NamedTuple):
-    """Identifies a flow entry (section 6.4)."""
+    """Identity of a flow entry (OpenFlow 1.3.5, section 6.4)."""
 
     table: int
     priority: int
@@ -44,24 +44,25 @@ class FlowId(NamedTuple):
 
 @dataclass(slots=True)
 class Change:
-    """A flow-mod, group-mod or meter-mod. ``before``: the entry until then, None for a new one. ``confirmed``: when the
-    barrier after it was answered, None until then."""
+    """Flow-mod, group-mod or meter-mod."""
 
     dpid: Dpid
     sent: float
     what: FlowChange | GroupChange | None
     before: FlowChange | GroupChange | None = None
+    """Entry until then; None for a new one."""
     confirmed: float | None = None
+    """Time at which the barrier after the change was answered; None until then."""
 
 
 @dataclass(slots=True)
 class SwitchState:
-    """One switch as the messages made it. ``in_doubt``: groups whose latest change was sent on a connection that ended
-    before it was confirmed."""
+    """State of one switch as the messages made it."""
 
     flows: dict[FlowId, FlowChange] = field(default_factory=dict)
     groups: dict[int, GroupChange] = field(default_factory=dict)
     in_doubt: set[int] = field(default_factory=set)
+    """Groups whose latest change was sent on a connection that ended before it was confirmed."""
     open: list[Change] = field(default_factory=list)
     barriers: dict[int, list[Change]] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
@@ -69,7 +70,7 @@ class SwitchState:
     connected: float | None = None
 
     def uses(self, switch_of_address: Mapping[int, Dpid]) -> Iterator[tuple[Dpid, int, GroupChange]]:
-        """(destination, group id, group) of every group that flows lead to, with those it falls back to."""
+        """Yield (destination, group id, group) of every group that flows lead to, and of its fallback groups."""
         found = set()
         for flow in self.flows.values():
             leads_to = switch_of_address.get(flow.ipv4_dst) if flow.ipv4_dst is not None else None
@@ -90,7 +91,7 @@ class PortStatus(NamedTuple):
 
 
 class Observed:
-    """``dpids``: of the bridges. Other switches are ignored."""
+    """Observed states of the bridges with these ``dpids``; other switches are ignored."""
 
     def __init__(self, dpids: tuple[Dpid, ...]) -> None:
         self.switches: dict[Dpid, SwitchState] = {dpid: SwitchState() for dpid in dpids}
@@ -98,7 +99,7 @@ class Observed:
         self.ports: list[PortStatus] = []
         self.errors: list[tuple[float, Dpid, int, int]] = []
         self.last_confirmed = 0.0
-        """When the latest barrier that followed any change was answered."""
+        """Time at which the latest barrier after any change was answered."""
 
     def message(self, at: float, dpid: Dpid, data: bytes) -> None:
         switch = self.switches.get(dpid)
@@ -133,7 +134,7 @@ class Observed:
                 switch.told[body] = at
 
     def _connected(self, at: float, switch: SwitchState) -> None:
-        """Open requests are lost with the old connection."""
+        """Begin a new connection; the open requests of the old one are lost."""
         switch.connected = at
         lost = [*switch.open, *chain.from_iterable(switch.barriers.values())]
         switch.in_doubt |= {change.what.group_id for change in lost if isinstance(change.what, GroupChange)}
@@ -168,7 +169,7 @@ class Observed:
     # ---- for figures
 
     def pins(self) -> int:
-        """Entries of the pinned table that lead to a group."""
+        """Return the number of entries of the pinned table that lead to a group."""
         return sum(
             flow.table == Table.PINNED and bool(flow.groups)
             for switch in self.switches.values()
@@ -176,17 +177,17 @@ class Observed:
         )
 
     def last_connected(self) -> float | None:
-        """When the last switch told its features; None while one has not."""
+        """Return the time at which the last switch sent its features; None while one has not."""
         times = [switch.connected for switch in self.switches.values()]
         return max(time for time in times if time is not None) if None not in times else None
 
     def read_back(self, since: float) -> float | None:
-        """When the last switch had told all its flows and groups after ``since``; None while one has not."""
+        """Return when the last switch had sent all flows and groups after ``since``; None while one has not."""
         told = [switch.told.get(body, 0.0) for switch in self.switches.values() for body in READ_BACK]
         return max(told) if min(told) >= since else None
 
     def ports_towards(self, switch_of_address: Mapping[int, Dpid]) -> dict[tuple[Dpid, Dpid], set[PortNo]]:
-        """Per (switch, destination) the ports that packets may leave by."""
+        """Return the ports that packets may leave by, for each (switch, destination)."""
         found: dict[tuple[Dpid, Dpid], set[PortNo]] = defaultdict(set)
         for dpid, switch in self.switches.items():
             for destination, _, group in switch.uses(switch_of_address):

@@ -1,8 +1,8 @@
-"""The fabric on Open vSwitch: bridges and patch cables, made in few transactions and always removed again.
+"""Fabric on Open vSwitch: bridges and patch cables, made in few transactions and always removed again.
 
-In: a blueprint. Out: a running fabric whose cables can be cut and plugged in. A patch port whose peer does not exist is
-up nevertheless: those are the hosts' ports. Every bridge is marked with the process that made it (its id and start
-time), so that a later run removes the bridges of a killed one and no others.
+The input is a blueprint. The result is a running fabric whose cables can be cut and plugged in. A patch port is up even
+if its peer does not exist: these are the hosts' ports. Every bridge is marked with the process that made it (its id and
+start time), so that a later run removes the bridges of a killed run and no others.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from signalbox.errors import SignalboxError
 
 MARK = "signalbox-bench"
 MAX_BACKOFF_MS = 1000
-"""As docs/how-to/install.md recommends: how long a switch waits at most before it tries to connect again."""
+"""Longest wait of a switch before it tries to connect again, as docs/how-to/install.md recommends."""
 PORTS_AT_ONCE = 2000
-"""In one transaction; its command line has a limit (execve(2))."""
+"""Ports of one transaction; the length of its command line is limited (execve(2))."""
 DEADLINE_S = 300.0
 CONNECT_S = 60.0
 FOREIGN_COOKIE = 0xBAD
 
 
 def rundir() -> Path:
-    """Where the daemons' sockets are (ovs-vswitchd(8), "OVS_RUNDIR")."""
+    """Return the directory of the daemons' sockets (ovs-vswitchd(8), "OVS_RUNDIR")."""
     return Path(os.environ.get("OVS_RUNDIR", "/var/run/openvswitch"))
 
 
 def command(*argv: str) -> str:
-    """Returns its output. Raises ``LabError`` with its error message."""
+    """Run a command and return its output. Raises ``LabError`` with its error message."""
     return run(*argv, deadline_s=DEADLINE_S)
 
 
 def check() -> None:
-    """Raises ``SignalboxError`` with instructions when bridges cannot be made here."""
+    """Raise ``SignalboxError`` with instructions when bridges cannot be made here."""
     if os.geteuid():
         raise SignalboxError("the fabric benchmark needs root: it makes Open vSwitch bridges")
     command("ovs-vsctl", "--version")
@@ -54,7 +54,7 @@ def check() -> None:
         _control_socket()
     except (SignalboxError, OSError):
         raise SignalboxError(
-            "Open vSwitch does not run; start this with: "
+            "Open vSwitch does not run; start the benchmark with: "
             "scripts/openvswitch.sh run .venv/bin/python -m benchmarks fabric ..."
         ) from None
 
@@ -65,7 +65,7 @@ def version() -> str:
 
 
 def free_tag() -> str:
-    """Three characters that no bridge and no interface of this machine begins with."""
+    """Return three characters with which no name of a bridge or interface of this machine begins."""
     taken = {name[:3] for name in (*command("ovs-vsctl", "list-br").split(), *os.listdir("/sys/class/net"))}
     start = os.getpid() % 1296
     for first, second in islice(product(digits + ascii_lowercase, repeat=2), start, None):
@@ -75,14 +75,14 @@ def free_tag() -> str:
 
 
 class Rules(NamedTuple):
-    """Of one switch, as Open vSwitch prints them, a line each."""
+    """Rules of one switch as Open vSwitch prints them, one per line."""
 
     flows: frozenset[str]
     groups: frozenset[str]
 
 
 class Bridges:
-    """The switches of ``blueprint``. Make it with ``bridges``."""
+    """Switches of ``blueprint``; ``bridges`` makes them."""
 
     def __init__(self, blueprint: Blueprint, port: int) -> None:
         self.blueprint = blueprint
@@ -90,8 +90,9 @@ class Bridges:
         self._peer = {end: other for a, b in blueprint.cables for end, other in ((a, b), (b, a))}
 
     def build(self) -> Iterator[int]:
-        """Makes everything; yields now and then how many ports are made. Controllers are set last, so that no switch
-        tries to connect while ports are being made."""
+        """Make everything, and yield the number of finished ports from time to time.
+
+        Controllers are set last, so that no switch tries to connect while ports are being made."""
         made: list[str] = []
         for dpid in self.blueprint.dpids:
             made += self._add_bridge(dpid)
@@ -110,16 +111,18 @@ class Bridges:
             _transaction(word for bridge in names for word in ("--", "set", "Controller", bridge, setting))
 
     def _check_made(self, ends: Iterable[PortRef]) -> None:
-        """ovs-vsctl only warns of ports that could not be made."""
+        """Raise ``SignalboxError`` for ports that could not be made; ovs-vsctl only prints a warning."""
         found = json.loads(command("ovs-vsctl", "--format=json", "--columns=name,ofport", "list", "Interface"))
         made = dict(found["data"])
         failed = [self.blueprint.interface(end) for end in ends if made.get(self.blueprint.interface(end)) != end.port]
         if failed:
-            message = f"Open vSwitch did not make {len(failed)} ports, among them {failed[0]}; its log tells why"
+            message = f"Open vSwitch did not make {len(failed)} ports, such as {failed[0]}; its log has the reason"
             raise SignalboxError(f"{message} (a second ovs-vswitchd on this machine cannot have a userspace datapath)")
 
     def cut(self, cables: Iterable[Cable]) -> None:
-        """Both ends of each at once: the peer of a patch port that is deleted alone is not told."""
+        """Cut cables by deleting both ends at once.
+
+        Open vSwitch reports nothing for the peer of a patch port that is deleted alone."""
         _transaction(
             word
             for cable in cables
@@ -131,7 +134,7 @@ class Bridges:
         _transaction(word for cable in cables for end in cable for word in self._add_port(end))
 
     def drop_lldp(self, ends: Iterable[PortRef]) -> None:
-        """LLDP that arrives at these ports is dropped by a foreign rule of the highest priority."""
+        """Drop LLDP that arrives at these ports, by a foreign rule of the highest priority."""
         for end in ends:
             rule = f"cookie={FOREIGN_COOKIE:#x},priority=65535,in_port={end.port},dl_type=0x88cc,actions=drop"
             command("ovs-ofctl", "-O", "OpenFlow13", "add-flow", self.blueprint.bridge(end.dpid), rule)
@@ -142,8 +145,7 @@ class Bridges:
             command("ovs-ofctl", "-O", "OpenFlow13", "del-flows", bridge, f"cookie={FOREIGN_COOKIE:#x}/-1")
 
     def reconnect(self) -> None:
-        """Every bridge drops its connection to the controller and makes a new one (ovs-vswitchd(8),
-        "bridge/reconnect")."""
+        """Let every bridge reconnect to the controller (ovs-vswitchd(8), "bridge/reconnect")."""
         with _control_socket() as control:
             for dpid in self.blueprint.dpids:
                 request = {"id": dpid, "method": "bridge/reconnect", "params": [self.blueprint.bridge(dpid)]}
@@ -153,7 +155,7 @@ class Bridges:
                     raise SignalboxError(f"bridge/reconnect: {answer['error']}")
 
     def rules(self, dpid: Dpid) -> Rules:
-        """Without counters and ages."""
+        """Return the rules of a switch without counters and ages."""
         bridge = self.blueprint.bridge(dpid)
         flows = command("ovs-ofctl", "-O", "OpenFlow13", "--no-names", "--no-stats", "dump-flows", bridge)
         groups = command("ovs-ofctl", "-O", "OpenFlow13", "--no-names", "dump-groups", bridge)
@@ -177,8 +179,10 @@ class Bridges:
 
 
 class _Greeter:
-    """Stands where the controller will be until every switch was connected: of one that never was, Open vSwitch 3.1
-    ignores ``max_backoff``, and would wait up to 8 s between attempts."""
+    """Server at the controller's port until every switch has connected once.
+
+    Open vSwitch 3.1 ignores ``max_backoff`` of a controller that it has never reached, and would wait up to 8 s between
+    attempts."""
 
     def __init__(self, port: int) -> None:
         self._stack = ExitStack()
@@ -192,7 +196,7 @@ class _Greeter:
         self._stack.close()
 
     def greet(self, count: int) -> None:
-        """Returns when so many switches have said hello."""
+        """Wait until ``count`` switches have sent a hello."""
         for _ in range(count):
             switch, _address = self._server.accept()
             self._stack.enter_context(switch)
@@ -203,7 +207,9 @@ class _Greeter:
 
 @contextmanager
 def bridges(blueprint: Blueprint, port: int) -> Iterator[Bridges]:
-    """``port``: where the controller will listen. Nothing is made yet; afterwards nothing is left."""
+    """Yield the bridges, which ``build`` makes, and remove them at the end.
+
+    ``port``: where the controller will listen."""
     try:
         yield Bridges(blueprint, port)
     finally:
@@ -211,7 +217,7 @@ def bridges(blueprint: Blueprint, port: int) -> Iterator[Bridges]:
 
 
 def remove_leftovers() -> int:
-    """Removes the bridges of killed runs. Returns how many there were."""
+    """Remove the bridges of killed runs, and return their number."""
     found = command("ovs-vsctl", "--format=json", "--columns=name,external_ids", "find", "Bridge")
     dead = [name for name, ids in json.loads(found)["data"] if (owner := dict(ids[1]).get(MARK)) and not _lives(owner)]
     remove(dead)
@@ -227,7 +233,7 @@ def _marked(owner: str) -> list[str]:
 
 
 def _owner(pid: int) -> str:
-    """A process, told apart from later ones with its id by when it started (proc(5), field 22 of ``stat``)."""
+    """Return the id and start time of a process, which no later process shares (proc(5), field 22 of ``stat``)."""
     started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return f"{pid}-{started}"
 

@@ -1,6 +1,7 @@
 """One run: the fabric, its controller, the capture, and how to wait for conditions.
 
-In: a blueprint, jobs and how long to measure. Out: ``Run``, on which the steps work. The fabric is always removed.
+The input is a blueprint, jobs and settings. The result is a ``Run``, on which the steps work. The fabric is always
+removed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from signalbox.jobs.spec import JobSpec
 
 POLL_S = 0.05
 DEADLINE_S = 180.0
-"""For anything that should take seconds."""
+"""Seconds after which anything that should take seconds has failed."""
 
 
 class StepFailed(SignalboxError):
@@ -36,18 +37,21 @@ class StepFailed(SignalboxError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``quiet_s``: how long false link-downs are looked for while plans are being solved. ``idle_s``: how long CPU time
-    is measured. ``settled_s``: how long after a restart rules must stay as they are. ``cuts``: cables, at most."""
+    """Settings of a run."""
 
     quiet_s: float = 120.0
+    """Seconds to look for false link-downs while plans are being solved."""
     idle_s: float = 60.0
+    """Seconds to measure CPU time."""
     settled_s: float = 25.0
+    """Seconds after a restart for which rules must not change."""
     cuts: int = 100
+    """Largest number of cables to cut."""
     seed: int = 1
 
 
 class Run:
-    """Shared by the steps. ``tell``: shows the current step."""
+    """State that the steps share. ``tell``: function that shows the current step."""
 
     def __init__(
         self,
@@ -74,11 +78,11 @@ class Run:
         return Client(self.controller.address)
 
     def observe(self) -> None:
-        """Returns once all messages are recorded."""
+        """Start the capture; return once it has begun."""
         self._recorder = Recorder.start(self._file, self.controller.openflow_port)
 
     def read(self) -> None:
-        """Take in the messages captured since the last call."""
+        """Process the messages captured since the last call."""
         if self._recorder is not None:
             self._recorder.read(self.observed)
 
@@ -96,8 +100,9 @@ class Run:
             self._recorder = None
 
     def wait(self, done: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> None:
-        """Returns once ``done``, after taking in all messages captured so far. Raises ``StepFailed`` after
-        ``deadline_s``."""
+        """Wait until ``done``, checked after each processing of the captured messages.
+
+        Raises ``StepFailed`` after ``deadline_s``."""
         ends = time.monotonic() + deadline_s
         while True:
             self.read()
@@ -109,7 +114,7 @@ class Run:
             time.sleep(poll_s)
 
     def wait_quiet(self, quiet_s: float, what: str) -> None:
-        """Until there was no change for ``quiet_s`` and all changes are confirmed."""
+        """Wait until there was no change for ``quiet_s`` and all changes are confirmed."""
         state = {"changes": len(self.observed.changes), "since": time.monotonic()}
 
         def quiet() -> bool:
@@ -121,7 +126,7 @@ class Run:
         self.wait(quiet, what)
 
     def wait_settled(self, client: Client, what: str) -> None:
-        """Until the API reports all links, and all switches in sync."""
+        """Wait until the API reports all links, and all switches in sync."""
         said = "no answer"
 
         def settled() -> bool:
@@ -140,7 +145,7 @@ class Run:
             raise StepFailed(f"{error}: {said}") from None
 
     def missing(self) -> int:
-        """Next hops that shortest paths allow and no rule uses."""
+        """Return the number of next hops on shortest paths that no rule uses."""
         return missing_hops(self.observed, self.hops, self.blueprint.switch_of_address)
 
     def wait_complete(self, what: str) -> None:
@@ -155,7 +160,7 @@ def running(
     folder: Path,
     tell: Callable[[str], None],
 ) -> Iterator[Run]:
-    """A fabric that is up and captured, with a controller that is not started yet; removed afterwards."""
+    """Run a captured fabric with a controller that is not started yet; remove it afterwards."""
     inventory = folder / "inventory.toml"
     inventory.write_text(blueprint.inventory())
     controller = ControllerProcess(folder, settings=blueprint.settings(inventory))
@@ -175,7 +180,7 @@ def running(
 
 
 def machine() -> dict[str, str | int]:
-    """Hardware and software that the figures depend on."""
+    """Return the hardware and software on which the figures depend."""
     return {
         "cores": os.cpu_count() or 0,
         "python": platform.python_version(),

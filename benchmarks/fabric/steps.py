@@ -1,6 +1,7 @@
-"""The steps of a run, in order; each fills in its figures.
+"""Steps of a run, in order; each sets its figures.
 
-In: a ``Run``. Out: its ``figures``. A step raises ``StepFailed`` when its condition is not reached.
+A step works on a ``Run`` and sets fields of its ``figures``. It raises ``StepFailed`` when its condition is not
+reached.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from signalbox.errors import SignalboxError
 from signalbox.mapping import word_in
 
 QUIET_S = 1.0
-"""Without any change: then a step is complete."""
+"""Seconds without any change after which a step is complete."""
 ECHO_INTERVAL_S = 0.01
 ECHO_SETTLED_S = 1.0
-"""Echoes count from then on, when the switch has its rules."""
+"""Seconds after which echoes count: the switch has its rules then."""
 STATUS_S = 0.2
 SILENT_LINKS = 3
 REPAIR_S = 30.0
@@ -44,7 +45,7 @@ MEGA = 1e6
 
 
 def measure(run: Run) -> None:
-    """All steps, also after one that fails."""
+    """Run all steps, even after one that fails."""
     for name, step in STEPS.items():
         run.tell(name)
         try:
@@ -58,7 +59,7 @@ def measure(run: Run) -> None:
 
 
 def discovery(run: Run) -> None:
-    """From an empty fabric until every switch uses every link."""
+    """Measure the time from an empty fabric until every switch uses every link."""
     started = run.controller.start()
     with run.client() as client:
         run.wait_settled(client, "all links")
@@ -82,7 +83,7 @@ def discovery(run: Run) -> None:
 
 
 def install(run: Run) -> None:
-    """All jobs at once, until the last pin is confirmed."""
+    """Measure the time from registering all jobs at once until the last pin is confirmed."""
     run.read()
     known = len(run.observed.changes)
     called = time.monotonic()
@@ -104,7 +105,7 @@ def install(run: Run) -> None:
 
 
 def idle(run: Run) -> None:
-    """Nothing happens but counters and probes."""
+    """Measure CPU time and memory while only counters and probes are exchanged."""
     before, observed, since = usage(run.controller.process), run.observer_cpu_s(), time.monotonic()
     time.sleep(run.settings.idle_s)
     after, passed_s = usage(run.controller.process), time.monotonic() - since
@@ -114,7 +115,7 @@ def idle(run: Run) -> None:
 
 
 def planning(run: Run) -> None:
-    """Plans one after the other: whether links stay, and how soon switches are answered."""
+    """Plan again and again, and measure whether links stay up and how soon switches are answered."""
     run.read()
     known = len(run.observed.changes)
     plans: list[float] = []
@@ -139,8 +140,9 @@ def planning(run: Run) -> None:
 
 @contextmanager
 def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
-    """An additional switch asks for echoes; afterwards the list has (when, seconds until the answer). Raises
-    ``StepFailed`` when the controller ended its connection."""
+    """Run an additional switch that sends echo requests; the list gets (time, seconds until the answer) at the end.
+
+    Raises ``StepFailed`` when the controller ended the switch's connection."""
     spare_dpid = max(run.blueprint.dpids) + 1
     words = (str(run.controller.openflow_port), str(spare_dpid), str(ECHO_INTERVAL_S))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -157,7 +159,7 @@ def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
 
 
 def _dropped_links(run: Run, client: Client, until: float) -> int:
-    """Sum of the decreases of the number of links in the API, until then."""
+    """Return the sum of all decreases of the number of links in the API until ``until``."""
     drops, links = 0, run.figures.links_expected
     while time.monotonic() < until:
         now = client.get_status().links
@@ -176,7 +178,7 @@ def _plan_until(run: Run, until: float, plans: list[float]) -> None:
 
 
 def silent_loss(run: Run) -> None:
-    """Probes are lost on a few links, one way, while their ports are up."""
+    """Drop probes on a few links, in one direction, while their ports are up."""
     cuts = list(islice(run.blueprint.draw_cuts(run.settings.seed + 1), SILENT_LINKS))
     if not cuts:
         raise StepFailed("no cable can be lost without longer paths")
@@ -208,7 +210,7 @@ def silent_loss(run: Run) -> None:
 
 
 def reconnect(run: Run) -> None:
-    """All switches lose the controller at once."""
+    """Disconnect all switches from the controller at once."""
     run.read()
     known = len(run.observed.changes)
     since = time.monotonic()
@@ -219,7 +221,7 @@ def reconnect(run: Run) -> None:
 
 
 def restart(run: Run) -> None:
-    """The controller is killed and started again."""
+    """Kill the controller and start it again."""
     before = _rules(run)
     wrong = [run.blueprint.bridge(dpid) for dpid, (_, groups) in before.items() if not _agrees(run, dpid, groups)]
     if wrong:
@@ -238,7 +240,7 @@ def restart(run: Run) -> None:
 
 
 def _rules(run: Run) -> dict[Dpid, Rules]:
-    """The rules of all switches, read while none of them changed."""
+    """Return the rules of all switches, read while none of them changed."""
     found: dict[Dpid, Rules] = {}
 
     def asked() -> bool:
@@ -252,7 +254,7 @@ def _rules(run: Run) -> dict[Dpid, Rules]:
 
 
 def repairs(run: Run) -> None:
-    """Cables are cut one after the other; all are plugged in again at the end."""
+    """Cut cables one after the other, and plug all in again at the end."""
     cut: list[Cable] = []
     repairs = run.figures.repairs
     try:
@@ -280,7 +282,7 @@ def repairs(run: Run) -> None:
 
 
 def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
-    """The figures of ``REPAIRS`` of one cut."""
+    """Cut one cable and return its figures of ``REPAIRS``."""
     run.read()
     dead = Dead.of(run.observed, lost_hops(cut.before, cut.after), run.blueprint.switch_of_address)
     ports, changes = len(run.observed.ports), len(run.observed.changes)
@@ -311,7 +313,7 @@ def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
 
 
 def _resynced(run: Run, since: float) -> float:
-    """When every switch was read back on a new connection and the controller had all in sync."""
+    """Return when every switch was read back on a new connection and the controller reported all in sync."""
     with run.client() as client:
         run.wait(lambda: run.observed.read_back(since) is not None, "all switches to be read back")
         run.wait_settled(client, "all switches in sync")
@@ -320,7 +322,7 @@ def _resynced(run: Run, since: float) -> float:
 
 
 def _wait_pinned(run: Run) -> None:
-    """Until every job is pinned and nothing changes any more. Raises ``StepFailed``, with the jobs that are not."""
+    """Wait until every job is pinned and no rule changes. Raises ``StepFailed`` with the jobs that are not pinned."""
     waiting: list[str] = []
     with run.client() as client:
 
@@ -336,7 +338,7 @@ def _wait_pinned(run: Run) -> None:
 
 
 def unpinned(jobs: Iterable[Any]) -> list[str]:
-    """The jobs that are not pinned: their states, and how many of their flows are."""
+    """Return the jobs that are not pinned, with their state and number of pinned flows."""
     return [
         f"{job.spec.job_id} is {word_in(job, 'state')}, {job.pinned} of {job.virtual_links} flows pinned"
         for job in jobs
@@ -352,7 +354,7 @@ def _memory(run: Run) -> None:
 
 
 def _agrees(run: Run, dpid: Dpid, groups: frozenset[str]) -> bool:
-    """Whether the switch holds exactly the groups that were observed, as far as they are not in doubt."""
+    """Return whether the switch has exactly the observed groups, apart from those in doubt."""
     held = {}
     for line in groups:
         number = re.search(r"group_id=(\d+)", line)

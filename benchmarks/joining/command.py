@@ -1,12 +1,17 @@
-"""Real jobs of a library on the emulated fabric, under ECMP and planned, beside one flat switch.
+"""Real jobs of a library on the emulated fabric, under ECMP and planned, compared with one flat switch.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks joining [--library open-mpi] [--seed N]… [--mode M]…
 
-Every seed is a mix of jobs (``mixes``) on the 16 hosts of 4 leaves x 4 spines, every link 5 Mbit/s. ``flat``: on one
-switch, which shows what the library and the machine reach without a fabric. ``ecmp``: hashed, several draws: the jobs
-connect anew for each. ``planned``: announced to the controller when they begin, rightly, wrongly or not at all, a round
-each; they report their iterations. Out: rows appended to ``rows.jsonl``, so that a long run can be made in parts, and
-from all its rows tables and ``joining.json``.
+Every seed is a mix of jobs (``mixes``) on the 16 hosts of 4 leaves x 4 spines, with every link at 5 Mbit/s. The modes
+are
+
+- ``flat``: on one switch, which shows what library and machine reach without a fabric;
+- ``ecmp``: hashed, with several draws: the jobs open new connections for each;
+- ``planned``: announced to the controller when they begin, rightly, wrongly or not at all, one round each; the jobs
+  report their iterations.
+
+The benchmark appends rows to ``rows.jsonl``, so that a long run can be made in parts. From all rows it makes tables and
+``joining.json``.
 """
 
 from __future__ import annotations
@@ -52,7 +57,7 @@ PREFIX = "jn"
 MIXES = "mixes"
 WINDOW_S = 180.0
 CYCLES_S = 30.0
-"""Three planning cycles."""
+"""Seconds of three planning cycles."""
 SETTLE_S = 7.0
 POLL_S = 0.1
 SETTINGS: Settings = {"planning": {"strategy": "ecmp"}}
@@ -60,12 +65,14 @@ SETTINGS: Settings = {"planning": {"strategy": "ecmp"}}
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """``draws``: of ECMP's hash. ``draw_iterations``, ``iterations``: that each job does in a draw, in the other
-    windows."""
+    """Sizes of a run."""
 
     draws: int
+    """Draws of ECMP's hash."""
     draw_iterations: int
+    """Least iterations of each job in a draw."""
     iterations: int
+    """Least iterations of each job in the other windows."""
 
 
 # ---- windows
@@ -74,7 +81,9 @@ class Sizes:
 def window(
     jobs: RunningJobs, seed: int, mode: str, number: int, at_least: int, meanwhile: Callable[[], None] = lambda: None
 ) -> Iterator[Row]:
-    """From now until each job has begun and finished ``at_least`` iterations. ``meanwhile``: called again and again."""
+    """Yield a row per job after a window that lasts until each job has begun and finished ``at_least`` iterations.
+
+    ``meanwhile``: function that is called repeatedly."""
     start = time.monotonic()
 
     def done(job: LibraryJob) -> list[Iteration]:
@@ -105,7 +114,7 @@ def window(
 
 
 def hashed(jobs: RunningJobs, seed: int, draws: int, at_least: int) -> Iterator[Row]:
-    """Draws of ECMP's hash: a round each, with new connections and so new source ports."""
+    """Yield the rows of ECMP's draws: a round each, with new connections and therefore new source ports."""
     for number in range(draws):
         jobs.begin_round(number)
         jobs.wait_for_iterations(1, number)
@@ -116,7 +125,7 @@ def hashed(jobs: RunningJobs, seed: int, draws: int, at_least: int) -> Iterator[
 def planned(
     jobs: RunningJobs, seed: int, number: int, least: int, client: Client, announced: Announced
 ) -> Iterator[Row]:
-    """A round under the plan. The window begins ``CYCLES_S`` after the announcement."""
+    """Yield the rows of a round under the plan. The window begins ``CYCLES_S`` after the announcement."""
     jobs.begin_round(number)
     wait_for(lambda: all(jobs.logs(job, number) for job in jobs.jobs), "the ranks to connect", WINDOW_S, POLL_S)
     watch = Watch(client, jobs, number, announced is Announced.CONNECTIONS)
@@ -133,14 +142,14 @@ def planned(
     certificate = word_in(plan, "certificate") if plan else ""
     for row, more in zip(rows, judged(jobs, number, watch, ends), strict=True):
         yield replace(row, announced=announced, certificate=certificate, **more)
-    time.sleep(SETTLE_S)  # or this round's traffic, still in the counters' mean, would be the next one's background
+    time.sleep(SETTLE_S)  # otherwise the counters' mean would count this round's traffic as the next one's background
 
 
 # ---- runs
 
 
 def flat_rows(seed: int, library: Library, sizes: Sizes, logs: Path) -> Iterator[Row]:
-    """On one switch with as many hosts."""
+    """Yield the rows on one switch with as many hosts."""
     with Lab(LeafSpine(1, 1, HOSTS, MBPS, MBPS, prefix=PREFIX), controller=None) as lab:
         install_static_routes(lab)
         with running(lab, seed, library, logs, 1) as jobs:
@@ -159,7 +168,7 @@ def fabric_rows(
     folder: Path,
     logs: Path,
 ) -> Iterator[Row]:
-    """On the fabric: ECMP's draws, then a planned round per announcement."""
+    """Yield the rows on the fabric: ECMP's draws, then a planned round per announcement."""
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, MBPS, MBPS, prefix=PREFIX)
     draws = sizes.draws if Mode.ECMP in modes else 0
     logs.mkdir(parents=True)
@@ -176,7 +185,7 @@ def fabric_rows(
 
 @contextmanager
 def kept(file: Path, folder: Path) -> Iterator[None]:
-    """Copies the file at the end."""
+    """Copy the file to the folder at the end of the block."""
     try:
         yield
     finally:
@@ -185,7 +194,7 @@ def kept(file: Path, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def running(lab: Lab, seed: int, library: Library, folder: Path, rounds: int) -> Iterator[RunningJobs]:
-    """The jobs of a seed on a lab's hosts, stopped at the end."""
+    """Run the jobs of a seed on a lab's hosts, and stop them at the end."""
     jobs = RunningJobs(lab, [job.on(lab.hosts) for job in mix(seed, library, HOSTS)], folder, rounds=rounds)
     try:
         jobs.start()
@@ -198,22 +207,24 @@ def running(lab: Lab, seed: int, library: Library, folder: Path, rounds: int) ->
 
 
 def main(
-    scenario: Annotated[str, typer.Argument(help=f"mixes, {', '.join(SCENARIOS)}")] = MIXES,
+    scenario: Annotated[str, typer.Argument(help=f"Scenario: mixes, {', '.join(SCENARIOS)}.")] = MIXES,
     seed: Annotated[
-        list[int] | None, typer.Option(help="of the mixes, 0 to 4 by default; of a scenario, 0 by default")
+        list[int] | None, typer.Option(help="Random seed; 0 to 4 by default for mixes, 0 for other scenarios.")
     ] = None,
-    mode: Annotated[list[Mode] | None, typer.Option(help="all by default")] = None,
-    library: Annotated[str, typer.Option(help="gloo or open-mpi")] = "gloo",
-    announced: Annotated[list[Announced] | None, typer.Option(help="a planned round each; all by default")] = None,
-    draws: Annotated[int, typer.Option(min=1, help="of ECMP's hash")] = 20,
-    draw_iterations: Annotated[int, typer.Option(min=1, help="per draw and job, at least")] = 2,
-    iterations: Annotated[int, typer.Option(min=1, help="per job in the other windows, at least")] = 5,
-    repeat: Annotated[int, typer.Option(min=1, help="of a scenario: how often")] = 1,
-    seconds: Annotated[float | None, typer.Option(min=1, help="of a scenario: how long, in each mode")] = None,
-    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/joining"),
+    mode: Annotated[list[Mode] | None, typer.Option(help="Mode to run; all by default.")] = None,
+    library: Annotated[str, typer.Option(help="Library of the jobs: gloo or open-mpi.")] = "gloo",
+    announced: Annotated[
+        list[Announced] | None, typer.Option(help="Announcement of a planned round; all by default.")
+    ] = None,
+    draws: Annotated[int, typer.Option(min=1, help="Draws of ECMP's hash.")] = 20,
+    draw_iterations: Annotated[int, typer.Option(min=1, help="Least iterations per draw and job.")] = 2,
+    iterations: Annotated[int, typer.Option(min=1, help="Least iterations per job in the other windows.")] = 5,
+    repeat: Annotated[int, typer.Option(min=1, help="Repetitions of a scenario.")] = 1,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Length of a scenario in each mode.")] = None,
+    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/joining"),
     as_json: AsJson = False,
 ) -> None:
-    """Real Gloo or Open MPI jobs on the emulated fabric: flat switch, ECMP, planned."""
+    """Run real Gloo or Open MPI jobs on the emulated fabric: flat switch, ECMP, planned."""
     if scenario in SCENARIOS:
         scenarios.run(scenario, seed or [0], set(mode or Mode), repeat, seconds, out, as_json)
         return
@@ -235,19 +246,19 @@ def main(
 
 
 def known(library: str) -> Library:
-    """Raises ``SignalboxError`` for a library that there is not, or that is not installed."""
+    """Return the library. Raises ``SignalboxError`` when it is unknown or not installed."""
     for name in KINDS:
         if name == library:
             if name in missing():
                 raise SignalboxError(missing()[name])
             return name
-    raise SignalboxError(f"there is no library {library!r}; there are: {', '.join(KINDS)}")
+    raise SignalboxError(f"there is no library {library!r}; choose one of {', '.join(KINDS)}")
 
 
 def of_seed(
     seed: int, library: Library, modes: Collection[Mode], sizes: Sizes, sources: Sequence[Announced], out: Path
 ) -> Iterator[Row]:
-    """The ranks' logs of a seed's last run are kept in ``out``."""
+    """Yield the rows of a seed. The ranks' logs of its last run are kept in ``out``."""
     if Mode.FLAT in modes:
         yield from flat_rows(seed, library, sizes, logs_in(out, f"{library}-{seed}-flat"))
     if set(modes) - {Mode.FLAT}:

@@ -1,8 +1,9 @@
-"""The levels of what jobs really send on a leaf-spine fabric, found without the controller's planner, to check it.
+"""Levels for what jobs really send on a leaf-spine fabric, computed without the controller's planner, to check it.
 
-In: per job, phase and pair of addresses the bytes of one iteration, as sockets count them; the leaf of each address.
-Out: the level of every job under given spines, and the least worst level that any choice of spines has, proven by
-CP-SAT. What a level is: docs/explanation/planning.md. All links have one rate; there is no other traffic.
+The input is the bytes of one iteration by job, phase and pair of addresses, as sockets count them, and the leaf of each
+address. The results are the level of every job for given spines, and the least worst level of any choice of spines,
+proven by CP-SAT. docs/explanation/planning.md defines the level. All links have one rate, and there is no other
+traffic.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ Traffic = Mapping[str, Mapping[int, Mapping[Pair, float]]]
 """Bytes by job, phase and pair."""
 
 UNITS = 10_000
-"""Of a link's capacity, in which CP-SAT counts."""
+"""Integer units of a link's capacity, in which CP-SAT counts."""
 SOLVE_S = 20.0
 
 
 def shares(traffic: Traffic) -> Iterator[tuple[str, int, Pair, float]]:
-    """(job, phase, pair, share of a link's capacity) when the phase takes as long as its busiest NIC needs."""
+    """Yield (job, phase, pair, share of a link's capacity) for phases that last as long as their busiest NIC needs."""
     for job, phases in traffic.items():
         for phase, sent in phases.items():
             nics: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -35,7 +36,7 @@ def shares(traffic: Traffic) -> Iterator[tuple[str, int, Pair, float]]:
 
 
 def links_of(pair: Pair, leaf_of: Mapping[str, str], spine: str) -> Iterator[Link]:
-    """The NICs, and between leaves the cables to the spine and from it."""
+    """Yield the NICs of a pair and, between leaves, the cables to and from the spine."""
     src, dst = pair
     yield "out", src, ""
     yield "in", dst, ""
@@ -45,7 +46,7 @@ def links_of(pair: Pair, leaf_of: Mapping[str, str], spine: str) -> Iterator[Lin
 
 
 def levels(traffic: Traffic, leaf_of: Mapping[str, str], spine_of: Mapping[Pair, str]) -> dict[str, float]:
-    """Of each job. ``spine_of``: of every pair between leaves."""
+    """Return the level of each job. ``spine_of``: spine of every pair between leaves."""
     loads: defaultdict[Link, defaultdict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
     for job, phase, pair, share in shares(traffic):
         for link in links_of(pair, leaf_of, spine_of.get(pair, "")):
@@ -61,7 +62,7 @@ def levels(traffic: Traffic, leaf_of: Mapping[str, str], spine_of: Mapping[Pair,
 
 
 def least_level(traffic: Traffic, leaf_of: Mapping[str, str], spines: Sequence[str]) -> tuple[float, bool]:
-    """(the least worst level, whether that is proven)."""
+    """Return the least worst level, and whether it is proven."""
     model = cp_model.CpModel()
     worst = model.new_int_var(UNITS, 100 * UNITS, "worst")
     loads: defaultdict[Link, defaultdict[tuple[str, int], list[cp_model.LinearExprT]]] = defaultdict(

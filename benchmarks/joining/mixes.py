@@ -1,7 +1,7 @@
-"""Seeded mixes of real jobs: as many at once as the hosts hold, on random hosts, and how each is announced.
+"""Seeded mixes of real jobs on random hosts, as many as the hosts hold, and the announcement of each.
 
-In: a seed and a library. Out: jobs by numbers of hosts, the same in every mode; and the ``JobSpec`` of each, right,
-wrong or without any traffic.
+The input is a seed and a library. The results are jobs by numbers of hosts, the same in every mode, and the ``JobSpec``
+of each: right, wrong or without any traffic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEASE_S = 3600.0
 FLOAT_BYTES = 4
 
 FACTORS: Mapping[Announced, float] = {Announced.HALF: 0.5, Announced.DOUBLE: 2.0}
-"""Of the bytes."""
+"""Factor of the announced bytes."""
 
 ALGORITHMS: Mapping[tuple[str, str], Algorithm] = {
     ("all_reduce", "default"): Algorithm.ALL_REDUCE,
@@ -32,7 +32,7 @@ ALGORITHMS: Mapping[tuple[str, str], Algorithm] = {
     ("all_reduce", "ring"): Algorithm.RING_ALL_REDUCE,
     ("all_reduce", "recursive_doubling"): Algorithm.RECURSIVE_DOUBLING_ALL_REDUCE,
 }
-"""What the job asks for, by collective and variant; where a setting forces an algorithm, that."""
+"""Algorithm that the job requests or that a setting forces, by collective and variant."""
 
 KINDS: Mapping[Library, Sequence[tuple[str, str, int]]] = {
     "gloo": (
@@ -50,12 +50,12 @@ KINDS: Mapping[Library, Sequence[tuple[str, str, int]]] = {
         ("all_to_all", "default", 180_180),
     ),
 }
-"""(collective, variant, elements): an iteration of 1 to 2 s on links of 5 Mbit/s."""
+"""Collective, variant and elements; an iteration takes 1 to 2 s on links of 5 Mbit/s."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixedJob:
-    """``hosts``: numbers of the ranks' hosts, in the order of the ranks."""
+    """Job of a mix. ``hosts``: numbers of the ranks' hosts, in the order of the ranks."""
 
     job_id: str
     library: Library
@@ -70,7 +70,7 @@ class MixedJob:
 
 
 def mix(seed: int, library: Library, hosts: int) -> tuple[MixedJob, ...]:
-    """Sizes and collectives are drawn until no job fits on the hosts that are left; no two jobs share one."""
+    """Return jobs with random sizes and collectives until no job fits on the free hosts; jobs share no host."""
     chosen = random.Random(seed)
     free = chosen.sample(range(hosts), hosts)
     jobs: list[MixedJob] = []
@@ -86,8 +86,14 @@ def mix(seed: int, library: Library, hosts: int) -> tuple[MixedJob, ...]:
 
 
 def spec_of(job: LibraryJob, announced: Announced) -> JobSpec:
-    """``reversed``: of the ranks. ``half``, ``double``: of the bytes. ``other``: a broadcast, in place of one an
-    all-reduce. Several collectives of an iteration are its phases. ``observed``, ``connections``: the hosts only."""
+    """Return the spec for an announcement.
+
+    - ``REVERSED``: the ranks are reversed.
+    - ``HALF``, ``DOUBLE``: the bytes are wrong.
+    - ``OTHER``: a broadcast is announced, or an all-reduce instead of a broadcast.
+    - ``OBSERVED``, ``CONNECTIONS``: only the hosts are announced.
+
+    Several collectives of an iteration become its phases."""
     endpoints = {"job_id": job.job_id, "endpoints": job.peers, "lease_s": LEASE_S}
     if announced is Announced.OBSERVED:
         return JobSpec.parse(endpoints)

@@ -1,4 +1,4 @@
-"""Rows of the benchmark of real jobs, and what is made of them: ratios to the flat switch, per job and in the mean."""
+"""Rows of the benchmark of real jobs, and their evaluation: ratios to the flat switch, per job and averaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.measures import table_of
 
 
 class Mode(StrEnum):
-    """See the command."""
+    """Mode of a run; see ``benchmarks.joining.command``."""
 
     FLAT = "flat"
     ECMP = "ecmp"
@@ -24,8 +24,10 @@ class Mode(StrEnum):
 
 
 class Announced(StrEnum):
-    """What the job announces: what it asks of its library; four wrong things; its hosts only, without or with the
-    connections that their sockets have."""
+    """Announcement of a job.
+
+    ``RIGHT``: what it requests from its library. ``REVERSED`` to ``OTHER``: something wrong. ``OBSERVED``,
+    ``CONNECTIONS``: only its hosts, without or with the connections of their sockets."""
 
     RIGHT = "right"
     REVERSED = "reversed"
@@ -38,15 +40,7 @@ class Announced(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One job in one window. ``iteration_s``: the mean over the iterations wholly in it.
-
-    Planned jobs, times in seconds after the announcement: ``right_s``: from when on the routes of all jobs were right;
-    ``alarm_s``: when ``demand_differs`` came; ``found_s``: from when on the job was planned for the right pairs.
-    ``level``: by the controller, at the end. ``own_level``: of its routes, recomputed from the sockets' bytes.
-    ``worst_level``: the largest of all jobs, ``least_level``: what the best spines have, ``proven`` or not.
-    ``pairs``, ``found``, ``false``: that carry traffic, of these those planned for, others planned for.
-    ``bytes_error``: largest relative error of the controller's bytes per iteration of a pair.
-    ``predicted``, ``measured``: efficiencies; 0 where not known."""
+    """Row of a job in a window. Fields from ``right_s`` on are of planned jobs; times count from the announcement."""
 
     seed: int
     mode: str
@@ -58,25 +52,40 @@ class Row:
     ranks: int
     iterations: int
     iteration_s: float
+    """Mean over the iterations that lie completely in the window."""
     communication_s: float
     wrong: int
     announced: str = ""
     right_s: float | None = None
+    """Seconds until the routes of all jobs were right."""
     alarm_s: float | None = None
+    """Seconds until the alarm ``demand_differs``."""
     found_s: float | None = None
+    """Seconds until the controller planned the right pairs for the job."""
     level: float | None = None
+    """Level at the end, according to the controller."""
     own_level: float | None = None
+    """Level of the job's routes, recomputed from the sockets' bytes."""
     worst_level: float | None = None
+    """Largest ``own_level`` of all jobs."""
     least_level: float | None = None
+    """Least worst level for any choice of spines."""
     proven: bool = False
+    """Whether ``least_level`` is proven."""
     certificate: str = ""
     source: str = ""
     pairs: int = 0
+    """Number of pairs that carry traffic."""
     found: int = 0
+    """Number of these pairs that the controller planned for."""
     false: int = 0
+    """Number of other pairs that the controller planned for."""
     bytes_error: float | None = None
+    """Largest relative error of the controller's bytes per iteration of a pair."""
     predicted: float = 0.0
+    """Predicted efficiency; 0 if unknown."""
     measured: float = 0.0
+    """Measured efficiency; 0 if unknown."""
     withheld: str = ""
     ideal_s: float = 0.0
 
@@ -100,7 +109,7 @@ SHOWN = (
 
 
 def flat_s(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Per job the iteration on the flat switch."""
+    """Return the mean iteration time of each job on the flat switch."""
     found: dict[str, list[float]] = {}
     for row in rows:
         if row["mode"] == Mode.FLAT:
@@ -109,7 +118,7 @@ def flat_s(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def hashed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Per job ECMP's draws over the flat switch."""
+    """Return for each job the mean and worst of ECMP's draws, relative to the flat switch."""
     flat = flat_s(rows)
     drawn: dict[str, list[float]] = {}
     for row in rows:
@@ -127,7 +136,7 @@ def hashed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def planned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One line per job and announcement. ``over``: iteration time over (flat switch x level)."""
+    """Return a line per job and announcement. ``over``: iteration time / (time on the flat switch x level)."""
     flat = flat_s(rows)
     return [
         {
@@ -143,7 +152,7 @@ def planned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def totals(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One line per announcement."""
+    """Return a line per announcement."""
     found = []
     for announced in dict.fromkeys(line["announced"] for line in lines):
         mine = [line for line in lines if line["announced"] == announced]
@@ -190,7 +199,7 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
 
 
 def tables(found: Mapping[str, Any]) -> Group:
-    """``-`` where nothing was measured."""
+    """Return the tables of a summary; ``-`` stands for a missing value."""
     titles = {
         "hashed": "ECMP: iteration times over the flat switch",
         "planned": "Planned: over (flat switch x level)",

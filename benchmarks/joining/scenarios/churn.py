@@ -1,7 +1,8 @@
-"""Churn: jobs come and go, three at a time; what does a newcomer cost those that are known, and itself?
+"""Scenario churn: jobs start and end, three at a time; what a new job costs the known jobs and itself.
 
-Every job is real (Gloo) and joins with one line: every other one with ``signalbox.torch.join``, which finds out what it
-sends, the rest with its hosts alone. Schedule, jobs and hosts follow from the seed and are the same in all modes.
+Every job is real (Gloo) and joins with one line: every other one with ``signalbox.torch.join``, which finds out what
+it sends, the others with their hosts alone. Schedule, jobs and hosts follow from the seed and are the same in all
+modes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SIZES = (3, 4)
 REST_S = 8.0
 """Seconds for which hosts rest after a job: under ECMP a job may end late."""
 EARLY_S = 3.0
-"""Seconds after a newcomer's first byte in which its cost to others does not count yet."""
+"""Seconds after a new job's first byte in which its cost to others does not count yet."""
 BEING_LEARNT = ("", "learning", "provisional")
 RECORDED, OBSERVED = ("--recorded",), ()
 
@@ -40,8 +41,9 @@ class Arrival(NamedTuple):
 
 
 def schedule(seed: int, total_s: float, hosts: int = HOSTS) -> list[Arrival]:
-    """Return the jobs in the order in which they begin: three series of lives beside each other, until the time is
-    over. No host is in two jobs, nor in one that has just ended while others are free."""
+    """Return the jobs in the order in which they begin: three parallel series of jobs until the time is over.
+
+    No host is in two jobs at once, nor in one that has just ended while others are free."""
     chosen = random.Random(seed)
     lives = []
     for slot in range(AT_ONCE):
@@ -109,15 +111,18 @@ def life_of(job_id: str, stage: Stage) -> Life:
 
 
 def known_s(job_id: str, looks: Sequence[Look]) -> float | None:
-    """Return the time of the first look at which announced or counted bytes of the job are planned for."""
+    """Return the time of the first look at which the job is planned with announced or counted bytes."""
     of_job = ((look.after_s, look.jobs[job_id].source) for look in looks if job_id in look.jobs)
     return next((after_s for after_s, source in of_job if source not in BEING_LEARNT), None)
 
 
 def state_of(begin: float, end: float, own: Life, others: Sequence[Life]) -> str:
-    """Return the state of an iteration. ``itself``: its job is being learnt. ``early``: a newcomer's first byte comes
-    meanwhile or came less than ``EARLY_S`` ago. ``late``: another is being learnt for longer. ``quiet``: everything is
-    known."""
+    """Return the state of an iteration.
+
+    - ``itself``: the controller is still learning what its job sends.
+    - ``early``: a new job sends its first byte during the iteration, or did less than ``EARLY_S`` before it.
+    - ``late``: the controller is learning another job for longer than that.
+    - ``quiet``: all jobs are known."""
     if own.known_s is None or begin < own.known_s:
         return "itself"
     if any(other.first_byte_s < end and begin < other.first_byte_s + EARLY_S for other in others):
@@ -131,8 +136,9 @@ def state_of(begin: float, end: float, own: Life, others: Sequence[Life]) -> str
 
 
 def by_state(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per repetition and state. ``worst_job``: the worst job's mean. ``above``: the share of iterations
-    above 1.10."""
+    """Return a line per repetition and state.
+
+    ``worst_job``: mean of the worst job. ``above``: share of the iterations whose ratio is above 1.10."""
     found: dict[tuple[int, int, str], dict[str, list[float]]] = {}
     for row, over in ratios(rows):
         if row.mode == Mode.PLANNED:
@@ -158,7 +164,7 @@ def by_state(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def known_after(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per way of joining: the seconds from a job's first byte until its bytes were known."""
+    """Return for each way of joining the seconds from a job's first byte until its bytes were known."""
     lines = []
     planned = [row for row in rows if row.mode == Mode.PLANNED]
     for name, rest in (("recorded", 0), ("observed", 1)):

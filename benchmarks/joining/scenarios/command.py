@@ -1,4 +1,4 @@
-"""Runs scenarios, each in the modes, as often as asked; rows that are there already are not made again."""
+"""Runs of scenarios in the modes, repeated as requested. Existing rows are not made again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from benchmarks.measures import report, table_of
 from mininet_topos.joining.jobs import LibraryJob
 
 Play = Callable[[Stage, int, float], Iterator[tuple[LibraryJob, Mapping[str, Any]]]]
-"""Function that runs the jobs, given the stage, the seed and the seconds, and yields each with what to note of it."""
+"""Function of stage, seed and seconds that runs the jobs, and yields each with the values to note for it."""
 
 
 class Scenario(NamedTuple):
-    """A scenario. ``seconds``: its length in each mode, unless another one is asked for."""
+    """Scenario with its evaluation. ``seconds``: default length in each mode."""
 
     play: Play
     judge: Callable[[Sequence[Row]], Found]
@@ -52,8 +52,9 @@ def run(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Make the rows that are missing and judge all. Exits with status 1 when a target is missed, or a result was
-    wrong."""
+    """Make the missing rows and judge all.
+
+    Exits with status 1 when a target is missed, or a result was wrong."""
     scenario = SCENARIOS[name]
     length = seconds or scenario.seconds
     out.mkdir(parents=True, exist_ok=True)
@@ -76,7 +77,7 @@ def run(
 
 
 def rows_of(of: Run, scenario: Scenario, out: Path) -> Iterator[Row]:
-    """Make one run, on a fabric of its own. What the API showed is kept in ``out/raw``."""
+    """Make one run on a new fabric. What the API showed is kept in ``out/raw``."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"signalbox-{of.scenario}-")))
         on = stack.enter_context(stage(Mode(of.mode), scratch))
@@ -99,7 +100,7 @@ def rows_of(of: Run, scenario: Scenario, out: Path) -> Iterator[Row]:
 
 
 def keep(on: Stage, folder: Path) -> None:
-    """Keep all looks of a planned run, the controller's log, and the polls where they were recorded."""
+    """Keep all looks of a planned run, the controller's log, and the polls if they were recorded."""
     if folder.exists():
         shutil.rmtree(folder)
     on.keep(folder / "looks.jsonl")
@@ -120,5 +121,5 @@ def tables(found: Found) -> Group:
 
 
 def plain(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line with ``-`` where nothing was measured."""
+    """Return the line with ``-`` for missing values."""
     return {name: "-" if value is None else value for name, value in line.items()}

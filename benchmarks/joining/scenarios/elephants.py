@@ -1,7 +1,7 @@
-"""Elephants: three long TCP flows and 200 short ones a second that nobody announced start under running plans.
+"""Scenario elephants: three long TCP flows and 200 short ones a second, not announced, start under running plans.
 
-Three rings of one host per leaf are known and train; the fourth host of each leaf sends what is not announced, over
-links that the rings use. How long do iterations suffer, and does the shown slowdown say so?
+Three rings of one host per leaf are known and train. The fourth host of each leaf sends unannounced traffic over links
+that the rings use. The scenario measures how long iterations suffer, and whether the reported slowdown agrees.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from signalbox.jobs.collectives import virtual_links
 
 SECONDS = 75.0
 WARM_S = 25.0
-"""Seconds until the plan runs and the bytes of the jobs are confirmed."""
+"""Seconds until the plan is in force and the bytes of the jobs are confirmed."""
 SAMPLE_S = 0.5
 COUNTERS_S = 2.0
 """Seconds between two polls of the controller."""
@@ -35,7 +35,9 @@ MICE_PER_S = 200.0
 KINDS = (("all_reduce", 120_120), ("ddp", 120_408), ("all_gather", 240_240))
 
 AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
-"""A poll comes up to ``COUNTERS_S`` after the traffic; two seconds later what is shown has to be true."""
+"""Limits of the targets.
+
+A poll may come ``COUNTERS_S`` after the traffic begins; as long after it the reported slowdown must be right."""
 
 
 def layout(hosts: Sequence[Host], seed: int) -> tuple[list[tuple[Host, ...]], tuple[Host, ...]]:
@@ -78,7 +80,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 class Unannounced:
-    """Programs of ``demo.traffic`` on the idle hosts. They start before they are needed, and begin together."""
+    """Unannounced programs of ``demo.traffic`` on the idle hosts. They start early, and begin to send together."""
 
     def __init__(self, stage: Stage, idle: Sequence[Host], seconds: float) -> None:
         self._ready, self._go = stage.folder / "sinks", stage.folder / "go"
@@ -106,13 +108,13 @@ class Unannounced:
 
 
 def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -> dict[str, list[Moment]]:
-    """Return per job, for every look after the warm-up, the slowdown that the API showed and the true one."""
+    """Return for each job, for every look after the warm-up, the reported slowdown and the true one."""
     sends = {}
     for job in jobs:
         flows: dict[tuple[str, str], float] = {}
         for link in virtual_links(spec_of(job, Announced.RIGHT)):
             flows[link.src_ip, link.dst_ip] = flows.get((link.src_ip, link.dst_ip), 0.0) + link.bytes
-        busiest = max(flows.values())  # of rings: what each NIC sends
+        busiest = max(flows.values())  # the bytes of each NIC of a ring
         iterations = [(begin, took) for begin, took, _ in stage.iterations_of(job.job_id)]
         sends[job.job_id] = Sends(iterations, flows, {pair: count / busiest for pair, count in flows.items()})
     moments: dict[str, list[Moment]] = {job.job_id: [] for job in jobs}
@@ -131,8 +133,9 @@ def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -
 
 
 def by_time(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per job: ratios of the iterations that end before the traffic, begin within 3 s of it, or later.
-    ``suffers_s``: when the last one above 1.10 ends, after the traffic has begun."""
+    """Return a line per job: ratios of iterations that end before the traffic, begin within 3 s of it, or later.
+
+    ``suffers_s``: seconds after the begin of the traffic until the last iteration above 1.10 ends."""
     base = flat_s(rows)
     lines = []
     for row in rows:

@@ -1,8 +1,8 @@
-"""Kinds: nine kinds of jobs announced rightly, and rings announced wrongly in four ways.
+"""Scenario kinds: nine kinds of jobs announced rightly, and rings announced wrongly in four ways.
 
-Three jobs of one host per leaf at a time: of three kinds, or rings that are all announced wrongly in one way. Right
-ones: is there ever an alarm? Wrong ones: when do they run as on the flat switch, when does ``explain``, asked for the
-first of the three, name what is wrong? The counters of all are recorded (``polls``).
+Three jobs of one host per leaf run at a time: of three kinds, or rings that are all announced wrongly in one way. For
+right announcements the scenario counts alarms. For wrong ones it measures when the jobs run as on the flat switch, and
+when ``explain`` of the first job names the error. The counters of all are recorded (``polls``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WRONG_S = 40.0
 BASE_S = 20.0
 """Seconds on the flat switch and under ECMP, where only iterations count."""
 REST_S = 7.0
-"""Seconds between batches: the traffic of one, still in the mean of the counters, would be background of the next."""
+"""Seconds between batches; otherwise one batch's traffic, still in the mean, is background of the next."""
 WRONG = (Announced.REVERSED, Announced.HALF, Announced.DOUBLE, Announced.OTHER)
 
 SLOW, SETTLED_S, NAMED_S = 1.10, 5.0, 5.0
@@ -39,15 +39,16 @@ FACTOR_OFF = 0.15
 
 
 class Kind(NamedTuple):
-    """A kind of job. ``library``: None is the trainer, which sends what the spec says. ``joins``: the job finds out
-    itself what it sends."""
+    """Kind of job."""
 
     name: str
     library: Library | None
+    """Library; None: the trainer, which sends what the spec says."""
     collective: str = ""
     elements: int = 0
     spec: Callable[[str, Sequence[Host]], JobSpec] | None = None
     joins: bool = False
+    """Whether the job itself finds out what it sends."""
 
 
 def _tree(job_id: str, hosts: Sequence[Host]) -> JobSpec:
@@ -81,7 +82,7 @@ RING = KINDS[0]
 
 
 class Batch(NamedTuple):
-    """Three jobs that train together. ``announced``: how all of them are announced."""
+    """Three jobs that train together. ``announced``: announcement of all of them."""
 
     kinds: Sequence[Kind]
     announced: Announced
@@ -132,12 +133,14 @@ def _begin(stage: Stage, batch: Batch, number: int, hosts: tuple[Host, ...]) -> 
     return job
 
 
-# ---- what was said
+# ---- what the controller reported
 
 
 def said(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[str, Any]:
-    """Return when the job's counters were there and when its difference was, in seconds after it began; the number of
-    looks with an alarm; and the first text of that."""
+    """Return what the controller reported about a job, with times in seconds after it began.
+
+    These are the times of its first counters and its first difference, the number of looks with an alarm, and the text
+    of the first alarm."""
     of_job = [look for look in looks if job.job_id in look.jobs]
 
     def first(holds: Callable[[Look], bool]) -> float | None:
@@ -154,8 +157,9 @@ def said(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[str, An
 
 
 def names(announced: Announced, answer: str) -> bool:
-    """Whether the answer of ``explain`` says that the announcement is wrong; of reversed ranks also that the direction
-    is, of half or double the bytes by what factor."""
+    """Return whether an answer of ``explain`` says what is wrong with the announcement.
+
+    For reversed ranks it must name the direction, for half or double the bytes the factor."""
     if not re.search(r"announcement of \S+ is wrong", answer):
         return False
     if announced is Announced.REVERSED:
@@ -197,8 +201,9 @@ def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def settled_after(iterations: Sequence[Sequence[float]], slow_s: float) -> float | None:
-    """Return the seconds from the first byte until the first of ``IN_A_ROW`` iterations begins that are not slow, None
-    where there are none. The first iteration of all, in which libraries connect, does not count."""
+    """Return the seconds from the first byte until the first of ``IN_A_ROW`` iterations begins that are not slow.
+
+    None if there are none. The very first iteration, in which libraries connect, does not count."""
     after = iterations[1:]
     for at in range(len(after) - IN_A_ROW + 1):
         if all(took <= slow_s for _, took in after[at : at + IN_A_ROW]):

@@ -1,7 +1,7 @@
-"""Patterns: jobs whose traffic changes, 40 iterations of DDP and 40 of an all-to-all, again and again.
+"""Scenario patterns: jobs whose traffic changes, 40 iterations of DDP and 40 of an all-to-all, repeatedly.
 
-Three jobs of one host per leaf announce the first of the two, as a program does that joins with its model. Is each
-pattern as fast as it can be, does the alarm stay, do flows move to and fro?
+Three jobs of one host per leaf announce the first pattern, like a program that joins with its model. The scenario
+measures whether each pattern is as fast as it can be, whether the alarm stays, and whether flows move to and fro.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ def by_collective(row: Row) -> dict[str, list[float]]:
 
 
 def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per repetition, mode and pattern: iteration times over the flat switch, mean of the jobs and the
-    worst of them; and how often the alarm was seen from the third period on."""
+    """Return a line per repetition, mode and pattern.
+
+    A line has the iteration times relative to the flat switch, as the mean of the jobs and as the worst job, and the
+    number of looks with the alarm from the third period on."""
     base = {
         (row.seed, row.repeat, row.job, name): median(times)
         for row in rows

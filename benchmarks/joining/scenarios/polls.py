@@ -1,8 +1,11 @@
-"""Counters of a real job as polls bring them, recorded beside the controller, so that they can be replayed.
+"""Counters of a real job as polls deliver them, recorded next to the controller for replay.
 
-In: the leaves of a lab, asked with ovs-ofctl every ``EVERY_S``. Out: per job a JSON file: ``spec``, ``interval_s``,
-``pairs`` [source, destination, number of the source's switch] of its hosts, ``polls`` [{``now``, ``counters`` per pair
-[time of the switch's answer, bytes, packets]}], ``reports`` [time, durations of the iterations that ended].
+The leaves of a lab are polled with ovs-ofctl every ``EVERY_S``. The result is a JSON file per job:
+
+- ``spec``, ``interval_s``;
+- ``pairs`` of its hosts: [source, destination, number of the source's switch];
+- ``polls``: [{``now``, ``counters`` per pair [time of the switch's answer, bytes, packets]}];
+- ``reports``: [time, durations of the iterations that ended].
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ Pair = tuple[str, str]
 
 
 class Answer(NamedTuple):
-    """The counters of one switch. ``at``: seconds after the recording began."""
+    """Counters of one switch. ``at``: seconds after the recording began."""
 
     at: float
     bytes: Counter[Pair]
@@ -37,8 +40,9 @@ class Answer(NamedTuple):
 
 
 def counted(listed: str) -> tuple[Counter[Pair], Counter[Pair]]:
-    """Return bytes and packets by source and destination, from ``ovs-ofctl dump-flows``. A pair may have several
-    rules."""
+    """Return bytes and packets by source and destination, from ``ovs-ofctl dump-flows``.
+
+    A pair may have several rules."""
     bytes_, packets = Counter[Pair](), Counter[Pair]()
     for line in listed.splitlines():
         if found := FLOW.search(line):
@@ -59,7 +63,7 @@ class Recorder:
         self._polls: list[tuple[float, list[Answer]]] = []
 
     def poll(self) -> None:
-        """Ask all switches, if it is time."""
+        """Poll all switches if a poll is due."""
         if self._now() < EVERY_S * len(self._polls):
             return
         answers = []

@@ -1,7 +1,7 @@
 """Rows of scenarios, ratios to the flat switch, and targets.
 
-In: what jobs logged in each mode. Out: a line of JSON per job, mode and repetition, from which tables and verdicts are
-made, so that a long run can be made in parts. Pure but for reading the file.
+The input is what jobs logged in each mode. A line of JSON per job, mode and repetition is the source of tables and
+verdicts, so that a long run can be made in parts. Pure except for reading the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.joining.results import Mode
 
 
 class Run(NamedTuple):
-    """A run of a scenario in one mode. ``seconds``: its length."""
+    """Run of a scenario in one mode. ``seconds``: its length."""
 
     scenario: str
     seed: int
@@ -28,8 +28,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One job in one run. ``iterations``: begin and duration of each, in seconds after the run began. ``more``: what
-    the scenario says of the job. ``load``: load average of the machine at the end."""
+    """Row of a job in a run."""
 
     scenario: str
     seed: int
@@ -40,9 +39,12 @@ class Row:
     collective: str
     ranks: int
     iterations: Sequence[Sequence[float]]
+    """Begin and duration of each iteration, in seconds after the run began."""
     wrong: int
     load: float
+    """Load average of the machine at the end."""
     more: Mapping[str, Any] = field(default_factory=dict)
+    """Notes of the scenario about the job."""
 
     @property
     def run(self) -> Run:
@@ -50,12 +52,12 @@ class Row:
 
     @property
     def settled(self) -> Sequence[Sequence[float]]:
-        """The iterations without the first, in which libraries connect."""
+        """Iterations without the first, in which libraries connect."""
         return self.iterations[1:]
 
 
 class Target(NamedTuple):
-    """A target: ``figure`` should be at most ``limit``. None: it was not measured, so the target is missed."""
+    """Target: ``figure`` should be at most ``limit``. None: it was not measured, so the target is missed."""
 
     name: str
     figure: float | None
@@ -68,7 +70,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The outcome of a scenario. ``tables``: lines by title."""
+    """Outcome of a scenario. ``tables``: lines by title."""
 
     tables: Mapping[str, Sequence[Mapping[str, Any]]]
     targets: Sequence[Target]
@@ -88,8 +90,9 @@ def flat_s(rows: Iterable[Row]) -> dict[tuple[int, int, float, str], float]:
 
 
 def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
-    """Return with each row its iterations after the first over the job's median on the flat switch in the same
-    repetition. Rows without such a median are left out."""
+    """Return each row with its iterations after the first, relative to the job's median on the flat switch.
+
+    The median is that of the same repetition. Rows without one are left out."""
     base = flat_s(rows)
     found = []
     for row in rows:
@@ -100,8 +103,7 @@ def ratios(rows: Sequence[Row]) -> list[tuple[Row, list[float]]]:
 
 
 def by_mode(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return a line per repetition and mode: the mean over jobs of their mean ratio, the worst job's, the worst
-    iteration."""
+    """Return a line per repetition and mode: mean over jobs of their mean ratio, worst job, worst iteration."""
     found: dict[tuple[int, int, str], list[list[float]]] = {}
     loads: dict[tuple[int, int, str], float] = {}
     for row, over in ratios(rows):
