@@ -66,7 +66,7 @@ class Run:
     took_s: float
     """Seconds from the signal to the end."""
     stayed: tuple[str, ...]
-    """What the run left."""
+    """Remains of the run."""
     shown: str
     """End of the run's output."""
 

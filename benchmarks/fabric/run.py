@@ -1,4 +1,4 @@
-"""One run: the fabric, its controller, the capture, and how to wait for conditions.
+"""Run of the benchmark: the fabric, its controller, the capture, and how to wait for conditions.
 
 The input is a blueprint, jobs and settings. The result is a ``Run``, on which the steps work. The fabric is always
 removed.

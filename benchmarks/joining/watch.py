@@ -1,7 +1,7 @@
-"""What the controller does with jobs while they train, second by second, and whether it is right.
+"""Observation of the controller while jobs train, second by second, and its evaluation.
 
-``Watch`` reports the jobs' iterations, and for those that do so their connections, and notes their routes and alarms;
-``judged`` compares these, after the round, with what the ranks' sockets have counted.
+``Watch`` reports the jobs' iterations, and the connections of jobs that report them, and notes routes and alarms. After
+the round ``judged`` compares these with what the ranks' sockets have counted.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from signalbox.mapping import seconds, word_in
 
 EVERY_S = 1.0
 SMALL = 0.02
-"""Of a job's busiest pair: below it bytes are headers and control messages."""
+"""Share of the bytes of a job's busiest pair; fewer bytes are headers and control messages."""
 RIGHT = 1.02
-"""Routes are right up to this multiple of the least worst level."""
+"""Largest ratio to the least worst level at which routes count as right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``spines``: per job its planned pairs; with the spine, "" inside a leaf, None where it is hashed."""
+    """State of the jobs at one time.
+
+    ``spines``: spine of each planned pair of a job; "" inside a leaf, None for a hashed pair."""
 
     after_s: float
     spines: Mapping[str, Mapping[Pair, str | None]]
@@ -41,7 +43,7 @@ class Look:
 
 @dataclass(slots=True)
 class Watch:
-    """``start``: in monotonic seconds. ``connections``: whether the jobs report theirs."""
+    """Observation of one round. ``start``: monotonic seconds. ``connections``: whether jobs report connections."""
 
     client: Client
     jobs: RunningJobs
@@ -53,7 +55,7 @@ class Watch:
     _connected: dict[str, set[Connected]] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Waits for the next second, reports what the jobs have done since the last one, and looks at their routes."""
+        """Wait for the next second, report what the jobs have done since the last one, and note their routes."""
         time.sleep(EVERY_S - (time.monotonic() - self.start) % EVERY_S)
         for job in self.jobs.jobs:
             done = self.jobs.iterations_of(job, self.number)
@@ -69,7 +71,7 @@ class Watch:
         self.looks.append(Look(round(time.monotonic() - self.start, 1), spines, differing))
 
     def _report_connections(self, job: LibraryJob) -> None:
-        """Of each host those that have changed."""
+        """Report the connections of each host whose connections have changed."""
         for host in job.hosts:
             ends = read_connections(self.jobs.lab.namespace(host))
             others = set(job.peers) - {host.ip}
@@ -89,7 +91,7 @@ class Watch:
         return found
 
     def since(self, holds: Callable[[Look], bool]) -> float | None:
-        """When it began to hold for all of the rest; None when it does not at the end."""
+        """Return the time from which a condition held until the end; None if it does not hold at the end."""
         found = None
         for look in reversed(self.looks):
             if not holds(look):
@@ -102,7 +104,7 @@ class Watch:
 
 
 def truth(jobs: RunningJobs, number: int) -> dict[str, dict[int, dict[Pair, float]]]:
-    """The bytes of the sockets, in the phases of each job's algorithm."""
+    """Return the bytes counted by the sockets, in the phases of each job's algorithm."""
     found: dict[str, dict[int, dict[Pair, float]]] = {}
     for job in jobs.jobs:
         sent = jobs.carried(job, number)
@@ -113,14 +115,14 @@ def truth(jobs: RunningJobs, number: int) -> dict[str, dict[int, dict[Pair, floa
         for pair, count in sent.items():
             if count > least:
                 parts = [(link.phase, link.bytes) for link in told if (link.src_ip, link.dst_ip) == pair]
-                for phase, size in parts or [(-1, 1)]:  # of no phase: not in the algorithm
+                for phase, size in parts or [(-1, 1)]:  # -1: the algorithm does not contain the pair
                     phases.setdefault(phase, {})[pair] = count * size / (whole[pair] or 1)
         found[job.job_id] = phases
     return found
 
 
 def judged(jobs: RunningJobs, number: int, watch: Watch, ends: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Fields of each job's row. ``ends``: the jobs at the end of the window."""
+    """Yield the fields of each job's row. ``ends``: the jobs at the end of the window."""
     traffic = truth(jobs, number)
     leaf_of = {host.ip: host.leaf for job in jobs.jobs for host in job.hosts}
     sent = {job: {pair for phase in phases.values() for pair in phase} for job, phases in traffic.items()}
@@ -128,7 +130,7 @@ def judged(jobs: RunningJobs, number: int, watch: Watch, ends: Mapping[str, Any]
     least, proven = least_level(traffic, leaf_of, spines)
 
     def levels_at(look: Look) -> dict[str, float] | None:
-        """None where a flow is hashed."""
+        """Return the levels of all jobs, or None when a flow is hashed."""
         spine_of = {pair: spine for of_job in look.spines.values() for pair, spine in of_job.items()}
         between = [(a, b) for pairs in sent.values() for a, b in pairs if leaf_of[a] != leaf_of[b]]
         if not all(spine_of.get(pair) for pair in between):
@@ -173,7 +175,7 @@ def plans(job: str, pairs: set[Pair], look: Look) -> bool:
 
 
 def bytes_error(pairs: Sequence[Any], phases: Mapping[int, Mapping[Pair, float]]) -> float | None:
-    """The largest relative error of a pair's bytes per iteration; None where these are not known."""
+    """Return the largest relative error of a pair's bytes per iteration, or None when some are unknown."""
     known = {(pair.src, pair.dst): pair.measured_bytes for pair in pairs if pair.HasField("measured_bytes")}
     whole: dict[Pair, float] = {}
     for phase in phases.values():

@@ -1,7 +1,7 @@
-"""Between instances and the controller, and nowhere else.
+"""Conversion between instances and the controller's types; the only module of the judge that imports both.
 
-In: an ``Instance`` and a number of pieces. Out: an ``Answer``: what the plan claims, as plain data. In: a fabric with
-jobs. Out: an ``Instance``.
+``answer`` turns an ``Instance`` into an ``Answer``: what the plan claims, as plain data. ``instance_of`` turns a fabric
+with jobs into an ``Instance``.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
 
 MAX_PATHS = Config().planning.max_paths
-"""Candidates per pair of switches: as many as a running controller takes."""
+"""Most candidate paths of a pair of switches; the default of a running controller."""
 _TRIES = 5
 _UNDISTURBED = 0.8
-"""Part of the time in which the process must have had the processor."""
+"""Share of the time for which the process must have had the processor."""
 
 
 def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Answer:
-    """What the planner says, with up to so many pieces per flow. On a busy machine it gets less done in its time: where
-    that may have decided, it is asked again."""
+    """Return what the planner claims, with at most ``pieces`` subflows per flow.
+
+    On a busy machine the planner achieves less within its time limit. If that may have affected the plan, it plans
+    again."""
     for _ in range(_TRIES):
         problem = problem_of(instance, pieces)
         wall_s, cpu_s = perf_counter(), process_time()
@@ -69,13 +71,13 @@ def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Ans
 
 
 def certificate_of(instance: instances.Instance, pieces: int, limits: PlanLimits) -> dict[str, Any]:
-    """The plan with its proofs, as plain data."""
+    """Return the plan with its proofs, as plain data."""
     problem = problem_of(instance, pieces)
     return certificate(problem, answered(plan(problem, limits)), FabricNames(_fabric(instance)[0]))
 
 
 def disturbed(wall_s: float, cpu_s: float, limit_s: float) -> bool:
-    """Whether other processes may have decided how good the plan is."""
+    """Return whether other processes may have affected the quality of the plan."""
     return wall_s >= limit_s / 2 and cpu_s < _UNDISTURBED * wall_s
 
 
@@ -90,7 +92,7 @@ def problem_of(instance: instances.Instance, pieces: int) -> Problem:
 
 @lru_cache(maxsize=1)
 def _fabric(instance: instances.Instance) -> tuple[Fabric, dict[LinkId, float]]:
-    """And the other traffic on its links, bit/s."""
+    """Return the fabric, and the other traffic on its links in bit/s."""
     background: dict[LinkId, float] = {}
     ports: defaultdict[int, dict[PortNo, Port]] = defaultdict(dict)
 
@@ -120,7 +122,7 @@ def address(host: int) -> str:
 
 
 def instance_of(name: str, fabric: Fabric, jobs: Sequence[WorkloadJob]) -> instances.Instance:
-    """Nothing has failed, and there is no other traffic."""
+    """Return an instance without failures and without other traffic."""
     number = {dpid: index for index, dpid in enumerate(fabric.switches)}
     host_of = {ip: index for index, ip in enumerate(fabric.hosts)}
     return instances.Instance(
@@ -141,7 +143,7 @@ def instance_of(name: str, fabric: Fabric, jobs: Sequence[WorkloadJob]) -> insta
 
 
 def _link_numbers(instance: instances.Instance) -> dict[LinkId, int]:
-    """The numbers that ``exact.Path`` has for links."""
+    """Return the numbers that links have in ``exact.Path``."""
     used: defaultdict[int, int] = defaultdict(int)
     numbers: dict[LinkId, int] = {}
     for number, switch in enumerate(chain.from_iterable((cable.a, cable.b) for cable in instance.cables)):

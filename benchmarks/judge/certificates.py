@@ -1,9 +1,8 @@
-"""``certificates``: plans of random instances with their proofs, which the checker has to accept, and changed copies,
-which it has to refuse unless they are harmless.
+"""Benchmark ``certificates``: proofs of random plans, which the checker must accept, and of changed copies.
 
-In: how many, by seed. Out: a table, or JSON; every verdict is in a file, and a run goes on where the one before it
-ended. What follows from what is decided by ``implied``, which shares nothing with the controller. docs/benchmarks.md
-has the figures.
+The checker must refuse a changed copy unless the change is harmless. Instances are given by seed. The result is a table
+or JSON. Every verdict is in a file, and a run continues where the previous one ended. ``implied``, which shares no code
+with the controller, decides what follows from a plan. docs/benchmarks.md has the results.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ from signalbox.commands.output import AsJson, show
 
 PIECES = (1, 2, 3)
 CHANGES = 3
-"""Per certificate, of its witnesses or its problem."""
+"""Changed copies of each certificate, with a change of its witnesses or its problem."""
 BOASTS = 2
-"""Per certificate: worse routings that are said to be the best."""
+"""Copies of each certificate in which a worse routing claims to be best."""
 _MOST_SHOWN = 30
 
 
 def main(
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="How many certificates.")] = 10_000,
-    seed: Annotated[int, typer.Option(min=0, metavar="S", help="The first instance.")] = 0,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of certificates.")] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, metavar="S", help="Seed of the first instance.")] = 0,
     seconds: Within = math.inf,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where verdicts are, and are added.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File of verdicts; new ones are added.")] = Path(
         "out/bench/certificates.jsonl"
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Plan random instances, have their proofs checked, and those of changed copies."""
+    """Plan random instances, and check their proofs and those of changed copies."""
     limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
     made = {name_of(number): number for number in range(seed, seed - (-count // len(PIECES)))}
     records = Records(out)
@@ -69,7 +68,9 @@ def judged(seed: int, limits: PlanLimits) -> Record:
 
 
 def _of_plan(plan: Any, pieces: int, rng: random.Random) -> Record:
-    """``mutants``: [kind, what was changed, whether it is refused, whether it is harmless]."""
+    """Return the verdicts on a plan and its changed copies.
+
+    ``mutants``: [kind, what was changed, whether it is refused, whether it is harmless]."""
     boasts = [boasting(plan, lambda flow: walks(plan, flow), rng) for _ in range(BOASTS)]
     mutants = [("claim", "a better routing is known", boast) for boast in boasts if boast]
     mutants += [("witness", *changed(plan, rng)) for _ in range(CHANGES)]

@@ -1,7 +1,8 @@
-"""``judge``: plans random instances and judges every claim with a solver that shares nothing with the controller.
+"""Benchmark ``judge``: plan random instances, and check every claim with an independent solver.
 
-In: how many instances, by seed. Out: a table, or JSON; every verdict is in a file, and a run goes on where the one
-before it ended. docs/benchmarks.md describes instances and judgement.
+Instances are given by seed. The result is a table or JSON. Every verdict is in a file, and a run continues where the
+previous one ended. The solver shares no code with the controller. docs/benchmarks.md describes instances and
+verdicts.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ _SAME = 1e-4
 _MOST_SHOWN = 30
 _WITHIN_LIMIT = 1.2
 
-Within = Annotated[float, typer.Option("--seconds", min=1, metavar="S", help="Begin no further case after that long.")]
+Within = Annotated[float, typer.Option("--seconds", min=1, metavar="S", help="Seconds after which no case begins.")]
 
 
 def main(
-    instances: Annotated[int, typer.Option(min=1, metavar="N", help="How many, from --first on.")] = 2000,
-    first: Annotated[int, typer.Option(min=0, metavar="SEED", help="The first seed.")] = 0,
+    instances: Annotated[int, typer.Option(min=1, metavar="N", help="Number of instances, from --first on.")] = 2000,
+    first: Annotated[int, typer.Option(min=0, metavar="SEED", help="First seed.")] = 0,
     seconds: Within = math.inf,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
-    solve: Annotated[float, typer.Option(min=0.1, metavar="S", help="For one question to HiGHS.")] = SOLVE_S,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where verdicts are, and are added.")] = Path(
+    solve: Annotated[float, typer.Option(min=0.1, metavar="S", help="Seconds for one question to HiGHS.")] = SOLVE_S,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File of verdicts; new ones are added.")] = Path(
         "out/bench/judge.jsonl"
     ),
     instance: Annotated[
@@ -82,10 +83,12 @@ Line = dict[str, int | float | str]
 
 
 def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any]:
-    """Per kind of fabric and number of pieces what the verdicts are; times are CPU times. ``open``: optima and proven
-    levels that HiGHS did not decide in time; ``vectors``: plans of which the least levels of all jobs are known, and
-    ``every level``: the share of these in which no entry of the sorted levels is more than 1 % above;
-    ``disturbed``: plans that have had no processor in any try."""
+    """Return the verdicts by kind of fabric and number of subflows; times are CPU times.
+
+    - ``open``: optima and proven levels that HiGHS did not decide in time.
+    - ``vectors``: plans for which the least levels of all jobs are known.
+    - ``every level``: share of these in which no entry of the sorted levels is more than 1 % above the least one.
+    - ``disturbed``: plans that lacked the processor in every try."""
     rows: dict[tuple[str, int], list[Record]] = {}
     for record in found:
         for plan in record["plans"]:
@@ -157,7 +160,7 @@ def _named(found: Iterable[Record], what: str) -> list[str]:
 
 
 def report(data: dict[str, Any], title: str, named: Sequence[str]) -> RenderableType:
-    """The rows, and the first of each list in ``named``."""
+    """Return the rows, and the first entries of each list in ``named``."""
     shown: list[RenderableType] = [table_of(title, data["rows"])] if data["rows"] else []
     for what in named:
         shown += [f"{what.replace('_', ' ')}: {len(data[what])}", *map(escape, data[what][:_MOST_SHOWN])]

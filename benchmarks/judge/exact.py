@@ -1,11 +1,14 @@
-"""What is true of an instance: its flows and paths, the levels of a routing, and lower bounds without a solver, all in
-fractions. Imports nothing of the controller.
+"""Truth about an instance in fractions: flows and paths, levels of a routing, and lower bounds without a solver.
 
-Definitions are those of docs/explanation/planning.md, derived again: T0 of a phase is the time that the busiest NIC
-needs, a demand is bits / T0, a link's load the sum over jobs of their largest phase on it / capacity, a job's level the
-largest load (at least 1) on a link that it uses. A flow may take the paths with the fewest links.
+This module imports nothing of the controller. It derives the definitions of docs/explanation/planning.md again:
 
-In: an ``Instance``. Out: an ``Exact``.
+- the ideal time of a phase is the time that the busiest NIC needs;
+- a demand is bits / ideal time;
+- the load of a link is the sum over jobs of their largest phase on it / capacity;
+- the level of a job is the largest load, at least 1, of a link that it uses;
+- a flow may take the paths with the fewest links.
+
+The input is an ``Instance``, the result an ``Exact``.
 """
 
 from __future__ import annotations
@@ -21,10 +24,10 @@ from typing import TypeVar
 from benchmarks.judge.instances import Instance
 
 Path = tuple[int, ...]
-"""Links by number: cable c is link 2c from a to b and 2c + 1 back."""
+"""Links by number: cable c is link 2c from a to b, and link 2c + 1 back."""
 
 Routing = Sequence[Sequence[tuple[Path, Fraction]]]
-"""Per flow its pieces: a path and a share."""
+"""Subflows of each flow: a path and a share."""
 
 _Rate = TypeVar("_Rate", int, Fraction | int)
 
@@ -33,19 +36,24 @@ _ROUNDING = Fraction(1, 10**9)
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """``demand``: per phase, in the instance's unit. ``nics``: the links out of the source and into the destination."""
+    """Flow of a job."""
 
     job: int
     src: int
     dst: int
     ends: tuple[int, int]
+    """Switches of the source and the destination."""
     nics: tuple[int, int]
+    """Links out of the source host and into the destination host."""
     demand: Mapping[int, int]
+    """Demand by phase, in the unit of ``Exact.capacity``."""
 
 
 class Exact:
-    """``flows``: in the order in which the instance first names them. ``capacity``: of every link, then of every NIC
-    out and in; in the largest part of a bit/s of which all demands are multiples."""
+    """Exact description of an instance.
+
+    ``flows``: in the order in which the instance first names them. ``capacity``: of every link, then of every NIC out
+    and in. Its unit is the largest fraction of a bit/s of which all demands are multiples."""
 
     def __init__(self, instance: Instance) -> None:
         cables, hosts = instance.cables, instance.hosts
@@ -79,7 +87,7 @@ class Exact:
     # ---- routings
 
     def levels(self, routing: Routing) -> dict[int, Fraction]:
-        """Of every job."""
+        """Return the level of every job."""
         on_link: defaultdict[int, defaultdict[tuple[int, int], Fraction | int]] = defaultdict(lambda: defaultdict(int))
         for flow, pieces in zip(self.flows, routing, strict=True):
             for phase, demand in flow.demand.items():
@@ -98,11 +106,11 @@ class Exact:
         return found
 
     def vector(self, routing: Routing) -> tuple[Fraction, ...]:
-        """All levels from the worst."""
+        """Return all levels, largest first."""
         return tuple(sorted(self.levels(routing).values(), reverse=True))
 
     def faults(self, routing: Routing, pieces: int) -> Iterator[str]:
-        """What is wrong with a routing of up to so many pieces per flow."""
+        """Yield what is wrong with a routing of at most ``pieces`` subflows per flow."""
         for flow, route in zip(self.flows, routing, strict=True):
             name = f"flow {flow.src} > {flow.dst} of job {flow.job}"
             if not 1 <= len(route) <= pieces:
@@ -125,7 +133,7 @@ class Exact:
         return here == dst and len(path) == self._distances(dst)[src]
 
     def paths(self, src: int, dst: int) -> tuple[Path, ...]:
-        """All with the fewest links; the empty one within a switch."""
+        """Return all paths with the fewest links; within a switch the empty path."""
         if (src, dst) not in self._paths:
             self._paths[src, dst] = tuple(self._find(src, dst))
         return self._paths[src, dst]
@@ -141,7 +149,7 @@ class Exact:
                 yield from ((link, *rest) for rest in self.paths(there, dst))
 
     def _distances(self, dst: int) -> dict[int, int]:
-        """Links to cross from every switch that reaches this one."""
+        """Return the number of links from every switch that reaches ``dst``."""
         if dst not in self._distance:
             found, level = {dst: 0}, [dst]
             while level:
@@ -155,13 +163,14 @@ class Exact:
 
     @cached_property
     def nic_levels(self) -> dict[int, Fraction]:
-        """Of every job: no routing has a smaller one, because of the NICs."""
+        """Lower bound of the level of every job for all routings, from the NICs."""
         return self.levels([[((), Fraction(1))] for _ in self.flows])
 
     @cached_property
     def cut_level(self) -> Fraction:
-        """No routing has a smaller worst level: all bytes that leave a switch with hosts cross its links, and all that
-        enter it."""
+        """Lower bound of the worst level for all routings, from cuts around switches.
+
+        All bytes that leave a switch with hosts cross its links, and so do all that enter it."""
         phases: defaultdict[tuple[str, int], defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         for flow, cut in self._crossings():
             for phase, rate in flow.demand.items():
@@ -174,7 +183,7 @@ class Exact:
 
     @cached_property
     def whole_cut_level(self) -> Fraction:
-        """No routing of whole flows has a smaller worst level: see ``_fullest``, with one phase of each job."""
+        """Lower bound of the worst level for all routings of whole flows: ``_fullest`` with one phase of each job."""
         first = {
             job: min(phase for flow in self.flows if flow.job == job for phase in flow.demand) for job in self.jobs
         }
@@ -190,7 +199,7 @@ class Exact:
         return found
 
     def _crossings(self) -> Iterator[tuple[Flow, tuple[str, int]]]:
-        """Every flow between two switches, with the cut around either."""
+        """Yield every flow between two switches with the cut around each of them."""
         for flow in self.flows:
             if flow.ends[0] != flow.ends[1]:
                 yield flow, ("out", flow.ends[0])
@@ -201,7 +210,7 @@ class Exact:
 
 
 def _demands(instance: Instance) -> dict[tuple[int, int, int], dict[int, Fraction]]:
-    """Per job, source and destination the bit/s of each phase."""
+    """Return the bit/s of each phase by job, source and destination."""
     through: defaultdict[tuple[int, int, int, str], int] = defaultdict(int)
     bits: defaultdict[tuple[int, int, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for job, src, dst, phase, size in instance.sends:
@@ -218,7 +227,7 @@ def _demands(instance: Instance) -> dict[tuple[int, int, int], dict[int, Fractio
 
 
 def _peaks(phases: Mapping[tuple[int, int], _Rate]) -> dict[int, _Rate]:
-    """Per job the largest of its phases."""
+    """Return the largest phase of each job."""
     peaks: dict[int, _Rate] = {}
     for (job, _), rate in phases.items():
         peaks[job] = max(peaks.get(job, rate), rate)
@@ -227,8 +236,10 @@ def _peaks(phases: Mapping[tuple[int, int], _Rate]) -> dict[int, _Rate]:
 
 @lru_cache(maxsize=4096)
 def _fullest(count: int, size: int, capacities: tuple[int, ...]) -> Fraction:
-    """So many whole flows of at least this size load one of the links at least with this: the count-th smallest of all
-    k * size / capacity."""
+    """Return the least possible largest load when ``count`` whole flows of ``size`` cross these links.
+
+    It is the count-th smallest of all k * size / capacity, the load of a link with k flows. Larger flows cannot make it
+    smaller."""
     held = [count * capacity // sum(capacities) for capacity in capacities]
     full = max(Fraction(k * size, capacity) for k, capacity in zip(held, capacities, strict=True))
     missing = count - sum(held)

@@ -1,7 +1,8 @@
-"""Whether the claims of a plan's file follow from its witnesses, decided another way than the product's checker does:
-all walks are listed, sums are fractions, and sets of jobs are tried one by one. Imports nothing of the controller.
+"""Check whether the claims of a plan's file follow from its witnesses, in another way than the product's checker.
 
-In: the plan as plain data (docs/reference/json-output.md). Out: yes or no, and the levels of its routes.
+All walks are listed, sums are fractions, and sets of jobs are tried one by one. This module imports nothing of the
+controller. The input is the plan as plain data (docs/reference/json-output.md), the result yes or no, and the levels of
+its routes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 
 def follows(plan: Any) -> bool:
-    """False also for what is not in the form of a plan."""
+    """Return whether the claims follow; False for data that do not have the form of a plan."""
     try:
         return _Plan(plan).holds()
     except (ArithmeticError, LookupError, TypeError, ValueError):
@@ -22,7 +23,7 @@ def follows(plan: Any) -> bool:
 
 
 def levels(plan: Any) -> list[Fraction]:
-    """Per job, of its routes."""
+    """Return the level of each job under the routes of the plan."""
     loads: defaultdict[int, defaultdict[tuple[int, Any], int]] = defaultdict(lambda: defaultdict(int))
     for flow in plan["flows"]:
         for share, path in flow["route"]:
@@ -39,7 +40,7 @@ def levels(plan: Any) -> list[Fraction]:
 
 
 def walks(plan: Any, flow: Any) -> list[list[int]]:
-    """Those that a flow of the plan may take."""
+    """Return the walks that a flow of the plan may take."""
     return [list(walk) for walk in _Plan(plan).between(flow)]
 
 
@@ -109,7 +110,7 @@ class _Plan:
         return not any(all(len(slow & members) >= least for members, least in groups) for slow in few)
 
     def _needs(self, group: Any, bound: Fraction, highest: Fraction) -> bool:
-        """Whether in no routing fewer than ``least`` jobs of the group are at the bound."""
+        """Return whether in every routing at least ``least`` jobs of the group are at the bound."""
         cut, members, least = self._plan["cuts"][group["cut"]], sorted(set(group["jobs"])), group["least"]
         price, need = dict(map(tuple, cut["prices"])), self._need(cut)
         if not 0 < least <= len(members) or min(price.values()) < 0 or min(price) < 0:
@@ -122,8 +123,9 @@ class _Plan:
     def _crowded(
         self, cut: Any, price: dict[int, int], low: set[int], need: Any, bound: Fraction, highest: Fraction
     ) -> bool:
-        """Whether the cut has no room for all when these jobs stay below the bound, and no other is above the
-        highest level."""
+        """Return whether the cut has too little room for all jobs if those in ``low`` stay below the bound.
+
+        The other jobs may be at the highest level."""
         unit, capacity = cut["unit"], {link: self._links[link][2] for link in price}
         of_low = sum(of for job, of in need.items() if job in low)
         of_others = sum(need.values()) - of_low

@@ -1,6 +1,6 @@
-"""Random planning problems as plain data, and how they are written to JSON. Imports nothing of the controller.
+"""Random planning problems as plain data, and their form in JSON. Imports nothing of the controller.
 
-In: a seed. Out: an ``Instance``: cables between switches, hosts, and what jobs send; the same for the same seed.
+A seed gives an ``Instance``: cables between switches, hosts, and what jobs send.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 MOST_FLOWS = 24
 MOST_PATHS = 128
-"""Shortest paths between any two switches with hosts: as many as the exact solver takes."""
+"""Most shortest paths between any two switches with hosts; the exact solver handles as many."""
 _GBPS = 10**9
 _RATES = (10 * _GBPS, 25 * _GBPS, 40 * _GBPS, 100 * _GBPS)
 _UNIT = 1_000_000
@@ -20,7 +20,7 @@ _MOST_BYTES = 10**10
 
 
 class Cable(NamedTuple):
-    """Between switches ``a`` and ``b``, ``bps`` each way, of which other traffic has ``taken_ab`` and ``taken_ba``."""
+    """Cable between two switches with ``bps`` each way, of which other traffic uses ``taken_ab`` and ``taken_ba``."""
 
     a: int
     b: int
@@ -30,7 +30,7 @@ class Cable(NamedTuple):
 
 
 class Host(NamedTuple):
-    """On ``switch``. Other traffic has ``taken_out`` bit/s of what it sends, and ``taken_in`` of what it receives."""
+    """Host on ``switch``; other traffic uses ``taken_out`` bit/s out of it and ``taken_in`` bit/s into it."""
 
     switch: int
     bps: int
@@ -39,7 +39,7 @@ class Host(NamedTuple):
 
 
 class Send(NamedTuple):
-    """``size``: bytes that a job sends from one host to another (by number) in one phase of its iteration."""
+    """Bytes (``size``) that a job sends from one host to another, by number, in one phase of its iteration."""
 
     job: int
     src: int
@@ -49,7 +49,9 @@ class Send(NamedTuple):
 
 
 class Instance(NamedTuple):
-    """Switches are numbered from 0. A job, a source and a destination make one flow; no two jobs share a pair."""
+    """Planning problem. Switches are numbered from 0.
+
+    A job, a source and a destination make one flow; no two jobs share a pair."""
 
     name: str
     switches: int
@@ -76,7 +78,7 @@ def from_json(data: Mapping[str, Any]) -> Instance:
 
 
 def generate(seed: int) -> Instance:
-    """The kinds of fabric take turns: seed modulo ``len(KINDS)``."""
+    """Return the instance of a seed. Its kind of fabric is number seed modulo ``len(KINDS)``."""
     rng = random.Random(seed)
     kind = tuple(KINDS)[seed % len(KINDS)]
     while True:
@@ -107,7 +109,7 @@ def _leaf_spine(rng: random.Random) -> _Fabric:
 
 
 def _three_tiers(rng: random.Random) -> _Fabric:
-    """Pods of edge and aggregation switches; aggregation switch n of each pod has cables to the n-th group of cores."""
+    """Return pods of edge and aggregation switches; aggregation switch n of each pod has cables to core group n."""
     pods, edges, planes, cores = rng.randint(2, 3), rng.randint(1, 2), 2, rng.choice((1, 2, 2))
     nic, uplink = _two_rates(rng)
     first_plane = pods * edges
@@ -122,7 +124,7 @@ def _three_tiers(rng: random.Random) -> _Fabric:
 
 
 def _graph(rng: random.Random) -> _Fabric:
-    """A random tree, more edges, and parallel cables; or switches in a line."""
+    """Return a random tree with more edges and parallel cables, or switches in a line."""
     switches = rng.randint(3, 7)
     line = rng.random() < 0.2
     if line:
@@ -141,7 +143,7 @@ KINDS = {"leaf-spine": _leaf_spine, "three tiers": _three_tiers, "graph": _graph
 
 
 def _two_rates(rng: random.Random) -> tuple[int, int]:
-    """Of NICs and of cables."""
+    """Return the rates of NICs and of cables."""
     nic = rng.choice(_RATES)
     return nic, rng.choice((nic, nic, nic // 2, nic // 2, 2 * nic))
 
@@ -158,7 +160,7 @@ def _hosts(rng: random.Random, switches: Sequence[int], nic: int) -> tuple[Host,
 
 
 def _without_some(rng: random.Random, fabric: _Fabric) -> _Fabric | None:
-    """Without a few cables; None when hosts lose each other or there are too many paths."""
+    """Return the fabric without a few cables; None when hosts lose each other or there are too many paths."""
     switches, cables, hosts = fabric
     gone = set(rng.sample(range(len(cables)), min(len(cables) - 1, rng.choice((0, 0, 1, 2, 3)))))
     cables = [cable for number, cable in enumerate(cables) if number not in gone]
@@ -170,7 +172,7 @@ def _without_some(rng: random.Random, fabric: _Fabric) -> _Fabric | None:
 
 
 def number_of_paths(switches: int, cables: Sequence[Cable], src: int) -> list[int]:
-    """Shortest paths from one switch to each; 0 where there is none."""
+    """Return the number of shortest paths from ``src`` to each switch; 0 where there is none."""
     count, distance, level = [0] * switches, {src: 0}, [src]
     count[src] = 1
     while level:
@@ -187,7 +189,7 @@ def number_of_paths(switches: int, cables: Sequence[Cable], src: int) -> list[in
 
 
 def _with_background(rng: random.Random, cables: Sequence[Cable]) -> tuple[Cable, ...]:
-    """None, up to 2 %, up to 30 %, or steps of 10 %."""
+    """Return the cables with other traffic: none, up to 2 %, up to 30 %, or in steps of 10 %."""
     kind = rng.choice(("none", "none", "none", "little", "much", "steps"))
     if kind == "none":
         return tuple(cables)
@@ -204,7 +206,7 @@ def _with_background(rng: random.Random, cables: Sequence[Cable]) -> tuple[Cable
 
 
 def _sends(rng: random.Random, hosts: Sequence[Host]) -> tuple[Send, ...]:
-    """Jobs have hosts of their own, or share them."""
+    """Return what the jobs send; jobs have their own hosts, or share hosts."""
     size = _sizes(rng)
     most, jobs = max(rng.randint(2, MOST_FLOWS), rng.randint(2, MOST_FLOWS)), rng.randint(1, 4)
     order, apart = rng.sample(range(len(hosts)), len(hosts)), rng.random() < 0.6
@@ -224,7 +226,7 @@ def _sends(rng: random.Random, hosts: Sequence[Host]) -> tuple[Send, ...]:
 
 
 def _pattern(rng: random.Random, hosts: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """(source, destination): rings, random pairs, or everyone to everyone."""
+    """Yield (source, destination) of rings, of random pairs, or of all pairs among four hosts."""
     kind = rng.choice(("rings", "rings", "pairs", "everyone"))
     order = rng.sample(hosts, len(hosts))
     if len(order) < 2:
@@ -245,7 +247,7 @@ def _pattern(rng: random.Random, hosts: Sequence[int], most: int) -> Iterator[tu
 
 
 def _sizes(rng: random.Random) -> Iterator[int]:
-    """Equal bytes, small multiples of a unit, or any number."""
+    """Yield equal bytes, small multiples of a unit, or any number."""
     kind, base = rng.choice(("equal", "equal", "multiples", "any")), rng.randrange(1, _MOST_BYTES)
     while True:
         if kind == "equal":

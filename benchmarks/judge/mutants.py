@@ -1,6 +1,7 @@
-"""Plans' files that are changed at one place, or claim more than is true. Imports nothing of the controller.
+"""Files of plans with one change, or with claims that are not true. Imports nothing of the controller.
 
-In: a file as plain data, and a random generator. Out: changed copies, each with the name of what was changed.
+The input is a file as plain data, and a random generator. The results are changed copies, each with the name of what
+was changed.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Any
 from benchmarks.judge.implied import levels
 
 SAME = Fraction(3, 10**4)
-"""Levels that differ by less (relative) are one level to the planner, or nearly."""
+"""Relative difference up to which the planner treats two levels as one, or nearly so."""
 
 
 def levelled(plan: Any) -> Any:
-    """The same, with the levels that its routes have. Changes the plan."""
+    """Set the levels to those of the plan's routes, and return the plan, which is changed in place."""
     for job, level in zip(plan["jobs"], levels(plan), strict=True):
         job["level"] = math.ceil(level * plan["denominator"])
     return plan
@@ -34,8 +35,9 @@ def _copy(data: Any) -> Any:
 
 
 def boasting(plan: Any, walks: Callable[[Any], list[list[int]]], rng: random.Random) -> Any | None:
-    """Worse routes that are said to be proven best by the same witnesses; None when no worse ones were found.
-    ``walks``: those that a flow may take."""
+    """Return a plan with worse routes that the same witnesses claim to be best; None when no worse ones were found.
+
+    ``walks``: function that returns the walks that a flow may take."""
     best = sorted(levels(plan), reverse=True)
     for _ in range(8):
         mutant = _copy(plan)
@@ -48,8 +50,9 @@ def boasting(plan: Any, walks: Callable[[Any], list[list[int]]], rng: random.Ran
 
 
 def refuted(claimed: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
-    """Whether levels that are said to be the least are not, because other routes have these: from the worst on no
-    larger, and then one that is smaller."""
+    """Return whether other routes refute that the claimed levels are least.
+
+    They do if their levels, compared from the worst on, are equal at first, and then smaller."""
     for least, level in zip(claimed, other, strict=True):
         if level * (1 + SAME) < least:
             return True
@@ -59,7 +62,7 @@ def refuted(claimed: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
 
 
 def _claiming(plan: Any, rng: random.Random) -> Any:
-    """All levels, by the proofs that there are, with their bounds raised to the levels."""
+    """Return the plan with all levels claimed: the proofs that it has, with their bounds raised to the levels."""
     claimed = sorted((job["level"] for job in plan["jobs"]), reverse=True)
     plan["proven"], plan["searched"] = len(claimed), 0
     proofs = [proof for proof in plan["proofs"] if rng.random() < 0.9]
@@ -80,7 +83,9 @@ def _claiming(plan: Any, rng: random.Random) -> Any:
 
 
 def changed(plan: Any, rng: random.Random) -> tuple[str, Any]:
-    """One change of a witness, or of the problem; of the latter half with the levels that follow from it."""
+    """Return a copy with one change of a witness, or of the problem, and the name of the change.
+
+    A change of the problem usually also updates the levels that follow from it."""
     mutant = _copy(plan)
     if plan["proofs"] and rng.random() < 0.7:
         name, change = rng.choice(list(_OF_WITNESSES.items()))

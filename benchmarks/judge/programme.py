@@ -1,8 +1,8 @@
-"""The least levels that any routing has: mixed-integer and linear programmes, solved by HiGHS, or by SCIP where HiGHS
-fails. Imports nothing of the controller.
+"""Least levels of any routing: mixed-integer and linear programmes, solved by HiGHS, or by SCIP where HiGHS fails.
 
-In: an ``Exact``. Out: a better routing, or that there is none. A routing is to be weighed in fractions, so nothing is
-called worse than it is because of rounding; that there is none is as exact as HiGHS is (1e-6).
+This module imports nothing of the controller. The input is an ``Exact``, the result a better routing, or that there is
+none. The caller evaluates a routing in fractions, so rounding never makes it look better than it is. That there is none
+is as exact as HiGHS (1e-6).
 """
 
 from __future__ import annotations
@@ -21,40 +21,44 @@ from ortools.math_opt.python import mathopt
 from benchmarks.judge.exact import Exact, Path, Routing
 
 _GAP = 1e-7
-"""HiGHS stops at a solution that is better than its bound by no more than this."""
+"""Gap between a solution and its bound at which HiGHS stops."""
 
 
 class Found(NamedTuple):
-    """``routing``: None when none is below what was asked for; ``decided``: whether that, or that none is better, is
-    proven."""
+    """Result of a search."""
 
     routing: Routing | None
+    """Best routing that was found; None if none is below the requested level."""
     decided: bool
+    """Whether it is proven that no better routing exists."""
 
 
 def fluid(exact: Exact, seconds: float) -> Found:
-    """The least worst level when flows may have any number of pieces."""
+    """Return a routing with the least worst level if flows may have any number of subflows."""
     return _Model(exact, None, seconds).solve(None)
 
 
 def better(exact: Exact, pieces: int, vector: Sequence[Fraction], below: Fraction, seconds: float) -> Found:
-    """Levels from the worst are at most those of ``vector``; the next is the least there is, and at most ``below``.
-    ``vector`` empty: the worst level."""
+    """Return a routing with levels, worst first, of at most ``vector``, followed by the least possible level.
+
+    That level is at most ``below``. With an empty ``vector`` it is the worst level. ``pieces``: most subflows of a
+    flow."""
     return _Model(exact, pieces, seconds, vector).solve(below)
 
 
 class _Class(NamedTuple):
-    """Flows with the same demands, of one job, between the same switches; ``whole``: per path their number is an
-    integer; ``cut``: one flow, with a boolean per path that says whether it has a piece there."""
+    """Class of flows with the same demands, of one job, between the same switches."""
 
     flows: list[int]
     paths: tuple[Path, ...]
     whole: bool
+    """Whether the number of flows on each path is an integer."""
     cut: bool
+    """Whether the class is a single flow with a boolean for each path, true if it has a subflow there."""
 
 
 class _Model:
-    """``pieces``: per flow, None for any number. Loads are relative to capacities."""
+    """Programme of an instance. ``pieces``: most subflows of a flow, None for any number. Loads are / capacity."""
 
     def __init__(self, exact: Exact, pieces: int | None, seconds: float, vector: Sequence[Fraction] = ()) -> None:
         self._exact = exact
@@ -66,9 +70,9 @@ class _Model:
         self._classes = self._classified(pieces)
         self._worst = self._model.add_variable(lb=1.0 if vector else float(max(exact.nic_levels.values())))
         self._share: list[list[Any]] = []
-        """Per class and path how many of the flows are on it."""
+        """Number of flows on each path, by class and path."""
         self._there: list[list[Any]] = []
-        """Per class and path 1 where a flow is on it, or that number itself where it need not be a boolean."""
+        """Boolean by class and path, 1 if a flow uses the path; the number itself where no boolean is needed."""
         for of in self._classes:
             self._add(of, pieces)
         self._level = self._levels() if vector else None
@@ -135,7 +139,9 @@ class _Model:
         return peak
 
     def _levels(self) -> dict[int, Any]:
-        """A variable per job. At most m of them are above entry m of the vector; the next entry is the worst."""
+        """Return a variable for the level of each job.
+
+        At most m of them are above entry m of the vector; the entry after the last one is the variable to minimize."""
         model, exact = self._model, self._exact
         highest = self._vector[0]
         least = {job: min(float(level), highest) for job, level in exact.nic_levels.items()}
@@ -162,7 +168,9 @@ class _Model:
         return Found(None, reason == mathopt.TerminationReason.INFEASIBLE)
 
     def _solved(self, solver: mathopt.SolverType) -> mathopt.SolveResult | None:
-        """None when the solver fails; OR-Tools itself fails with ``AttributeError`` when it wants to say so."""
+        """Return the result, or None when the solver fails.
+
+        OR-Tools raises ``AttributeError`` when it tries to report a failure."""
         with _without_output():
             try:
                 return mathopt.solve(self._model, solver, params=self._parameters)
@@ -192,7 +200,9 @@ class _Model:
 
 @contextmanager
 def _without_output() -> Iterator[None]:
-    """HiGHS prints lines for its own developers, past Python, which would be among the JSON."""
+    """Discard what the block writes to stdout outside Python.
+
+    HiGHS prints lines for its own developers, which would be mixed with the JSON."""
     sys.stdout.flush()
     kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)

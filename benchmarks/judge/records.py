@@ -1,6 +1,6 @@
-"""Results as lines of JSON in a file, so that a run goes on where the one before it ended.
+"""Results as lines of JSON in a file, so that a run continues where the previous one ended.
 
-In: what was judged, one record each. Out: the same again, also after a crash in the middle of a line.
+A record that was cut off by a crash is dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Record = dict[str, Any]
 
 
 class Records:
-    """``known``: by name; of several with one name the last."""
+    """Records of a file. ``known``: by name; the last one if several have the same name."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -34,7 +34,7 @@ class Records:
         self.known[record["name"]] = record
 
     def fill(self, names: Iterable[str], judged: Callable[[str], Record], within_s: float) -> int:
-        """Adds what is missing of ``names`` until it is time to stop; returns how many are left."""
+        """Add the missing records of ``names`` until ``within_s`` is over; return how many are left."""
         left = [name for name in names if name not in self.known]
         deadline = time.monotonic() + within_s
         while left and time.monotonic() < deadline:

@@ -1,8 +1,8 @@
-"""Judges what the planner claims about an instance, against exact levels. Imports nothing of the controller.
+"""Verdicts on what the planner claims about an instance, compared with exact levels. Imports nothing of the controller.
 
-In: an instance's ``Exact``, and an ``Answer`` per number of pieces. Out: a ``Verdict`` each: the least worst level as
-far as it is known, and a sentence for everything that is refuted. Whatever is refuted, is so by a routing whose levels
-are computed in fractions.
+The input is an instance's ``Exact``, and an ``Answer`` for each number of subflows. The result is a ``Verdict`` each:
+the least worst level as far as it is known, and a sentence for every claim that is refuted. A refutation is always a
+routing whose levels are computed in fractions.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from benchmarks.judge import programme
 from benchmarks.judge.exact import Exact, Routing
 
 SAME = Fraction(1, 10**4)
-"""Levels that differ by less (relative) are one level to the planner, which its docs say."""
+"""Relative difference up to which the planner treats two levels as one (docs/explanation/planning.md)."""
 _ROUNDING = Fraction(1, 10**9)
 _BETTER = Fraction(1, 10**6)
-"""Routings that are better by less than this are not looked for."""
+"""Relative improvement below which no better routing is searched."""
 SOLVE_S = 20.0
-"""For one question to HiGHS."""
+"""Seconds for one question to HiGHS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A plan for up to ``pieces`` pieces per flow. ``routes``: per flow, empty without a route. The other fields are
-    those of the controller's plan; ``certificate`` begins with "none" when there is no plan."""
+    """Plan with at most ``pieces`` subflows per flow; fields without a docstring are those of the controller's plan."""
 
     pieces: int
     routes: Routing
+    """Subflows of each flow; empty for a flow without a route."""
     job_level: Mapping[int, float]
     bound: float
     fluid_bound: float
     integer_bound: float
     levels_proven: int
     certificate: str
+    """Certificate of the plan; begins with "none" when there is no plan."""
     solver: str
     wall_s: float
     cpu_s: float
@@ -46,18 +47,17 @@ class Answer:
 
 @dataclass(slots=True)
 class Verdict:
-    """``level``: of the plan, worst job. ``optimum``: the least worst level that is known of a routing in so many
-    pieces; ``decided``: that none is below it is proven. ``least``: a lower bound of the fluid optimum, or that itself.
-    ``refuted``: of the certificate. ``faults``: of the routing and its levels. ``worse``: than the answers in fewer
-    pieces. ``undecided``: proven levels below the worst that were neither refuted nor confirmed in time. ``vector``:
-    all levels of the plan from the worst; ``best_vector``: the lexicographically least that there are in so many
-    pieces, empty where that was not decided in time."""
+    """Verdict on one plan."""
 
     pieces: int
     level: float
+    """Level of the worst job."""
     optimum: float
+    """Least worst level of any known routing with so many subflows."""
     decided: bool
+    """Whether it is proven that no routing has a smaller worst level than ``optimum``."""
     least: float
+    """Lower bound of the fluid optimum, or the fluid optimum itself."""
     bound: float
     certificate: str
     solver: str
@@ -66,21 +66,26 @@ class Verdict:
     most_pieces: int
     jobs_proven: int
     undecided: int = 0
+    """Proven levels below the worst that were neither refuted nor confirmed in time."""
     refuted: list[str] = field(default_factory=list)
+    """Refuted claims of the certificate."""
     faults: list[str] = field(default_factory=list)
+    """Faults of the routing and its levels."""
     worse: list[str] = field(default_factory=list)
+    """Levels that are worse than in the answers with fewer subflows."""
     vector: list[float] = field(default_factory=list)
+    """All levels of the plan, largest first."""
     best_vector: list[float] = field(default_factory=list)
+    """Lexicographically least levels with so many subflows; empty if they were not decided in time."""
 
     @property
     def gap(self) -> float:
-        """Of the level to the best that is known for so many pieces."""
+        """Relative gap of the level to the best one known for so many subflows."""
         return max(0.0, self.level / self.optimum - 1)
 
     @property
     def vector_gap(self) -> float | None:
-        """The largest of any entry of the sorted levels to the one of the lexicographically least; None where that is
-        not known."""
+        """Largest relative gap of the sorted levels to the lexicographically least ones; None if unknown."""
         gaps = [level / best - 1 for level, best in zip(self.vector, self.best_vector, strict=False)]
         return max(0.0, *gaps) if gaps else None
 
@@ -89,7 +94,10 @@ class Verdict:
 
 
 class Judge:
-    """Of one instance. Answers come with ascending numbers of pieces, because a routing of fewer is one of more."""
+    """Judge of one instance.
+
+    Answers must come with ascending numbers of subflows, because a routing with fewer subflows is also one with
+    more."""
 
     def __init__(self, exact: Exact, solve_s: float = SOLVE_S) -> None:
         self._exact = exact
@@ -100,7 +108,7 @@ class Judge:
         self._before: tuple[Fraction, ...] = ()
 
     def of(self, answer: Answer) -> Verdict:
-        """Everything: the optimum for so many pieces too."""
+        """Return the full verdict, including the optimum for so many subflows."""
         verdict, vector = self._begin(answer)
         if not vector:
             return verdict
@@ -128,7 +136,7 @@ class Judge:
         return verdict
 
     def quick(self, answer: Answer) -> Verdict:
-        """Only against the fluid optimum: for workloads of a thousand flows."""
+        """Return a verdict that compares with the fluid optimum only, for workloads of a thousand flows."""
         verdict, vector = self._begin(answer)
         if vector:
             least = self._exact.whole_cut_level if answer.pieces == 1 else self._least(vector[0])
@@ -139,7 +147,7 @@ class Judge:
         return verdict
 
     def _begin(self, answer: Answer) -> tuple[Verdict, tuple[Fraction, ...]]:
-        """What needs no solver; the levels are empty when the routing is no good."""
+        """Return the verdict without what needs a solver, and the levels; they are empty for an invalid routing."""
         claimed = max(answer.job_level.values(), default=1.0)
         verdict = Verdict(
             pieces=answer.pieces,
@@ -182,13 +190,15 @@ class Judge:
                 yield f"job {job} has level {float(level):.9g}, the plan says {answer.job_level[job]:.9g}"
 
     def _better(self, routing: Routing) -> Fraction:
-        """The worst level of the best routing so far."""
+        """Return the worst level of the best routing so far."""
         if self._best is None or self._exact.vector(routing)[0] < self._exact.vector(self._best)[0]:
             self._best = routing
         return self._exact.vector(self._best)[0]
 
     def _least(self, level: Fraction) -> Fraction:
-        """A lower bound of the fluid optimum; itself where the cuts do not show that ``level`` is it."""
+        """Return a lower bound of the fluid optimum.
+
+        It is the optimum itself if the cuts do not prove ``level`` optimal."""
         if level <= self._exact.cut_level * (1 + _BETTER):
             return self._exact.cut_level
         if self._fluid is None:
@@ -199,8 +209,9 @@ class Judge:
         return max(self._exact.cut_level, self._fluid * (1 - _BETTER / 10))
 
     def _proven(self, answer: Answer, vector: tuple[Fraction, ...], verdict: Verdict) -> None:
-        """Entry by entry the least level that there is, with those before it at their least. Is one that is said to be
-        proven larger?"""
+        """Determine the least level entry by entry, and refute levels that are larger although claimed proven.
+
+        For each entry the earlier ones are at their least."""
         if answer.levels_proven and vector[0] > Fraction(verdict.optimum) * (1 + 2 * SAME):
             verdict.refuted.append(f"worst level {float(vector[0]):.9g} proven, a routing has {verdict.optimum:.9g}")
         best = min(vector, self._exact.vector(self._best or answer.routes), key=cmp_to_key(_compare))
@@ -225,7 +236,7 @@ class Judge:
 
 
 def first_difference(levels: Sequence[Fraction], others: Sequence[Fraction]) -> int | None:
-    """Index of the first entries that are not the same level."""
+    """Return the index of the first entries that are not the same level."""
     for index, (a, b) in enumerate(zip(levels, others, strict=True)):
         if abs(a - b) > 2 * SAME * max(a, b):
             return index
@@ -237,6 +248,6 @@ def _shown(levels: Sequence[Fraction]) -> list[float]:
 
 
 def _compare(levels: Sequence[Fraction], others: Sequence[Fraction]) -> int:
-    """Negative where the first entry that is not the same level is smaller."""
+    """Return a negative number if the first entry that differs is smaller, 0 if none differs."""
     where = first_difference(levels, others)
     return 0 if where is None else -1 if levels[where] < others[where] else 1

@@ -1,8 +1,8 @@
-"""``workloads``: plans the published workloads with failures, and compares every level with a fluid optimum that shares
-nothing with the controller.
+"""Benchmark ``workloads``: plan the published workloads with failures, and compare the levels with a fluid optimum.
 
-In: a folder of workloads (without one, generated ones of the same kind). Out: a table, or JSON; every verdict is in a
-file, and a run goes on where the one before it ended. docs/benchmarks.md describes cases and figures.
+The fluid optimum shares no code with the controller. The input is a folder of workloads; without one, workloads of the
+same kind are generated. The result is a table or JSON. Every verdict is in a file, and a run continues where the
+previous one ended. docs/benchmarks.md describes cases and results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEEDS = 10
 FAILURES = ("0 spines", "1 spines", "4 spines", "8 spines", "1 cables", "5 cables", "20 cables")
 PLAIN, SCALED, BACKGROUND = "plain", "scaled", "background"
 VARIANTS = (PLAIN, SCALED, BACKGROUND)
-"""As published; the bytes of every job multiplied by a random number; up to 2 % of every link and NIC taken."""
+"""Variants: as published; the bytes of every job times a random number; up to 2 % of every link and NIC in use."""
 _GENERATED = 18
 _NONE = 1e-6
 _LITTLE = 1e-3
@@ -50,19 +50,21 @@ class Case(NamedTuple):
 def main(
     folder: Annotated[
         Path | None,
-        typer.Option("--workloads", metavar="DIR", help="Published workloads: a folder with folders of job files."),
+        typer.Option("--workloads", metavar="DIR", help="Folder of published workloads, with folders of job files."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Failures are drawn so many times.")] = SEEDS,
-    variants: Annotated[str, typer.Option(metavar="NAME,…", help="plain, scaled, background.")] = ",".join(VARIANTS),
-    only: Annotated[str, typer.Option(metavar="TEXT", help="Only cases with this in their name.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Number of draws of the failures.")] = SEEDS,
+    variants: Annotated[
+        str, typer.Option(metavar="NAME,…", help="Variants to plan: plain, scaled, background.")
+    ] = ",".join(VARIANTS),
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Plan only cases whose name contains TEXT.")] = "",
     seconds: Within = math.inf,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where verdicts are, and are added.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File of verdicts; new ones are added.")] = Path(
         "out/bench/workloads.jsonl"
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Plan the published workloads with spines and cables failed, in up to 8 pieces, beside the fluid optimum."""
+    """Plan the published workloads with failures, in up to 8 subflows, and compare with the fluid optimum."""
     chosen = [name.strip() for name in variants.split(",")]
     if not set(chosen) <= set(VARIANTS):
         raise typer.BadParameter(f"choose from {', '.join(VARIANTS)}", param_hint="--variants")
@@ -86,7 +88,7 @@ def _settings(folder: Path | None) -> tuple[Setting, ...]:
 
 
 def all_cases(names: Iterable[str], seeds: int, variants: Iterable[str]) -> Iterator[Case]:
-    """One seed after the other, so that a part of a run has cases of every kind."""
+    """Yield the cases, one seed after the other, so that a part of a run has cases of every kind."""
     names, variants = list(names), list(variants)
     for seed in range(seeds):
         for variant in variants:
@@ -96,7 +98,7 @@ def all_cases(names: Iterable[str], seeds: int, variants: Iterable[str]) -> Iter
 
 
 def instance_for(case: Case, setting: Setting) -> Instance:
-    """The same for the same case."""
+    """Return the instance of a case, always the same one."""
     instance = instance_of(str(case), setting.fabric, setting.jobs)
     rng = random.Random(f"{case.failure} {case.seed}")
     count, what = case.failure.split()
@@ -179,8 +181,10 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
 
 
 def _line(variant: str, failure: str, records: list[Record]) -> Line:
-    """Gaps of split plans are to the fluid optimum, those of whole ones to the largest bound of a cut. Times are CPU
-    times, the median that of split plans, the longest of all."""
+    """Return a line of the table.
+
+    Gaps of split plans are to the fluid optimum, those of whole plans to the largest bound of a cut. Times are CPU
+    times; the median is that of split plans, the longest that of all."""
     line: Line = {"variant": variant, "failed": failure, "cases": len(records)}
     for index, pieces in enumerate(PIECES):
         gaps = [record["plans"][index]["gap"] for record in records]

@@ -1,8 +1,8 @@
-"""False alarms of the judgement on right announcements, and how soon it corrects wrong ones, in virtual time.
+"""False alarms of the judgement on right announcements, and the time until it corrects wrong ones, in virtual time.
 
-In: jobs of nine kinds with iterations of 0.1 to 30 s, generated (``windows``) or recorded. Out: a table per kind and
-per way of being wrong, and ``out/bench/judgement.json``. The exit status is 1 when a target is missed: at most one
-false alarm per 1,000 hours of a kind, and nine of ten wrong announcements found within ``MOST_S``.
+The input is jobs of nine kinds with iterations of 0.1 to 30 s, generated (``windows``) or recorded. The result is a
+table by kind and by kind of error, and ``out/bench/judgement.json``. The exit status is 1 when a target is missed: at
+most one false alarm per 1,000 hours of a kind, and nine of ten wrong announcements found within ``MOST_S``.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import JobSpec
 
 JOB_HOURS = 0.25
-"""Life of a job with a right announcement: some begin to train all the time."""
+"""Life in hours of a job with a right announcement; short, so that some jobs begin to train at any time."""
 
 WRONG_HOURS = 0.2
 KINDS_APART = 100_000
 """Difference between the first seeds of two kinds, so that no two kinds share the durations of iterations."""
 
 HOURS_PER_WRONG = 100.0
-"""So many hours of right announcements, so many wrong ones of each kind and way."""
+"""Hours of right announcements for each wrong announcement of each kind and kind of error."""
 
 MOST_PER_1000_H = 1.0
 SOON_S, SOON_ITERATIONS = 5.0, 2.0
-"""An announcement is found soon within the longer of both."""
+"""Time in seconds and in iterations; an error that is found within the longer one is found soon."""
 
 MOST_S = {"reversed": 6.0, "other collective": 8.0, "half": 12.0, "double": 12.0}
 MOST_ITERATIONS = 3.0
-"""Nine of ten are found within the longer of both after the first iteration: until that has ended amounts say nothing,
-and it may take several times as long as others."""
+"""Iterations within which nine of ten errors must be found after the first iteration, or ``MOST_S`` if that is longer.
+
+Until the first iteration has ended amounts say nothing, and it may take several times as long as others."""
 
 UP_TO_S = (1.0, 2.0, 5.0, 10.0, float("inf"))
-"""Durations of iterations up to which each row of the summary goes."""
+"""Upper ends of the ranges of iteration durations, in seconds; each range has a row in the summary."""
 
 QUANTILE = 0.9
 RESULTS = Path("out/bench/judgement.json")
@@ -71,26 +72,28 @@ class Right:
 
 @dataclass(frozen=True)
 class Wrong:
-    """``found_s``: from the first counters until the announcement was contradicted; infinite where it was not.
-    ``first_s``: from the first counters until the first iteration ended."""
+    """Wrong announcement of a job, and the time until it was found."""
 
     way: str
+    """Kind of error."""
     kind: str
     iteration_s: float
     first_s: float
+    """Seconds from the first counters until the first iteration ended."""
     found_s: float
+    """Seconds from the first counters until the announcement was contradicted; infinite if it was not."""
 
     @property
     def after_first_s(self) -> float:
         return self.found_s - max(0.0, self.first_s)
 
     def within(self, seconds: float, iterations: float) -> bool:
-        """Whether it was found so soon after the first iteration."""
+        """Return whether the error was found within the longer of both times after the first iteration."""
         return self.after_first_s <= max(seconds, iterations * self.iteration_s)
 
 
 def right(hours: float, seed: int) -> Iterator[Right]:
-    """Rows per kind, each of ``hours``."""
+    """Yield a row for each kind, each with ``hours`` of right announcements."""
     jobs = max(1, round(hours / JOB_HOURS))
     with ProcessPoolExecutor() as processes:
         for place, name in enumerate(kinds()):
@@ -107,7 +110,7 @@ def _false_alarms(name: str, seed: int) -> int:
 
 
 def wrong(number: int, seed: int) -> Iterator[Wrong]:
-    """``number`` jobs of every kind and way of being wrong."""
+    """Yield ``number`` jobs of every kind and kind of error."""
     for each in range(number):
         for place, kind in enumerate(kinds().values()):
             for way, sends, spec, matrix in ways(kind, seed + each):
@@ -117,7 +120,9 @@ def wrong(number: int, seed: int) -> Iterator[Wrong]:
 
 
 def ways(kind: Kind, seed: int) -> Iterator[tuple[str, Kind, JobSpec, Floats | None]]:
-    """How what is sent differs from the announcement, if it does."""
+    """Yield the kinds of error of an announcement: name, kind that is sent, announced spec, and bytes that are sent.
+
+    An error that would change nothing is left out."""
     carries, back = (matrix > 0.01 * kind.matrix.max() for matrix in (kind.matrix, kind.matrix.T))
     if (carries != back).any():
         yield "reversed", kind, kind.spec(), kind.matrix.T
@@ -140,7 +145,7 @@ def _found(way: str, kind: str, polls: Polls) -> Wrong:
 
 
 def summary(found: Sequence[Wrong]) -> list[dict[str, str | float]]:
-    """A row per way of being wrong and duration of iterations."""
+    """Return a row for each kind of error and range of iteration durations."""
     rows: list[dict[str, str | float]] = []
     for way in MOST_S:
         for longer_than_s, longest_s in pairwise((0.0, *UP_TO_S)):
@@ -169,7 +174,7 @@ def summary(found: Sequence[Wrong]) -> list[dict[str, str | float]]:
 
 
 def missed(alarms: Sequence[Right], found: Sequence[Wrong]) -> list[str]:
-    """Targets that are missed, in words."""
+    """Return sentences about the targets that are missed."""
     said = [
         f"{one.kind}: {one.per_1000_h:.1f} false alarms per 1,000 hours"
         for one in alarms
@@ -185,7 +190,7 @@ def missed(alarms: Sequence[Right], found: Sequence[Wrong]) -> list[str]:
 def main(
     hours: Annotated[float, typer.Option(min=1, help="Virtual hours of right announcements, over all kinds.")] = 3000,
     seed: Annotated[int, typer.Option(help="Number of the first generated job.")] = 0,
-    recorded: Annotated[list[Path] | None, typer.Option(help="Recorded polls of a right announcement.")] = None,
+    recorded: Annotated[list[Path] | None, typer.Option(help="File of recorded polls of a right announcement.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge right and wrong announcements by generated counters, or right ones by recorded ones."""

@@ -1,6 +1,6 @@
-"""The tested kinds of training jobs: what each announces, and what its library was measured to send.
+"""Kinds of training jobs: what each announces, and what its library was measured to send.
 
-In: ``tests/data/wire_matrices.json``. Out: a ``Kind`` per name, for eight ranks on eight hosts.
+The measurements are in ``tests/data/wire_matrices.json``. Each ``Kind`` has eight ranks on eight hosts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZE = 480_480
 """Bytes of the measured collectives. ``ddp`` has one parameter more per bucket."""
 DDP_SIZE = 481_632
 SCALE = 40
-"""Jobs send so many times what was measured, framing included."""
+"""Factor of the measured bytes, framing included, that jobs send."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +36,14 @@ class Kind:
     announced: Mapping[str, Any]
     """Collectives and transfers of the spec, and its library."""
     matrix: Floats
-    """Bytes of one iteration that are sent, from rank to rank."""
+    """Bytes of one iteration, from rank to rank."""
     ranges: Floats
-    """When a pair sends: the first and the last part of the communication, in (rank, rank, 2)."""
+    """Begin and end of the time in which a pair sends, as fractions of the communication, shape (rank, rank, 2)."""
     crowded: NDArray[np.bool_]
     """Pairs that share their destination with at least two others at one time."""
 
     def spec(self, factor: float = 1.0) -> JobSpec:
-        """The announcement, with ``factor`` times the bytes."""
+        """Return the announcement, with ``factor`` times the bytes."""
         described = {"job_id": "job", "endpoints": HOSTS, "groups": [{"name": "all", "ranks": list(range(RANKS))}]}
         scaled = {
             name: [{**one, "bytes_per_iteration": round(factor * one["bytes_per_iteration"])} for one in value]
@@ -56,7 +56,7 @@ class Kind:
 
 @cache
 def kinds() -> Mapping[str, Kind]:
-    """By name."""
+    """Return all kinds by name."""
     return {
         "ring": _collectives("ring", "openmpi", ("ring_all_reduce",), _measured("open-mpi", "ring", "all_reduce")),
         "tree": _tree(),
@@ -110,7 +110,7 @@ def _collectives(name: str, library: str, algorithms: Sequence[str], matrix: Flo
 
 
 def _tree() -> Kind:
-    """Gloo's broadcast from the first rank and back: a reduction and a broadcast in a binomial tree."""
+    """Return a reduction and a broadcast in a binomial tree: Gloo's broadcast from the first rank, and the reverse."""
     down = _measured("gloo", "default", "broadcast")
     transfers = [
         {"src": src, "dst": dst, "bytes_per_iteration": SCALE * SIZE, "phase": int(src > dst)}
@@ -124,7 +124,7 @@ def _edges(matrix: Floats) -> list[tuple[int, int]]:
 
 
 def _pipeline() -> Kind:
-    """Activations forward, then their gradients backward."""
+    """Return a pipeline: activations forward, then their gradients backward."""
     forward = [(stage, stage + 1) for stage in range(RANKS - 1)]
     transfers = [
         {"src": src, "dst": dst, "bytes_per_iteration": SCALE * SIZE, "phase": phase}

@@ -1,6 +1,6 @@
-"""Drives the controller's judgement with the polls of one job, in virtual time.
+"""Driver of the controller's judgement with the polls of one job, in virtual time.
 
-In: ``Polls``. Out: when the announcement was contradicted, and with which findings.
+The input is ``Polls``. The result is when the announcement was contradicted, and with which findings.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MAX_RULES = 4032
 
 @dataclass(frozen=True)
 class Watched:
-    """``first_counters_at``: of the poll that first shows what the job sends."""
+    """Course of the judgement. ``first_counters_at``: time of the poll that first shows what the job sends."""
 
     first_counters_at: float | None
     contradicted_at: tuple[tuple[float, Difference], ...]
-    """Each time a contradiction was found where there was none before."""
+    """Time and finding of each new contradiction."""
     last: JobDemand
 
 
 def watch(polls: Polls, until_contradicted: bool = False) -> Watched:
-    """Every rule that is asked for counts from the next poll on."""
+    """Give the polls to the controller's judgement. A rule that it requests counts from the next poll on."""
     demand = MeasuredDemand(polls.interval_s, MAX_RULES)
     registry = JobRegistry(1)
     registry.register(RegisterJob(polls.spec), 0.0)
@@ -66,7 +66,7 @@ class _Driver:
         self._ask(0)
 
     def poll(self, number: int, now: float) -> float:
-        """Give the counters of this poll to the controller. Returns the largest payload of a pair so far."""
+        """Give the counters of this poll to the controller, and return the largest payload of a pair so far."""
         polls = self._polls
         counts = np.stack((polls.bytes[number], polls.packets[number]), axis=1)
         for dpid, first, what, places, base in self._asked:
@@ -78,7 +78,7 @@ class _Driver:
         return float((counts[:, 0] - 66 * counts[:, 1]).max())
 
     def _ask(self, number: int) -> None:
-        """Rules that are asked for now count from here on."""
+        """Install the requested rules; new ones count from here on."""
         of_job = self._demand.demands[JobId(self._polls.spec.job_id)]
         if of_job is self._known or (
             self._known and of_job.counted == self._known.counted and of_job.pairs == self._known.pairs

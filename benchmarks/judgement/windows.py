@@ -1,6 +1,6 @@
-"""Counters of one job as polls bring them: generated with the ways in which real ones are uneven, or read from a file.
+"""Counters of one job as polls deliver them: generated with the irregularities of real ones, or read from a file.
 
-In: a kind of job and a seed; or JSON. Out: ``Polls``. No sockets, no clock.
+The input is a kind of job and a seed, or JSON. The result is ``Polls``. There are no sockets and no clock.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ SWITCHES = 4
 HOSTS_PER_SWITCH = RANKS // SWITCHES
 PAIRS: tuple[Pair, ...] = tuple(permutations(HOSTS, 2))
 FIRST_S, LAST_S = 0.1, 30.0
-"""Usual durations of iterations."""
+"""Range of usual durations of iterations in seconds."""
 
 
 class Report(NamedTuple):
-    """Iterations that the job reports, oldest first. ``at``: when the report arrives. ``ended_at``: as far as the
-    controller knows; empty for a program that does not say."""
+    """Report of iterations, oldest first."""
 
     at: float
+    """Time at which the report arrives."""
     durations_s: tuple[float, ...]
     ended_at: tuple[float, ...] = ()
+    """Ends of the iterations, as far as the controller knows; empty for a program that does not report them."""
 
     @property
     def iterations(self) -> list[IterationTime]:
@@ -47,17 +48,17 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Polls:
-    """What the controller gets of one job, one row per poll and one column per pair."""
+    """Counters of one job, one row per poll and one column per pair, and its reports."""
 
     spec: JobSpec
     interval_s: float
     now: Floats
-    """When all answers of a poll are there."""
+    """Time at which all answers of a poll have arrived."""
     pairs: tuple[Pair, ...]
     switch: Rows
-    """Of each pair: the one that counts it."""
+    """Switch that counts each pair."""
     at: Floats
-    """When the pair's switch answered; NaN where it did not."""
+    """Time at which the pair's switch answered; NaN if it did not."""
     bytes: Floats
     packets: Floats
     reports: Sequence[Report]
@@ -67,7 +68,7 @@ class Polls:
         return float(self.now[-1] - self.now[0]) / 3600
 
     def write(self, file: Path) -> None:
-        """As JSON."""
+        """Write the polls as JSON."""
         rounds = [
             {"now": now, "counters": [[at, bytes_, packets] for at, bytes_, packets in zip(*row, strict=True)]}
             for now, *row in zip(
@@ -89,7 +90,7 @@ class Polls:
 
     @classmethod
     def read(cls, file: Path) -> Polls:
-        """Of a file that ``write`` or a recording has made."""
+        """Return the polls of a file that ``write`` or a recording has made."""
         data = json.loads(file.read_text())
         counters = np.array([one["counters"] for one in data["polls"]], np.float64)
         return cls(
@@ -109,12 +110,12 @@ class _Iterations(NamedTuple):
     begun: Floats
     durations_s: Floats
     sends_at: Floats
-    """When the communication begins."""
+    """Begin of the communication."""
     sends_s: Floats
 
 
 def generated(kind: Kind, spec: JobSpec, seed: int, hours: float, matrix: Floats | None = None) -> Polls:
-    """Counters of a job that announces ``spec`` and sends as ``kind`` does, or the bytes of ``matrix``."""
+    """Return counters of a job that announces ``spec`` and sends as ``kind`` does, or the bytes of ``matrix``."""
     draw = np.random.default_rng(seed)
     seconds = 3600 * hours
     matrix = kind.matrix if matrix is None else matrix
@@ -132,7 +133,7 @@ def generated(kind: Kind, spec: JobSpec, seed: int, hours: float, matrix: Floats
 
 
 def _at(seen: Floats, times: Floats, sent: Floats) -> Floats:
-    """Bytes of each pair at these times."""
+    """Return the bytes of each pair at these times."""
     columns = zip(seen.T, times.T, sent.T, strict=True)
     return np.stack([np.interp(at, when, total, left=0.0) for at, when, total in columns], axis=1)
 
@@ -142,8 +143,10 @@ _OPPOSITE = [PAIRS.index((dst, src)) for src, dst in PAIRS]
 
 
 def _iterations(draw: np.random.Generator, usual_s: float, seconds: float) -> _Iterations:
-    """Compute times are log-normal. Now and then a rank is slow, a checkpoint is written, within an iteration or
-    between two, or the network is slow for a time."""
+    """Return random iterations. Compute times are log-normal.
+
+    At times a rank is slow, a checkpoint is written within an iteration or between two, or the network is slow for a
+    while."""
     number = int(2.0 * seconds / usual_s) + 20
     share = draw.uniform(0.15, 0.95)
     compute_s = (1 - share) * usual_s * draw.lognormal(0.0, draw.choice([0.02, 0.08, 0.25]), number)
@@ -173,8 +176,9 @@ def _iterations(draw: np.random.Generator, usual_s: float, seconds: float) -> _I
 def _sent(
     draw: np.random.Generator, kind: Kind, matrix: Floats, usual_s: float, iterations: _Iterations
 ) -> tuple[Floats, Floats]:
-    """Times, and bytes that each pair has sent until then. Where many send to one host, each sends at another instant
-    of every iteration, and its part of what is lost again."""
+    """Return times, and the bytes that each pair has sent until then.
+
+    Where many pairs send to one host, each sends at another time of every iteration, and retransmits its own share."""
     number = len(iterations.begun)
     src, dst = np.array([(HOSTS.index(a), HOSTS.index(b)) for a, b in PAIRS]).T
     first, last = kind.ranges[src, dst].T
@@ -202,7 +206,7 @@ def _sent(
 
 
 def _polls(draw: np.random.Generator, seconds: float) -> tuple[Floats, Floats]:
-    """All switches are asked together; now and then one does not answer."""
+    """Return when the polls of all switches are complete, and when each switch answers; at times one does not."""
     asked = draw.uniform(0, INTERVAL_S) + INTERVAL_S * np.arange(int(seconds / INTERVAL_S))
     apart_s = draw.choice([0.05, 0.05, 0.05, 0.8])
     at = asked[:, None] + draw.uniform(0, apart_s, (len(asked), SWITCHES))
@@ -212,7 +216,7 @@ def _polls(draw: np.random.Generator, seconds: float) -> tuple[Floats, Floats]:
 
 
 def _counted(draw: np.random.Generator, at: Floats) -> Floats:
-    """When the counters of an answer were brought up to date: each switch does that in its own rhythm."""
+    """Return when the counters of an answer were updated; each switch updates them at its own interval."""
     every_s = draw.uniform(0.1, 0.5, SWITCHES)[_SWITCH]
     phase_s = draw.uniform(0.0, every_s)
     seen: Floats = at - (at - phase_s) % every_s
@@ -220,8 +224,9 @@ def _counted(draw: np.random.Generator, at: Floats) -> Floats:
 
 
 def _reports(draw: np.random.Generator, iterations: _Iterations, seconds: float) -> list[Report]:
-    """Every 2 s what has ended since, most programs say when. Now and then the controller cannot be reached for a
-    time, a report is lost, or it takes longer to arrive."""
+    """Return reports every 2 s about the iterations that have ended since; most programs report the ends.
+
+    At times the controller cannot be reached for a while, a report is lost, or it takes longer to arrive."""
     ended = iterations.begun + iterations.durations_s
     moments = np.arange(draw.uniform(0, 2), seconds, 2.0)
     says_when = draw.random() < 0.9

@@ -1,4 +1,4 @@
-"""The demo's fabric for one benchmark, and a folder for the files of its controller."""
+"""Fabric of the demo for one benchmark, and a folder for the files of its controller."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from mininet_topos.probe.queues import large_socket_buffers
 
 @contextmanager
 def demo_fabric(prefix: str, out: Path) -> Iterator[tuple[LeafSpine, Path]]:
-    """Yield the topology and a folder, whose log of the controller is copied to ``out`` at the end. ``prefix``: of the
-    names of interfaces and namespaces, so that labs can run side by side."""
+    """Yield the topology and a folder, whose log of the controller is copied to ``out`` at the end.
+
+    ``prefix``: prefix of the names of interfaces and namespaces, so that labs can run side by side."""
     out.mkdir(parents=True, exist_ok=True)
     mbps = RATE_BPS / 1e6
     with large_socket_buffers(), tempfile.TemporaryDirectory(prefix=f"signalbox-{prefix}-") as name:

@@ -1,11 +1,13 @@
-"""A spine is drained, pulled and used again while three jobs train, also across a restart of the controller.
+"""Drains of a spine while three jobs train: it is drained, pulled and used again, also across a controller restart.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks drains [--times N] [--out DIR] [--json]
 
-The demo's fabric and its three rings; all pairs are probed every 10 ms (every millisecond, probes would take a tenth of
-a link). From "safe to pull" until the spine is deleted every packet on its cables is looked
-at. Out: a table, and ``drains.json``; ``--json`` prints that instead. Ends with 1 when a packet was lost that no queue
-dropped, a packet of a host passed a spine that was safe to pull, or an alarm was raised.
+The fabric and its three rings are those of the demo. All pairs are probed every 10 ms; probes every millisecond would
+take a tenth of a link. From "safe to pull" until the spine is deleted, every packet on its cables is examined. The
+result is a table and ``drains.json``; ``--json`` prints that instead.
+
+The exit status is 1 when a packet was lost that no queue dropped, a packet of a host passed a spine that was safe to
+pull, or an alarm was raised.
 """
 
 from __future__ import annotations
@@ -35,26 +37,32 @@ from signalbox.mapping import word_in
 
 UNDISTURBED_S = 30.0
 QUIET_S = 10.0
-"""After each change: some iterations."""
+"""Seconds after each change, long enough for some iterations."""
 ETH_ALL, ETH_LLDP = 3, 0x88CC
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """``safe_s``: from the request until it could be pulled. ``host_packets``: on its cables from then until it was.
-    ``from_s``, ``pulled_s``, ``until_s``: the request, the pull, and some time after it."""
+    """Course of one drain."""
 
     spine: str
     restarted: bool
     safe_s: float
+    """Seconds from the request until the spine could be pulled."""
     host_packets: int
+    """Packets of hosts on its cables from then until it was pulled."""
     from_s: float
+    """Time of the request."""
     pulled_s: float
+    """Time of the pull."""
     until_s: float
+    """Time at which the measurement after the pull ended."""
 
 
 def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
-    """A spine that pinned flows use. ``restart``: the controller is killed right after it has taken the request."""
+    """Drain, pull and return a spine that pinned flows use.
+
+    ``restart``: kill the controller right after it has accepted the request."""
     spine, up, down, roles = pick_spine(scene, turn)
     bridge, of_spine = scene.lab.bridge(spine), sum(cable.b == spine for cable in scene.lab.links)
     with ExitStack() as stack:
@@ -64,7 +72,7 @@ def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
         def drain() -> None:
             scene.client.drain([bridge])
             if restart:
-                scene.lab.reconnect_soon()  # also those that were made again
+                scene.lab.reconnect_soon()  # includes switches that were made again
                 scene.controller.kill()
                 scene.controller.start()
 
@@ -92,7 +100,7 @@ def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
 
 
 def _state(scene: Scene, bridge: str) -> str:
-    """Empty while the controller does not answer."""
+    """Return the state of a drain; empty while the controller does not answer."""
     with suppress(Unreachable):
         return next(word_in(part, "state") for part in scene.client.get_status().drains if part.name == bridge)
     return ""
@@ -106,12 +114,14 @@ def _no_alarms(scene: Scene) -> None:
 
 @contextmanager
 def _host_packets(scene: Scene, spine: str) -> Iterator[Iterator[int]]:
-    """Counts what passes the spine's cables and is no LLDP: how many so far, whenever the next is asked for."""
+    """Count packets on the spine's cables that are not LLDP.
+
+    Each step of the yielded iterator gives the number so far."""
     with ExitStack() as stack:
         sockets = []
         for cable in scene.lab.links:
             if cable.b == spine:
-                # Of no protocol until it is bound: it would receive from all interfaces.
+                # Without a protocol until it is bound: otherwise it would receive from all interfaces.
                 port = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
                 port.setblocking(False)
                 port.bind((scene.lab.topo.interface(cable.b, cable.b_port), ETH_ALL))
@@ -141,7 +151,7 @@ def slowest(log: RankLog, from_s: float, until_s: float) -> float:
 def build(
     found: Mapping[str, Any], drains: Sequence[Drained], quiet: tuple[float, float], logs: Sequence[RankLog]
 ) -> Any:
-    """``drains.json``: as ``failures.json``, with a row per drain."""
+    """Return the content of ``drains.json``: that of ``failures.json``, with a row for each drain."""
     usual = {log.job_id: slowest(log, *quiet) for log in logs}
     rows = []
     for drain in drains:
@@ -175,7 +185,7 @@ def table_of(found: Mapping[str, Any]) -> Table:
 
 
 def failed(found: Mapping[str, Any]) -> bool:
-    """See the head of this file."""
+    """Return whether one of the failures in the module's docstring occurred."""
     lost = any(
         sum(role["lost"] for role in event["roles"].values()) > sum(event["drops"].values())
         for event in found["events"]
@@ -185,8 +195,8 @@ def failed(found: Mapping[str, Any]) -> bool:
 
 
 def main(
-    times: Annotated[int, typer.Option(min=1, help="with and without a restart")] = 2,
-    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/drains"),
+    times: Annotated[int, typer.Option(min=1, help="Number of drains, each with and without a restart.")] = 2,
+    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/drains"),
     as_json: AsJson = False,
 ) -> None:
     """Drain a spine under training, pull it, and use it again."""
@@ -201,7 +211,7 @@ def main(
 
 
 def measured(scene: Scene, times: int, undisturbed_s: float) -> Any:
-    """``drains.json``."""
+    """Run all drains, and return the content of ``drains.json``."""
     began = time.monotonic()
     time.sleep(undisturbed_s)
     quiet = began, time.monotonic()

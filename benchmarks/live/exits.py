@@ -1,7 +1,8 @@
-"""Trainers that end in every way, for ``outages``: when is their job gone from the API?
+"""Trainers that end in every way, for ``outages``, and the time until their jobs are gone from the API.
 
-In: a lab with a controller, and hosts that are free. Out: an ``Exit`` per way, one after the other. A rank that dies is
-noticed by its neighbours at once, because the kernel closes its connections; not when its host is cut off: they wait.
+The input is a lab with a controller, and free hosts. The result is an ``Exit`` for each way, tried one after the other.
+The neighbours of a rank that dies notice it at once, because the kernel closes its connections. When its host is cut
+off they do not: they wait.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ POLL_S = 0.01
 
 @dataclass(frozen=True)
 class Ring:
-    """A job of one rank on each of ``hosts``, which ends by itself after ``ITERATIONS``."""
+    """Job with one rank on each of ``hosts``, which ends by itself after ``ITERATIONS``."""
 
     lab: Lab
     client: Client
@@ -49,7 +50,7 @@ class Ring:
         return any(job.spec.job_id == self.job_id for job in self.client.list_jobs())
 
     def gone_after(self, within_s: float = END_S) -> float | None:
-        """In how many seconds the job is gone; None: not in time."""
+        """Return the seconds until the job is gone; None if it is still there after ``within_s``."""
         began = time.monotonic()
         with suppress(LabError):
             wait_for(lambda: not self.there(), "its end", within_s, POLL_S)
@@ -74,7 +75,7 @@ def ends(ring: Ring) -> Exit:
 
 
 def terminated(ring: Ring) -> Exit:
-    """It has a handler, and finishes an iteration."""
+    """Send SIGTERM to rank 0, whose handler lets it finish an iteration."""
     ring.rank(0).terminate()
     return _released("SIGTERM to rank 0", ring)
 
@@ -95,11 +96,11 @@ def killed(ring: Ring) -> Exit:
 
 
 def hangs(ring: Ring) -> Exit:
-    """Rank 0 waits for what does not come: it lives, and its job stays."""
+    """Cut off a host, so that rank 0 waits for ever: it is alive, and its job must stay."""
     lost, lease_s = ring.hosts[1], ring.training.lease_s
     ring.lab.cut(lost.name, lost.leaf)
     ring.rank(1).kill()
-    time.sleep(lease_s / 2)  # for what was under way
+    time.sleep(lease_s / 2)  # lets calls under way finish
     done, uid = ring.iterations(), ring.client.get_job(ring.job_id).uid
     after_s = ring.gone_after(STAYS_LEASES * lease_s)
     waits = ring.rank(0).poll() is None and ring.iterations() == done
@@ -123,13 +124,17 @@ def exits(
     ways: Sequence[Way] = WAYS,
     lease_s: float = LEASE_S,
 ) -> list[Exit]:
-    """``address``: of the controller. ``folder``: for the files of ranks. ``hosts``: of each ring."""
+    """Try each way, and return the results.
+
+    - ``address``: of the controller.
+    - ``folder``: for the files of ranks.
+    - ``hosts``: hosts of each ring."""
     raw = folder / "exits"
     raw.mkdir()
     names = {way.__name__ for way in ways}
     found = []
     for way in ways:
-        # No two jobs may announce the same pairs.
+        # Two jobs must not announce the same pairs.
         wait_for(
             lambda: not names & {job.spec.job_id for job in client.list_jobs()}, "the job before to be gone", END_S
         )

@@ -1,10 +1,11 @@
-"""The cost of failures while three jobs train: of cables, spines, leaves and the controller, on Open vSwitch.
+"""Cost of failures while three jobs train: of cables, spines, leaves and the controller, on Open vSwitch.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR] [--json]
 
-The demo's fabric and its three rings. Before each failure two pinned pairs that use the element about to fail are
-selected and probed every millisecond; all other pairs, and idle ones that are hashed, every 10 ms. Out: a table,
-and ``failures.json`` with every single event; ``--json`` prints that instead. Ends with 1 when a job had to restart.
+The fabric and its three rings are those of the demo. Before each failure the benchmark selects two pinned pairs that
+use the element about to fail, and probes them every millisecond. It probes all other pairs, and idle ones that are
+hashed, every 10 ms. The result is a table, and ``failures.json`` with every single event; ``--json`` prints that
+instead. The exit status is 1 when a job had to restart.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from signalbox.client import Client
 from signalbox.commands.output import AsJson
 
 CLOSE_S, WIDE_S = 0.001, 0.010
+"""Seconds between the probes of the selected pairs, and of the others."""
 QUIET_S = 3.0
-"""Seconds between the probes of the selected pairs and of the others, and how long to measure after the network is in
-order again: a new plan moves flows back within this time."""
+"""Seconds to measure after the network is in order again; a new plan moves flows back within this time."""
 POLL_S = 0.05
 SETTLE_TIMEOUT_S = 60.0
 RAW = "raw"
@@ -47,8 +48,9 @@ KINDS = ("cable", "spine", "leaf", "controller", "cable without controller")
 
 @dataclass
 class Scene:
-    """A fabric with jobs and probes on it, and the events so far. ``routes``: the pins' paths, as switch names, that
-    the switches have confirmed."""
+    """Fabric with jobs and probes on it, and the events so far.
+
+    ``routes`` returns the paths of the pins that the switches have confirmed, as names of switches."""
 
     lab: Lab
     controller: ControllerProcess
@@ -80,7 +82,7 @@ class Scene:
         }
 
     def hashed(self) -> set[Pair]:
-        """Between the hosts that no job uses, leaf by leaf."""
+        """Return pairs of hosts that no job uses, from one leaf to the next."""
         busy = {host.ip for job in self.training.jobs for host in job.hosts}
         idle = [host.ip for host in self.lab.hosts if host.ip not in busy]
         return set(zip(idle, (*idle[1:], *idle[:1]), strict=True)) if len(idle) > 1 else set()
@@ -103,7 +105,7 @@ class Scene:
     def phase(
         self, what: str, element: str, roles: Mapping[Pair, Role], act: Callable[[], object], until: Callable[[], bool]
     ) -> None:
-        """Do something, wait until the controller has dealt with it, and for ``quiet_s`` longer."""
+        """Act, wait until the controller has handled it, and measure for ``quiet_s`` longer."""
         drops = all_drops(self.lab)
         start = time.monotonic()
         act()
@@ -118,7 +120,7 @@ class Scene:
 
 
 def run_kind(scene: Scene, kind: str, turn: int) -> None:
-    """One failure of a kind and its end."""
+    """Cause one failure of a kind, and end it."""
     {
         "cable": _cable,
         "spine": _spine,
@@ -147,7 +149,7 @@ def _spine(scene: Scene, turn: int) -> None:
 
 
 def _leaf(scene: Scene, turn: int) -> None:
-    """Its hosts are cut off; nothing can be pinned there until it is back."""
+    """Delete a leaf, which cuts off its hosts; nothing can be pinned there until it is back."""
     leaves = sorted({cable.a for cable in scene.lab.links if cable.b.startswith("spine")})
     leaf = leaves[turn % len(leaves)]
     routes = scene.routes()
@@ -165,7 +167,7 @@ def _leaf(scene: Scene, turn: int) -> None:
 
 
 def _controller(scene: Scene, turn: int) -> None:
-    scene.lab.reconnect_soon()  # also those that were made again
+    scene.lab.reconnect_soon()  # includes switches that were made again
     _, up, down, _ = _pick_cable(scene, turn)
     roles = _roles(scene, lambda _: False, {up: "close 1", down: "close 2"})
     with scene.closely((up, down)):
@@ -176,8 +178,8 @@ def _controller(scene: Scene, turn: int) -> None:
 
 
 def _cable_without_controller(scene: Scene, turn: int) -> None:
-    """Only the switches' own failover: switches that send down into the dead cable are not informed."""
-    scene.lab.reconnect_soon()  # also those that were made again
+    """Cut a cable with only the switches' own failover; switches that send down into it are not informed."""
+    scene.lab.reconnect_soon()  # includes switches that were made again
     (leaf, spine), up, down, roles = _pick_cable(scene, turn)
     name, left = f"{leaf}-{spine}", scene.links - 2
     with scene.closely((up, down)):
@@ -191,18 +193,19 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
 
 def start(scene: Scene, switch: str) -> None:
     scene.lab.start_switch(switch)
-    prioritise_probes(scene.lab)  # its links have new queues
+    prioritise_probes(scene.lab)  # the links of the switch have new queues
 
 
 def pick_spine(scene: Scene, turn: int) -> tuple[str, Pair, Pair, dict[Pair, Role]]:
-    """One that pinned flows take, and two of these that use a cable of it up and down."""
+    """Return a spine that pinned flows use, and two pairs that use one of its cables up and down."""
     (_, spine), up, down, _ = _pick_cable(scene, turn)
     return spine, up, down, _roles(scene, lambda path: spine in path, {up: "close 1", down: "close 2"})
 
 
 def _pick_cable(scene: Scene, turn: int) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
-    """A (leaf, spine) that pinned flows take in both directions: one that sends up through it, and one that comes down
-    and whose own leaf sees nothing of a cut."""
+    """Return a (leaf, spine) that pinned flows use in both directions, with two pairs.
+
+    The first pair sends up through the cable. The second comes down, so its own leaf does not notice a cut."""
     ups: dict[tuple[str, str], Pair] = {}
     downs: dict[tuple[str, str], Pair] = {}
     for pair, path in sorted(scene.routes().items()):
@@ -229,7 +232,7 @@ def _roles(scene: Scene, uses: Callable[[tuple[str, ...]], bool], close: Mapping
 def scene_of(
     topo: LeafSpine, folder: Path, elements: int, jobs: int, close_s: float = CLOSE_S, quiet_s: float = QUIET_S
 ) -> Iterator[Scene]:
-    """Jobs that train on their pins, and probes that run. Nothing is announced but the jobs."""
+    """Run jobs that train on their pins, and probes. Only the jobs are announced."""
     raw = folder / RAW
     raw.mkdir()
     with ExitStack() as stack:
@@ -249,16 +252,16 @@ def scene_of(
 
 
 def finish(scene: Scene) -> dict[str, Any]:
-    """End probes and training, and judge. Raises ``DemoError`` when a rank did not end well."""
+    """End probes and training, and return the report. Raises ``DemoError`` when a rank did not end well."""
     streams, overflows = scene.probing.finish()
     scene.training.stop()
     return build_report(scene.events, streams, overflows, read_rank_logs(scene.controller.folder / RAW))
 
 
 def main(
-    times: Annotated[int, typer.Option(min=1, help="of each failure")] = 5,
-    only: Annotated[str, typer.Option(help=f"some of: {', '.join(KINDS)}")] = ",".join(KINDS),
-    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/failures"),
+    times: Annotated[int, typer.Option(min=1, help="Number of failures of each kind.")] = 5,
+    only: Annotated[str, typer.Option(help=f"Kinds of failure, from {', '.join(KINDS)}.")] = ",".join(KINDS),
+    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/failures"),
     as_json: AsJson = False,
 ) -> None:
     """Cause failures under load and measure for how long traffic stops."""

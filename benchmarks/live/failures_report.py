@@ -1,4 +1,4 @@
-"""The figures of ``failures``: events, probes and the trainers' own logs in, a table and JSON out. Pure."""
+"""Figures of ``failures``: a table and JSON from events, probes and the trainers' own logs. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ from mininet_topos.probe.report import Outcome, Pair, Stream
 from mininet_topos.trainer.log import RankLog
 
 Role = Literal["close 1", "close 2", "uses it", "elsewhere", "hashed"]
-"""``close``: a pair that uses what fails and is probed every millisecond; for a cable, 1 sends up through it and 2
-comes down from it. The others are probed every 10 ms."""
+"""Role of a pair in a failure.
+
+``close``: the pair uses what fails and is probed every millisecond; for a cable, pair 1 sends up through it and pair 2
+comes down from it. Pairs of other roles are probed every 10 ms."""
 
 ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of the network from ``start`` to ``done``, handled by the controller at ``dealt_with``, measured until
-    ``end``. ``drops``: packets that some queue or buffer lost meanwhile."""
+    """Change of the network from ``start`` to ``done``.
+
+    The controller has handled it at ``dealt_with``, and it is measured until ``end``. ``drops``: packets that some
+    queue or buffer lost meanwhile."""
 
     what: str
     element: str
@@ -40,7 +44,7 @@ class Event:
 def build_report(
     events: Sequence[Event], streams: Mapping[Pair, Stream], overflows: int, logs: Sequence[RankLog]
 ) -> dict[str, Any]:
-    """``failures.json``: every event with every pair, and the figures of the jobs."""
+    """Return the content of ``failures.json``: every event with every pair, and the figures of the jobs."""
     told = [_event(event, streams, logs) for event in events]
     return {"summary": _summary(told), "jobs": _jobs(logs), "late_probes": overflows, "events": told}
 
@@ -88,7 +92,7 @@ def _figures(outcome: Outcome) -> dict[str, Any]:
 
 
 def _together(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Counts added up, times of the worst."""
+    """Return the sum of all counts, and the worst of all times."""
     return _figures(
         Outcome(
             sent=sum(o.sent for o in outcomes),
@@ -108,7 +112,7 @@ def _silence(logs: Iterable[RankLog], receivers: set[str], event: Event) -> floa
 
 
 def _summary(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Per kind of event, in the order in which they came first."""
+    """Return a row for each kind of event, in the order of their first occurrence."""
     kinds = dict.fromkeys(event["what"] for event in told)
     rows = []
     for kind in kinds:
@@ -141,7 +145,9 @@ def _over(events: Sequence[Mapping[str, Any]], role: Role) -> dict[str, Any]:
 
 
 def _jobs(logs: Sequence[RankLog]) -> dict[str, Any]:
-    """A job that lost a connection, ended early or had to begin again has a rank whose log says so."""
+    """Return the figures of the jobs.
+
+    ``restarts``: ranks whose log shows that the job lost a connection, ended early or began again."""
     iterations = [[i.index for i in log.iterations] for log in logs]
     return {
         "ranks": len(logs),
@@ -157,7 +163,7 @@ def _jobs(logs: Sequence[RankLog]) -> dict[str, Any]:
 
 
 def table_of(report: Mapping[str, Any]) -> Group:
-    """Milliseconds are median and maximum over the events of a kind; lost are all of them together."""
+    """Return the table. Milliseconds are median and maximum over the events of a kind; losses are added up."""
     table = Table("event", "times", title="For how long traffic stopped, ms (median / worst), and probes lost")
     for name in ("close 1", "close 2", "others that use it", "elsewhere", "hashed"):
         table.add_column(name, justify="right")

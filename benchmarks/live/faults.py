@@ -1,12 +1,14 @@
-"""Faults made while jobs train, under a real Prometheus and Alertmanager: which are named, how soon, and until when.
+"""Faults made while jobs train, under a real Prometheus and Alertmanager: which are reported, how soon, how long.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks faults [--only FAULT,...] [--out DIR] [--json]
 
-The demo's fabric and its three rings, and a fifth spine of a second Open vSwitch in namespaces. Each fault is made and
-repaired; the API, ``signalbox status`` and the metrics are looked at meanwhile, and what Alertmanager tells a
-receiver. Scrapes and evaluations are two seconds apart; every ``for:`` is as it is shipped. Out: a table, and
-``faults.json``; ``--json`` prints that instead. Ends with 1 when a fault was not named by its name, too late or too
-long, or when an expression of the dashboard or the rules had no data and nothing says why.
+The fabric is that of the demo with its three rings, and a fifth spine of a second Open vSwitch in namespaces. Each
+fault is made and repaired. Meanwhile the benchmark reads the API, ``signalbox status``, the metrics, and what
+Alertmanager sends to a receiver. Scrapes and evaluations are two seconds apart; every ``for:`` is as shipped. The
+result is a table, and ``faults.json``; ``--json`` prints that instead.
+
+The exit status is 1 when a fault was not reported by its name, too late or for too long. It is also 1 when an
+expression of the dashboard or the rules had no data without a known reason.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ INTERVAL = "2s"
 STATE_SIZE = "2m"
 ORDER_S = 60.0
 STALL_S = 900.0
-"""Ranks wait as long as a fault lasts, and then for TCP to try again."""
+"""Seconds that ranks wait: as long as a fault lasts, and then until TCP retransmits."""
 ROUNDS: tuple[tuple[str, ...], ...] = (
     ("disk",),
     ("hostile", "twin", "foreign", "unknown_host", "differs", "full_table"),
@@ -53,7 +55,7 @@ ROUNDS: tuple[tuple[str, ...], ...] = (
     ("no_path",),
     ("leaf",),
 )
-"""Faults of a round are there at the same time; no two of them raise the same alert."""
+"""Faults of a round are present at the same time; no two of them raise the same alert."""
 FAULTS = tuple(name for of_round in ROUNDS for name in of_round)
 
 console = Console(stderr=True)
@@ -65,7 +67,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def scene(folder: Path) -> Iterator[Operator]:
-    """Jobs that train, and everything that looks at the controller."""
+    """Run jobs that train, and everything that observes the controller."""
     mbps = RATE_BPS / 1e6
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fa")
     metrics = reserve_port()
@@ -106,7 +108,7 @@ def all_well(operator: Operator, links: int) -> bool:
 
 @dataclass
 class Made:
-    """A fault, and when it was made, named and gone from the API, in monotonic seconds."""
+    """Fault, and when it was made, named and gone from the API, in monotonic seconds."""
 
     fault: Fault
     seen: Seen
@@ -116,8 +118,9 @@ class Made:
 
 
 def round_of(operator: Operator, faults: Sequence[Fault]) -> list[Made]:
-    """Makes all, one after the other, waits for their alerts, repairs all, and waits for the end of those alerts that
-    do not look back for minutes."""
+    """Make all faults one after the other, wait for their alerts, repair all, and wait for the end of the alerts.
+
+    Alerts that look back for minutes are not waited for here."""
     made = []
     for fault in faults:
         say(f"{fault.name}: made")
@@ -139,7 +142,7 @@ def round_of(operator: Operator, faults: Sequence[Fault]) -> list[Made]:
 
 
 def measured(operator: Operator, names: Sequence[str], links: int) -> Any:
-    """``faults.json``."""
+    """Make all faults, and return the content of ``faults.json``."""
     began = time.monotonic()
     made: list[Made] = []
     for of_round in ROUNDS:
@@ -160,20 +163,20 @@ def measured(operator: Operator, names: Sequence[str], links: int) -> Any:
 
 
 def other_alerts(operator: Operator, names: Sequence[str]) -> list[str]:
-    """That fired and belong to no fault."""
+    """Return the alerts that fired and belong to no fault."""
     expected = {alert.name for name in names for alert in getattr(operator.site, name)().alerts}
     fired = {episode.labels["alertname"] for episode in operator.alerts.episodes if episode.firing}
     return sorted(fired - expected)
 
 
 def count_failed_scrapes(prometheus: Prometheus, seconds: float) -> int:
-    """Each makes every series stale, and alerts begin to count their time anew."""
+    """Return the number of failed scrapes. Each makes every series stale, and restarts the ``for:`` of alerts."""
     (total,) = prometheus.query(f'sum_over_time((1 - up{{job="signalbox"}})[{round(seconds)}s:{INTERVAL}])')
     return int(float(total["value"][1]))
 
 
 def failed(found: Mapping[str, Any]) -> bool:
-    """See the head of this file."""
+    """Return whether one of the failures in the module's docstring occurred."""
     return any(row["findings"] for row in found["faults"]) or bool(found["without_data"])
 
 
@@ -206,11 +209,11 @@ def _text(seconds: float | None) -> str:
 
 
 def main(
-    only: Annotated[str, typer.Option(help=f"some of: {', '.join(FAULTS)}")] = ",".join(FAULTS),
-    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/faults"),
+    only: Annotated[str, typer.Option(help=f"Faults to make, from {', '.join(FAULTS)}.")] = ",".join(FAULTS),
+    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/faults"),
     as_json: AsJson = False,
 ) -> None:
-    """Make faults under training, and look at the API, the command line, the metrics and alerts."""
+    """Make faults under training, and observe the API, the command line, the metrics and alerts."""
     names = only.split(",")
     if unknown := set(names) - set(FAULTS):
         raise typer.BadParameter(f"no such fault: {', '.join(sorted(unknown))}")

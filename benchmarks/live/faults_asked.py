@@ -1,4 +1,4 @@
-"""Whether every expression of the dashboard, the recording rules and the alerts had data, or why rightly not."""
+"""Data of the expressions of the dashboard, the recording rules and the alerts, or why they rightly had none."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ EMPTY: Mapping[str, str] = {
     "alert SignalboxJobSlow": NO_FAULT,
     "alert SignalboxJobsNotServed": NO_FAULT,
 }
-"""What may be without data, and why."""
+"""Expressions that may be without data, and why."""
 
 
 def asked(job: str) -> Iterator[tuple[str, str]]:
-    """Each name with its expression. ``job``: that the dashboard of a job shows."""
+    """Yield the name and expression of each query. ``job``: job that its dashboard shows."""
     for dashboard, panel in panels():
         for target in panel["targets"]:
             yield f"panel {dashboard}: {panel['title']}, {target['refId']}", filled_in(target["expr"], job)
@@ -43,7 +43,7 @@ def asked(job: str) -> Iterator[tuple[str, str]]:
 
 
 def had_data(prometheus: Prometheus, seconds: float, job: str) -> dict[str, bool]:
-    """Within the last ``seconds``, by name."""
+    """Return by name whether each expression had data within the last ``seconds``."""
     return {
         name: bool(prometheus.query(f"last_over_time(({expression})[{round(seconds)}s:{STEP}])"))
         for name, expression in asked(job)

@@ -1,4 +1,4 @@
-"""The faults of ``benchmarks faults``: how each is made and repaired, and by which names operators should see it."""
+"""Faults of ``benchmarks faults``: how each is made and repaired, and the names under which operators should see it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.words import AlarmKind
 
 OUT_OF_SYNC_S = 60.0
-"""How long a switch must be out of sync before ``SignalboxSwitchOutOfSync`` begins to count its time."""
+"""Seconds that a switch must be out of sync before the condition of ``SignalboxSwitchOutOfSync`` holds."""
 LIMITS_READ_S = 4.0
-"""Within which the controller asks a switch for the limits of its tables that has refused a rule for lack of room."""
+"""Seconds until the controller reads a switch's table limits after the switch refused a rule for lack of room."""
 LEARNING = f"cookie={learning_cookie(0) >> 40:#x}"
-"""How the cookies of rules begin that count what no job has announced."""
+"""Beginning of the cookies of rules that count traffic which no job has announced."""
 UNKNOWN_HOST = "10.0.1.99"
 GARBAGE = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 HOSTILE_EVERY_S = 0.5
@@ -41,7 +41,7 @@ PAIR_ELEMENTS = 40_000
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An alarm. ``says``: also in its sentence, so that people see with what."""
+    """Alarm of a kind about a subject. ``says``: text that its sentence must contain."""
 
     kind: AlarmKind
     subject: str
@@ -50,7 +50,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One whose name and labels begin so has a value between these."""
+    """Metric series, by the beginning of its name and labels, whose value must be from ``low`` to ``high``."""
 
     begin: str
     low: float
@@ -59,7 +59,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """``after_s``: how much later than the alarm its condition holds. ``holds_s``: how long it looks back."""
+    """Alert. ``after_s``: delay of its condition after the alarm. ``holds_s``: seconds for which it looks back."""
 
     name: str
     labels: Mapping[str, str]
@@ -69,23 +69,26 @@ class Alert:
 
 @dataclass(frozen=True)
 class Fault:
-    """``within_s``: until the controller should know. ``also``: alarms that may follow. ``tidy``: after the repair.
-    ``lasts_s``: how long the alarm stays after it, or until the repair is looked for."""
+    """Fault that can be made and repaired."""
 
     name: str
     within_s: float
+    """Seconds within which the controller should know of the fault."""
     make: Callable[[], object]
     repair: Callable[[], object]
     alarms: tuple[Named, ...]
     series: tuple[Series, ...]
     own_alerts: tuple[Alert, ...]
     also: frozenset[AlarmKind] = frozenset()
+    """Alarms that may follow."""
     tidy: Callable[[], object] = lambda: None
+    """Function to call after the repair."""
     lasts_s: float = 0.0
+    """Seconds for which the alarm stays after the repair, or until the controller looks for the repair."""
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """With those of alarms that have no other alert."""
+        """Own alerts, and those of the alarms that have no other alert."""
         kinds = dict.fromkeys(named.kind for named in self.alarms if named.kind not in kinds_with_an_alert())
         return (*self.own_alerts, *(of_kind(kind) for kind in kinds))
 
@@ -97,8 +100,9 @@ def of_kind(kind: AlarmKind) -> Alert:
 
 @dataclass
 class Site:
-    """What faults are made in. ``relay``: between leaf2 and the controller. ``state``: the file system of the
-    controller's state."""
+    """Lab in which faults are made.
+
+    ``relay``: relay between leaf2 and the controller. ``state``: file system of the controller's state."""
 
     lab: Lab
     controller: ControllerProcess
@@ -143,7 +147,7 @@ class Site:
         )
 
     def _cable(self, leaf: str, spine: str) -> tuple[str, str, str]:
-        """The switches' names, and the cable's."""
+        """Return the names of the switches and of the cable."""
         port = next(cable.a_port for cable in self.lab.links if (cable.a, cable.b) == (leaf, spine))
         a, b = self.lab.bridge(leaf), self.lab.bridge(spine)
         return a, b, f"{a}:{port}>{b}"
@@ -173,7 +177,7 @@ class Site:
         )
 
     def frozen(self) -> Fault:
-        """Its cables pass no probe after five seconds, and its connection answers no echo request."""
+        """Freeze the second vswitchd: after five seconds its cables pass no probe, and it answers no echo request."""
         name = self.second.name
         return Fault(
             "second vswitchd frozen",
@@ -187,7 +191,7 @@ class Site:
         )
 
     def no_path(self) -> Fault:
-        """A leaf without any spine."""
+        """Cut all cables from a leaf to spines."""
         spines = [cable.b for cable in self.lab.links if cable.a == "leaf3" and cable.b.startswith("spine")]
 
         def each(act: Callable[[str, str], None]) -> None:
@@ -209,7 +213,7 @@ class Site:
             frozenset({AlarmKind.LINK_DOWN}),
         )
 
-    # ---- what switches answer and hold
+    # ---- answers and rules of switches
 
     def ports(self) -> Fault:
         name = self.lab.bridge("leaf2")
@@ -224,7 +228,7 @@ class Site:
         )
 
     def foreign(self) -> Fault:
-        """Pins are removed by hand as well: they are restored."""
+        """Add a foreign rule. Pins are also deleted, by hand, and must be restored."""
         name = self.lab.bridge("leaf3")
         theirs = "table=1,priority=5,udp,tp_dst=9"
 
@@ -251,7 +255,7 @@ class Site:
 
         def make() -> None:
             rules = self.ofctl("leaf4", "dump-flows", "--no-stats", "table=1").splitlines()
-            used = sum(LEARNING not in rule for rule in rules)  # those that only learn may go before the repair
+            used = sum(LEARNING not in rule for rule in rules)  # learning rules may be removed before the repair
             full = ("--id=@t", "create", "Flow_Table", f"flow_limit={used}", "overflow_policy=refuse")
             run("ovs-vsctl", "--", *full, "--", "set", "bridge", name, "flow_tables:1=@t")
             self.client.register_job(pipeline("one-more", [self.ip("h4_4"), self.ip("h3_4")]))
@@ -276,7 +280,7 @@ class Site:
     # ---- others
 
     def hostile(self) -> Fault:
-        """Something that speaks HTTP to the port for switches, again and again."""
+        """Connect to the port for switches again and again, and speak HTTP."""
 
         def attack() -> None:
             while not self._hostile.wait(HOSTILE_EVERY_S):
@@ -297,7 +301,7 @@ class Site:
         )
 
     def twin(self) -> Fault:
-        """A second switch with the dpid of leaf1; the lab removes it if this does not."""
+        """Add a second switch with the dpid of leaf1; if the repair does not remove it, the lab does."""
         name, leaf = f"{self.lab.topo.prefix}twin", self.lab.bridge("leaf1")
         dpid = next(switch.dpid for switch in self.lab.switches if switch.name == "leaf1")
         made = ["datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure"]
@@ -321,7 +325,7 @@ class Site:
         def make() -> None:
             fill(filler)
             with suppress(Unavailable):
-                for number in range(100):  # what was reserved may take the first of them
+                for number in range(100):  # reserved space may suffice for the first jobs
                     self.client.register_job(pipeline(f"unsaved{number}", [self.ip("h3_4"), self.ip("h2_4")]))
                     self.client.deregister_job(f"unsaved{number}")
                 raise LabError("a full disk took everything")
@@ -339,7 +343,7 @@ class Site:
     # ---- jobs
 
     def unknown_host(self) -> Fault:
-        """Repaired when the address answers."""
+        """Announce a job with an unknown host; the fault is repaired when the address answers."""
         device = ("dev", self.lab.topo.interface("h1_4", 0))
 
         def address(act: str) -> None:
@@ -362,7 +366,7 @@ class Site:
         )
 
     def differs(self) -> Fault:
-        """Two ranks that train without a controller, announced the wrong way round."""
+        """Let two ranks train without a controller, and announce them the wrong way round."""
         ips = [self.ip("h1_4"), self.ip("h2_4")]
 
         def tidy() -> None:
@@ -396,7 +400,7 @@ class Site:
 
 
 def pipeline(job: str, ips: list[str]) -> JobSpec:
-    """The first sends to the second."""
+    """Return a job whose first host sends to the second."""
     return JobSpec.parse(
         {
             "job_id": job,

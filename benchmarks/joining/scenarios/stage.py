@@ -1,8 +1,8 @@
-"""A fabric in one mode, on which jobs begin and end while the controller is watched.
+"""Fabric in one mode, on which jobs begin and end while the controller is watched.
 
-In: a mode, and programs: ``Gloo`` and Open MPI (``RunningJobs``) or a whole job of the trainer. Out: what each job's
-rank 0 has logged, and every ``LOOK_S`` what the API shows (``Look``). Jobs announced here are registered and reported
-here, once per tick; others join by themselves. All times are seconds after the stage began.
+The input is a mode, and programs: Gloo and Open MPI (``RunningJobs``) or a whole job of the trainer. The results are
+what rank 0 of each job has logged, and every ``LOOK_S`` what the API shows (``Look``). Jobs that are announced here are
+registered and reported here, once per tick; others join by themselves. All times are seconds after the stage began.
 """
 
 from __future__ import annotations
@@ -45,33 +45,36 @@ STOP_S = 60.0
 RUN_FOLDER = Path(os.environ.get("OVS_RUNDIR", "/var/run/openvswitch"))
 
 Flow = tuple[str, str, str]
-"""Job, source and destination address."""
+"""Job, source address and destination address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the API shows of a job. ``counted``: a window of counters is over. ``level``: None while unknown."""
+    """Values that the API shows of a job."""
 
     source: str
     level: float | None
+    """Level of the job; None while it is unknown."""
     measured: float | None
     difference: str
     counted: bool
+    """Whether a window of counters is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the API shows of all jobs. ``alarms``: the text by kind and subject. ``paths``: of pinned flows, the names
-    of the switches."""
+    """Values that the API shows of all jobs at one time."""
 
     after_s: float
     jobs: Mapping[str, Shown]
     alarms: Mapping[tuple[str, str], str]
+    """Text of each alarm, by kind and subject."""
     paths: Mapping[Flow, tuple[str, ...]]
+    """Names of the switches on the path of each pinned flow."""
 
 
 class Program(Protocol):
-    """A job's processes."""
+    """Processes of a job."""
 
     def iterations(self) -> Sequence[Iteration]: ...
     def ask_to_end(self) -> None: ...
@@ -81,7 +84,7 @@ class Program(Protocol):
 
 
 class OfLibrary:
-    """A job of Gloo or Open MPI."""
+    """Job of Gloo or Open MPI."""
 
     def __init__(self, jobs: RunningJobs) -> None:
         self._jobs = jobs
@@ -103,7 +106,7 @@ class OfLibrary:
 
 
 class OfTrainer:
-    """A whole job of the trainer."""
+    """Whole job of the trainer."""
 
     def __init__(self, lab: Lab, spec: JobSpec, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -133,33 +136,36 @@ class OfTrainer:
 
 @dataclass
 class Live:
-    """A job on the stage. ``announced``: its iterations are reported here; ``reported``: how many of its program;
-    ``next_index``: of the job's next one."""
+    """Job on the stage."""
 
     job_id: str
     program: Program
     announced: bool
+    """Whether its iterations are reported here."""
     reported: int = 0
+    """Number of iterations of its program that are reported."""
     next_index: int = 0
+    """Index of the job's next iteration."""
     asked_to_end: bool = False
     ended: bool = False
 
 
 @dataclass
 class Stage:
-    """A running fabric with its jobs. ``client``: None on the flat switch. ``recorder``: records counters that are to
-    be replayed."""
+    """Running fabric with its jobs."""
 
     lab: Lab
     mode: Mode
     folder: Path
     forks: ForkedRanks
     client: Client | None = None
+    """Client of the controller; None on the flat switch."""
     address: str = ""
     began: float = field(default_factory=time.monotonic)
     jobs: dict[str, Live] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
     recorder: Recorder | None = None
+    """Recorder of counters for replay, or None."""
 
     @property
     def now_s(self) -> float:
@@ -172,8 +178,12 @@ class Stage:
     # ---- jobs
 
     def begin(self, job: LibraryJob, announced: JobSpec | None = None, join: Sequence[str] | None = None) -> None:
-        """Begin a job. ``announced``: what is registered for it. ``join``: it joins by itself, with these options.
-        Under ECMP and on the flat switch it does neither."""
+        """Begin a job.
+
+        - ``announced``: spec to register for it.
+        - ``join``: options with which the job joins by itself.
+
+        Under ECMP and on the flat switch both are ignored."""
         options = ["--join", self.address, *join] if join is not None and self.planned else []
         running = RunningJobs(
             self.lab, [job], self.folder / "ranks" / job.job_id, forks=self.forks, gloo_options=options
@@ -191,7 +201,7 @@ class Stage:
             self.client.register_job(announced)
 
     def write_polls(self, job_id: str, file: Path) -> None:
-        """Write what was recorded of a job that is registered."""
+        """Write the recorded counters of a registered job."""
         assert self.client
         assert self.recorder
         spec = job_spec(self.client.get_job(job_id).spec)
@@ -199,18 +209,18 @@ class Stage:
         self.recorder.write(spec, [(i.end, i.duration_s) for i in done], file)
 
     def ask_to_end(self, job_id: str) -> None:
-        """Ask a job to end; returns at once."""
+        """Ask a job to end, without waiting for the end."""
         self.jobs[job_id].asked_to_end = True
         self.jobs[job_id].program.ask_to_end()
 
     def exchange(self, first: str, second: str) -> None:
-        """Take each of two jobs for the one that announces the program of the other from now on."""
+        """Exchange the programs of two jobs: each job's reports come from the other's program from now on."""
         a, b = self.jobs[first], self.jobs[second]
         a.program, b.program = b.program, a.program
         a.reported, b.reported = b.reported, a.reported
 
     def end_all(self) -> None:
-        """Return when all jobs have ended. Raises ``LabError``."""
+        """Wait until all jobs have ended. Raises ``LabError``."""
         for live in self.jobs.values():
             if not live.asked_to_end:
                 self.ask_to_end(live.job_id)
@@ -222,14 +232,15 @@ class Stage:
                 raise LabError(f"waited {STOP_S:g} s for {', '.join(late)} to end")
 
     def iterations_of(self, job_id: str) -> list[tuple[float, float, bool]]:
-        """Return the begin, the duration and whether the result was right of each."""
+        """Return begin, duration and correctness of each iteration."""
         found = self.jobs[job_id].program.iterations()
         return [(round(i.start - self.began, 4), round(i.duration_s, 4), i.ok) for i in found]
 
     @contextmanager
     def explained(self, job_id: str) -> Iterator[list[tuple[float, str]]]:
-        """Ask ``explain`` for the job again and again, in a thread, since an answer may take seconds. Yields the time
-        and the text of each answer so far."""
+        """Request ``explain`` for the job repeatedly, in a thread, since an answer may take seconds.
+
+        Yields a list that gets the time and text of each answer."""
         answers: list[tuple[float, str]] = []
         over = threading.Event()
 
@@ -238,7 +249,7 @@ class Stage:
                 while not over.wait(LOOK_S):
                     try:
                         answer = client.explain(job_id).answer
-                    except SignalboxError:  # it is not registered yet, or not any more
+                    except SignalboxError:  # the job is not registered yet, or not any more
                         continue
                     answers.append((self.now_s, " ".join(answer)))
 
@@ -253,7 +264,7 @@ class Stage:
     # ---- time
 
     def until(self, at_s: float) -> Iterator[float]:
-        """Tick until then; yields the time after each tick."""
+        """Tick until ``at_s``, and yield the time after each tick."""
         while self.now_s < at_s:
             self.tick()
             yield self.now_s
@@ -301,7 +312,7 @@ class Stage:
         return Look(round(after_s, 2), jobs, alarms, paths)
 
     def keep(self, file: Path) -> None:
-        """Write all looks, for whoever wants to know more than the rows say."""
+        """Write all looks, for questions that the rows do not answer."""
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("w") as lines:
             for look in self.looks:
@@ -325,8 +336,10 @@ def shown(job: Any) -> Shown:
 
 @contextmanager
 def switches_first() -> Iterator[None]:
-    """Give Open vSwitch the processors before all other sessions. It has a negative niceness, which counts only within
-    a session (sched(7), "The autogroup feature"): beside eight busy ones the switches would be what slows jobs."""
+    """Give Open vSwitch the processors before all other sessions.
+
+    Its negative niceness counts only within a session (sched(7), "The autogroup feature"). Next to eight busy sessions
+    the switches would slow the jobs down."""
     pid = (RUN_FOLDER / "ovs-vswitchd.pid").read_text().strip()
     autogroup = Path("/proc", pid, "autogroup")
     if not autogroup.exists():
@@ -337,13 +350,13 @@ def switches_first() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # it may have ended
+        with suppress(OSError):  # the process may have ended
             autogroup.write_text(before)
 
 
 @contextmanager
 def stage(mode: Mode, folder: Path, prefix: str = PREFIX) -> Iterator[Stage]:
-    """Bring up the fabric of a mode. The jobs end with it."""
+    """Run the fabric of a mode. The jobs end with it."""
     with switches_first(), ExitStack() as stack:
         forks = ForkedRanks(folder / "forks")
         stack.callback(forks.stop)
@@ -364,7 +377,7 @@ def stage(mode: Mode, folder: Path, prefix: str = PREFIX) -> Iterator[Stage]:
 
 
 def moves(looks: Sequence[Look]) -> int:
-    """Return how often a flow was pinned to another path than before, also where it was hashed in between."""
+    """Return how often a flow was pinned to another path than before, even if it was hashed in between."""
     count, latest = 0, dict[Flow, tuple[str, ...]]()
     for look in looks:
         count += sum(latest.get(flow, path) != path for flow, path in look.paths.items())

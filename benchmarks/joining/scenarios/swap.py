@@ -1,7 +1,7 @@
-"""Swap: two jobs exchange their hosts in one request while all hosts go on sending.
+"""Scenario swap: two jobs exchange their hosts in one request while all hosts continue to send.
 
-Three rings of one host per leaf train. Halfway, each of two jobs is announced on the hosts of the other; the programs
-on these hosts go on, and what they report belongs to the other job from then on. Nothing should move, slow down or be
+Three rings of one host per leaf train. Halfway, each of two jobs is announced on the hosts of the other. The programs
+on these hosts continue, and their reports belong to the other job from then on. Nothing should move, slow down or be
 lost.
 """
 
@@ -23,12 +23,12 @@ from mininet_topos.lab.record import run
 
 SECONDS = 60.0
 LOOKED_AT_S = 10.0
-"""Seconds before and after the exchange in which segments that are sent again are counted."""
+"""Seconds before and after the exchange in which retransmitted segments are counted."""
 ELEMENTS = 120_120
 SNMP = "/proc/net/snmp"
 
 AFTER, LOST = 1.10, 20
-"""TCP fills queues and loses some segments all the time; how many differs from one time to the other."""
+"""Limits of the targets. TCP fills queues and always loses some segments, and their number varies."""
 
 
 def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, Mapping[str, Any]]]:
@@ -66,7 +66,7 @@ def play(stage: Stage, seed: int, seconds: float) -> Iterator[tuple[LibraryJob, 
 
 
 def sent_again(stage: Stage) -> int:
-    """Return the number of segments that all hosts have sent again so far (proc(5), ``/proc/net/snmp``)."""
+    """Return the number of segments that all hosts have retransmitted so far (proc(5), ``/proc/net/snmp``)."""
     total = 0
     for host in stage.lab.hosts:
         names, values = re.findall(
@@ -77,8 +77,10 @@ def sent_again(stage: Stage) -> int:
 
 
 def moved(looks: Sequence[Look], at_s: float) -> int:
-    """Return the number of pairs of hosts, whichever job has them, that were on another path, or on none, at some look
-    after the exchange than at the last one before."""
+    """Return the number of pairs of hosts whose path changed with the exchange, whichever job has the pair.
+
+    A pair counts if at some look after the exchange it was on another path, or on none, than at the last look before
+    it."""
     before = [look for look in looks if look.after_s <= at_s]
     if not before:
         return 0
@@ -86,7 +88,7 @@ def moved(looks: Sequence[Look], at_s: float) -> int:
     found = set()
     for look in looks[len(before) :]:
         new = {(src, dst): path for (_, src, dst), path in look.paths.items()}
-        if len(look.jobs) == len(before[-1].jobs):  # until the first one ends
+        if len(look.jobs) == len(before[-1].jobs):  # until the first job ends
             found |= {pair for pair, path in old.items() if new.get(pair) != path}
     return len(found)
 

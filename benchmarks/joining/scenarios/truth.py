@@ -1,8 +1,8 @@
-"""What slows a job, recomputed from the ports of switches and the jobs' logs, to check what the controller shows.
+"""Slowdown of jobs, recomputed from switch ports and the jobs' logs, to check what the controller reports.
 
-In: bytes that cables have carried, the iterations of announced jobs, what these send per iteration, their paths. Out:
-the slowdown of each job: the demand of all announced flows on its fullest link over what other traffic leaves of it.
-Shares nothing with the controller. Pure but for ``PortBytes``.
+The input is bytes that cables have carried, the iterations of announced jobs, what they send per iteration, and their
+paths. The result is the slowdown of each job: on its fullest link, the demand of all announced flows / the capacity
+that other traffic leaves. This module shares no code with the controller. Pure except for ``PortBytes``.
 """
 
 from __future__ import annotations
@@ -17,25 +17,27 @@ from typing import NamedTuple
 from mininet_topos.lab.lab import Lab
 
 Link = tuple[str, str]
-"""Names of the bridges, which the controller has for the switches, in the direction of the bytes."""
+"""Names of the two bridges, which are the controller's names of the switches, in the direction of the bytes."""
 Flow = tuple[str, str, str]
 Moment = tuple[float, float, float]
-"""Seconds, the slowdown that is shown, the true one."""
+"""Seconds, the reported slowdown, the true slowdown."""
 
 HEADERS = 1514 / 1448
-"""Bytes on the wire per byte of payload in full segments with timestamps."""
+"""Bytes on the wire per byte of payload, in full segments with timestamps."""
 INTERFACES = Path("/sys/class/net")
 LEAST_LEFT = 0.5
-"""Share of a link that is left however much other traffic was there: what adapts gives way
-(docs/explanation/planning.md)."""
+"""Share of a link that is always counted as free of other traffic.
+
+Traffic that adapts gives way (docs/explanation/planning.md)."""
 
 
 @dataclass
 class PortBytes:
-    """``samples``: (seconds, bytes by link since the lab began), as the receiving end of every cable counts them."""
+    """Bytes of each link, counted at the receiving end of every cable."""
 
     lab: Lab
     samples: list[tuple[float, dict[Link, int]]] = field(default_factory=list)
+    """Seconds, and bytes by link since the lab began."""
 
     def sample(self, at_s: float) -> None:
         found = {}
@@ -48,22 +50,23 @@ class PortBytes:
 
 
 class Sends(NamedTuple):
-    """An announced job. ``iterations``: (begin, duration). ``flows``: payload of an iteration by source and
-    destination; ``shares``: of the capacity that each needs when nothing is in its way."""
+    """Traffic of an announced job."""
 
     iterations: Sequence[tuple[float, float]]
+    """Begin and duration of each iteration."""
     flows: Mapping[tuple[str, str], float]
+    """Payload of an iteration, by source and destination."""
     shares: Mapping[tuple[str, str], float]
+    """Share of a link's capacity that each pair needs when nothing slows it."""
 
 
 def sent_between(iterations: Iterable[tuple[float, float]], begin: float, end: float) -> float:
-    """Return how many iterations were sent between the times, in parts, if each sends steadily."""
+    """Return the number of iterations, as a fraction, sent between the times, if each sends at a constant rate."""
     return sum(max(0.0, min(end, at + took) - max(begin, at)) / took for at, took in iterations)
 
 
 def rates(samples: Sequence[tuple[float, Mapping[Link, int]]], at: float, window_s: float) -> dict[Link, float]:
-    """Return the bits per second of each link over the window that ends at the last sample up to then; empty without
-    one."""
+    """Return the bit/s of each link over the window that ends at the last sample up to ``at``; empty without one."""
     past = [sample for sample in samples if sample[0] <= at]
     before = [sample for sample in past if past and sample[0] <= past[-1][0] - window_s]
     if not before:
@@ -80,8 +83,9 @@ def slowdowns(
     window_s: float,
     capacity_bps: float,
 ) -> dict[str, float]:
-    """Return the slowdown, at least 1, of each job with a path whose links were all counted. ``paths``: of all
-    announced flows, the switches."""
+    """Return the slowdown, at least 1, of each job with a path whose links were all counted.
+
+    ``paths``: switches on the path of each announced flow."""
     port_bps = rates(samples, at, window_s)
     own: defaultdict[Link, float] = defaultdict(float)
     demand: defaultdict[Link, float] = defaultdict(float)
@@ -106,7 +110,7 @@ def slowdowns(
 
 
 def longest_off(moments: Sequence[Moment], tolerance: float) -> float:
-    """Return the longest time for which what is shown differs from the truth by more than this part."""
+    """Return the longest time for which the reported value differs from the truth by more than ``tolerance``."""
     longest, since = 0.0, None
     for at, shown, true in moments:
         if abs(shown / true - 1) <= tolerance:
