@@ -1,10 +1,11 @@
-"""A controller as a user has it through many short jobs and many renewals: memory and files must stay bounded.
+"""Many short jobs and renewals on a controller set up as a user has it: memory and files must stay bounded.
 
     .venv/bin/python -m benchmarks long-run [--cycles 50000] [--renewals 1000000] [--calls-per-s N] [--folder DIR]
 
-The real controller, with a state directory, TLS, a tokens file and the default limits. Four clients register a job,
-update it, renew its lease and end it, again and again. In parts: with ``--folder`` the state of the run before is taken
-over. Ends with 1 when the memory at the end is more than a tenth above that after a tenth of the cycles.
+The real controller has a state directory, TLS, a tokens file and the default limits. Four clients register a job,
+update it, renew its lease and end it, again and again. A run can be made in parts: with ``--folder`` a part continues
+with the state of the one before. The exit status is 1 when the memory at the end is more than a tenth above that after
+a tenth of the cycles.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from signalbox.jobs.spec import JobSpec
 RESULTS = Path("out/bench/long_run.json")
 CLIENTS = 4
 PARTS = 10
-"""Samples after the first, which are evenly spread over the cycles."""
+"""Number of samples after the first, spread evenly over the cycles."""
 MEMORY = 1.1
 RANKS = 8
 POLL_S = 0.2
@@ -44,15 +45,16 @@ _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """``rss_mb``: of the controller and its processes; ``descriptors``: open files of the controller. Sizes of files in
-    KiB; 0 for one that is not there."""
+    """Sample of the controller's resources. Sizes of files are in KiB, 0 for a missing file."""
 
     cycles: int
     renewals: int
     seconds: float
     cpu_s: float
     rss_mb: float
+    """Memory of the controller and its child processes in MiB."""
     descriptors: int
+    """Open files of the controller."""
     state_kib: float
     wal_kib: float
     events_kib: float
@@ -60,8 +62,9 @@ class Sample:
 
 
 class Load:
-    """Counts what all clients have done, and holds them to ``calls_per_s`` calls a second together. ``stopping``: once
-    it is set, each client ends after its current call."""
+    """Load of all clients together, limited to ``calls_per_s`` calls a second.
+
+    ``stopping``: once it is set, each client ends after its current call."""
 
     def __init__(self, cycles: int, renewals: int, calls_per_s: float) -> None:
         self.cycles = self.renewals = 0
@@ -73,7 +76,7 @@ class Load:
         self._begun = 0
 
     def run(self, address: str, credentials: Credentials, client_number: int) -> None:
-        """Cycles of one client. Raises ``SignalboxError``."""
+        """Run the cycles of one client. Raises ``SignalboxError``."""
         with Client(address, credentials=credentials) as client:
             while (cycle := self._next()) is not None:
                 job_id = f"job-{client_number}-{cycle}"
@@ -118,7 +121,7 @@ def _job(job_id: str, client_number: int, size: int) -> JobSpec:
 
 
 def _secured(folder: Path) -> Credentials:
-    """Make an authority, a certificate of the controller and a token in the folder, if they are not there."""
+    """Make an authority, a certificate of the controller and a token in the folder, if they are missing."""
     authority, token = folder / "ca.pem", folder / "trainers.token"
     if not token.exists():
         own = ("-subj", "/CN=authority", "-keyout", folder / "ca.key", "-out", authority)
@@ -147,8 +150,9 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 
 
 def measured(folder: Path, load: Load, cycles: int) -> list[Sample]:
-    """One sample before the load, and one after each tenth of it. Raises ``SignalboxError``, also when jobs are left
-    at the end."""
+    """Return a sample before the load, and one after each tenth of it.
+
+    Raises ``SignalboxError``, also when jobs are left at the end."""
     credentials = _secured(folder)
     address = f"127.0.0.1:{reserve_port()}"
     controller = ControllerProcess(folder)
@@ -190,9 +194,9 @@ def _sample(controller: ControllerProcess, load: Load, seconds: float) -> Sample
 
 
 def main(
-    cycles: Annotated[int, typer.Option(min=PARTS, help="Jobs that are registered, updated and ended.")] = 50_000,
+    cycles: Annotated[int, typer.Option(min=PARTS, help="Jobs to register, update and end.")] = 50_000,
     renewals: Annotated[int, typer.Option(min=0, help="Renewals of leases, evenly over the cycles.")] = 1_000_000,
-    calls_per_s: Annotated[float, typer.Option(min=1, help="Of all clients, at most.")] = 500.0,
+    calls_per_s: Annotated[float, typer.Option(min=1, help="Most calls per second of all clients.")] = 500.0,
     folder: Annotated[Path | None, typer.Option(help="Directory of the state, kept for the next part.")] = None,
     as_json: AsJson = False,
 ) -> None:

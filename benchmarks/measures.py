@@ -1,4 +1,4 @@
-"""Shared by several benchmarks: percentiles, memory and CPU time of processes, results in a file and on stdout."""
+"""Functions that several benchmarks share: percentiles, memory and CPU time of processes, and output of results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Percentiles by nearest rank, so each is a measured value."""
+    """Percentiles by nearest rank, so that each is a measured value."""
 
     p50: float
     p99: float
@@ -29,7 +29,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Collection[float]) -> Spread | None:
-        """None without values."""
+        """Return the percentiles of the values, or None without values."""
         ordered = sorted(values)
         if not ordered:
             return None
@@ -40,7 +40,9 @@ class Spread:
 
 
 class Usage(NamedTuple):
-    """Resident memory now and at most (the sum of each process's own peak), CPU time so far, number of processes."""
+    """Resources of processes.
+
+    Resident memory now and at most (the sum of each process's own peak), CPU time so far, number of processes."""
 
     rss_bytes: int = 0
     peak_bytes: int = 0
@@ -49,7 +51,7 @@ class Usage(NamedTuple):
 
 
 def usage(process: subprocess.Popen[bytes] | subprocess.Popen[str] | None) -> Usage:
-    """Of a process and its descendants (proc(5)); zero without one."""
+    """Return the resources of a process and its descendants (proc(5)); zero without a process."""
     found = [_usage(pid) for pid in _tree(process.pid)] if process else []
     return Usage(*(sum(column) for column in zip(*found, strict=True))) if found else Usage()
 
@@ -83,14 +85,14 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def report(data: object, file: Path, table: Callable[[], RenderableType], as_json: bool) -> None:
-    """Writes ``data`` to ``file`` and prints it as JSON or as a table. Raises ``OSError``."""
+    """Write ``data`` to ``file`` and print it as JSON or as a table. Raises ``OSError``."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(data, indent=2) + "\n")
     show(data, lambda: Group(table(), f"written to {file}"), as_json)
 
 
 def table_of(title: str, rows: Sequence[Mapping[str, str | float]]) -> Table:
-    """A column per key, named after it; fractions with two digits."""
+    """Return a table with a column for each key, named after it; fractions have two digits."""
     table = Table(title=title, title_justify="left")
     for column, value in rows[0].items():
         table.add_column(column.replace("_", " "), justify="left" if isinstance(value, str) else "right")

@@ -1,7 +1,8 @@
-"""A real Prometheus and Alertmanager with what ``deploy`` has, for benchmarks and tests.
+"""Real Prometheus and Alertmanager with the configuration of ``deploy``, for benchmarks and tests.
 
-In: where metrics are, how often they are scraped. Out: answers to queries, alerts as Prometheus has them, and what a
-receiver is told by Alertmanager. Both programs end with the ``with`` block, or with the thread that started them.
+The input is where metrics are, and how often they are scraped. The results are answers to queries, alerts as Prometheus
+has them, and what Alertmanager sends to a receiver. Both programs end with the ``with`` block, or with the thread that
+started them.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from signalbox.errors import SignalboxError
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 DASHBOARDS = DEPLOY / "grafana" / "dashboards"
 RANGE = "5m"
-"""Of time, in what dashboards ask for."""
+"""Time range that replaces ``$__range`` in the queries of dashboards."""
 ALERTMANAGER = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
 START_S = 60.0
 STOP_S = 20.0
 WAITS = {"group_wait: 10s": "group_wait: 1s", "group_interval: 1m": "group_interval: 1s"}
-"""Of the example of an Alertmanager, and what they are here."""
+"""Waits in the example configuration of Alertmanager, and their values here."""
 
 
 def get(url: str) -> str:
-    """Raises ``OSError``."""
+    """Return the text at a URL. Raises ``OSError``."""
     with urllib.request.urlopen(url, timeout=10) as answer:
         text: str = answer.read().decode()
         return text
@@ -47,7 +48,7 @@ def get(url: str) -> str:
 
 @contextmanager
 def running(log: Path, *argv: str) -> Iterator[None]:
-    """Raises ``SignalboxError`` when it is not installed."""
+    """Run a program while the block runs. Raises ``SignalboxError`` when it is not installed."""
     if shutil.which(argv[0]) is None:
         raise SignalboxError(f"{argv[0]} is not installed; run scripts/bootstrap.sh")
     with log.open("wb") as output:
@@ -65,23 +66,23 @@ def running(log: Path, *argv: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """``address``: of its API."""
+    """Running Prometheus. ``address``: that of its API."""
 
     address: str
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series that there are now, each with ``metric`` and ``value``. Raises ``OSError``."""
+        """Return the current series, each with ``metric`` and ``value``. Raises ``OSError``."""
         found: list[dict[str, Any]] = self._get("query", query=expression)["result"]
         return found
 
     def until_it_answers(self, expression: str, deadline_s: float = START_S) -> list[dict[str, Any]]:
-        """The first answer that is not empty. Raises ``LabError``."""
+        """Return the first answer that is not empty. Raises ``LabError``."""
         result: list[dict[str, Any]] = []
 
         def answers() -> bool:
             try:
                 result[:] = self.query(expression)
-            except OSError:  # still starting
+            except OSError:  # Prometheus is still starting
                 return False
             return bool(result)
 
@@ -89,7 +90,7 @@ class Prometheus:
         return result
 
     def alerts(self) -> list[dict[str, Any]]:
-        """Pending and firing ones, each with ``labels`` and ``state``. Raises ``OSError``."""
+        """Return the pending and firing alerts, each with ``labels`` and ``state``. Raises ``OSError``."""
         found: list[dict[str, Any]] = self._get("alerts")["alerts"]
         return found
 
@@ -99,8 +100,11 @@ class Prometheus:
 
 @contextmanager
 def prometheus(folder: Path, target: str, interval: str, alertmanager: str | None = None) -> Iterator[Prometheus]:
-    """With the configuration and the rules of ``deploy``. ``target``: what is scraped. ``interval``: of scrapes and
-    evaluations. ``alertmanager``: its address."""
+    """Run Prometheus with the configuration and the rules of ``deploy``.
+
+    - ``target``: address that is scraped.
+    - ``interval``: time between scrapes and between evaluations.
+    - ``alertmanager``: address of an Alertmanager."""
     deployed = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
     assert '"127.0.0.1:9464"' in deployed
     config = yaml.safe_load(deployed.replace("127.0.0.1:9464", target).replace("5s", interval))
@@ -121,7 +125,7 @@ def prometheus(folder: Path, target: str, interval: str, alertmanager: str | Non
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a receiver was told of an alert. ``at``: monotonic seconds. ``status``: firing or resolved."""
+    """Notification of an alert that a receiver got. ``at``: monotonic seconds. ``status``: firing or resolved."""
 
     at: float
     receiver: str
@@ -135,7 +139,7 @@ class Told:
 
 @contextmanager
 def receiver() -> Iterator[tuple[str, Sequence[Told]]]:
-    """Its address, and what it has been told so far."""
+    """Run a receiver; yield its address, and the notifications so far."""
     seen: list[Told] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -147,7 +151,7 @@ def receiver() -> Iterator[tuple[str, Sequence[Told]]]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Quiet."""
+            """Log nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
@@ -162,7 +166,9 @@ def receiver() -> Iterator[tuple[str, Sequence[Told]]]:
 
 @contextmanager
 def alertmanager(folder: Path, receivers: str) -> Iterator[str]:
-    """The address of one with the example of ``deploy``, with shorter waits. ``receivers``: their address."""
+    """Run an Alertmanager with the example of ``deploy`` and shorter waits; yield its address.
+
+    ``receivers``: address of the receivers."""
     text = (DEPLOY / "alertmanager" / "alertmanager.yml").read_text().replace("127.0.0.1:9095", receivers)
     for slow, quick in WAITS.items():
         assert slow in text
@@ -176,22 +182,22 @@ def alertmanager(folder: Path, receivers: str) -> Iterator[str]:
         yield address
 
 
-# ---- what is asked
+# ---- dashboards and rules
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """The generated ones by the names of their files."""
+    """Return the generated dashboards by the names of their files."""
     return {file.stem: json.loads(file.read_text()) for file in sorted(DASHBOARDS.glob("*.json"))}
 
 
 def panels() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each with its dashboard's name, without rows."""
+    """Yield each panel that is not a row, with its dashboard's name."""
     for name, dashboard in dashboards().items():
         yield from ((name, panel) for panel in dashboard["panels"] if panel["type"] != "row")
 
 
 def filled_in(expression: str, job: str) -> str:
-    """With all fabrics and controllers, and ``job``, chosen."""
+    """Return an expression with all fabrics and controllers, and ``job``, selected."""
     chosen = {"$fabric": ".*", "$instance": ".*", "$job": job, "$__range": RANGE}
     for variable, value in chosen.items():
         expression = expression.replace(variable, value)
@@ -199,19 +205,19 @@ def filled_in(expression: str, job: str) -> str:
 
 
 def dashboard_expressions(job: str = "job") -> Iterator[str]:
-    """Those of annotations are not among them."""
+    """Yield the expressions of all panels, without those of annotations."""
     for _, panel in panels():
         for target in panel["targets"]:
             yield filled_in(target["expr"], job)
 
 
 def kinds_with_an_alert() -> set[str]:
-    """Of alarms, those that ``SignalboxAlarm`` and ``SignalboxCriticalAlarm`` leave to other alerts."""
+    """Return the kinds of alarms that ``SignalboxAlarm`` and ``SignalboxCriticalAlarm`` leave to other alerts."""
     of_alarms = (rule["expr"] for rule in rules("alerts.yml") if rule["alert"].endswith("Alarm"))
     return {kind for text in of_alarms for left in re.findall(r'kind!~"([^"]+)"', text) for kind in left.split("|")}
 
 
 def rules(file: str) -> list[dict[str, Any]]:
-    """Of ``alerts.yml`` or ``rules.yml``."""
+    """Return the rules of ``alerts.yml`` or ``rules.yml``."""
     groups = yaml.safe_load((DEPLOY / "prometheus" / file).read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]

@@ -1,7 +1,7 @@
-"""The few bytes of OpenFlow 1.3 that the benchmark reads and writes itself, apart from the controller's own codec.
+"""Bytes of OpenFlow 1.3 that the benchmarks read and write themselves, without the controller's codec.
 
-In: messages as they pass on the wire. Out: what groups and flows they change, as plain tuples. Only what an observer
-needs is read; section numbers are those of the OpenFlow switch specification 1.3.5.
+The input is messages as on the wire, the result is the changes of groups and flows as plain tuples. Only what an
+observer needs is read. Section numbers are those of the OpenFlow switch specification 1.3.5.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 VERSION = 4
 HEADER = struct.Struct("!BBHI")
-"""Version, type, length, transaction id (section 7.1)."""
+"""Version, type, length and transaction id (section 7.1)."""
 ANY_TABLE = 0xFF
 OFPPR_DELETE = 1
 MORE = 1
-"""The flag of every part of a multipart reply but the last."""
+"""Flag of every part of a multipart reply but the last."""
 
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIH2x")
 _GROUP_MOD = struct.Struct("!HBxI")
@@ -71,7 +71,7 @@ class Multipart(IntEnum):
 
 
 class GroupChange(NamedTuple):
-    """``ports``: the outputs of its buckets, in order. ``groups``: the groups that its buckets point at."""
+    """Change of a group. ``ports``: outputs of its buckets, in order. ``groups``: groups to which its buckets lead."""
 
     group_id: int
     deleted: bool
@@ -80,21 +80,22 @@ class GroupChange(NamedTuple):
 
 
 class FlowChange(NamedTuple):
-    """``match``: as on the wire, which identifies a flow entry together with table and priority. ``ipv4_dst``: the
-    address, of a prefix its first."""
+    """Change of a flow entry."""
 
     cookie: int
     table: int
     priority: int
     match: bytes
+    """Match as on the wire; with table and priority it identifies the entry."""
     deleted: bool
     ipv4_dst: int | None
+    """Destination address that is matched, for a prefix its first one; None without such a match."""
     ports: tuple[int, ...]
     groups: tuple[int, ...]
 
 
 def port_desc(number: int, name: str, config: int = 0) -> bytes:
-    """A port of 10 Gbit/s (section 7.2.1)."""
+    """Return the description of a port of 10 Gbit/s (section 7.2.1)."""
     mac = bytes.fromhex("020000000001")
     return struct.pack("!I4x6s2x16s8I", number, mac, name.encode(), config, 0, 0, 0, 0, 0, 10_000, 0)
 
@@ -104,7 +105,7 @@ def message(kind: Type, xid: int, body: bytes = b"") -> bytes:
 
 
 def messages(data: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
-    """(type, start, end) of every message that is whole. Raises ``ValueError`` for a length below the header's."""
+    """Yield (type, start, end) of every complete message. Raises ``ValueError`` for a length below the header's."""
     at, ends = 0, len(data)
     while at + HEADER.size <= ends:
         _, kind, length, _ = HEADER.unpack_from(data, at)
@@ -117,19 +118,19 @@ def messages(data: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
 
 
 def xid_of(data: bytes) -> int:
-    """The transaction id of a message."""
+    """Return the transaction id of a message."""
     xid: int = HEADER.unpack_from(data)[3]
     return xid
 
 
 def multipart_kind(data: bytes) -> int:
-    """The body that a multipart request or reply is about (section 7.3.5)."""
+    """Return the type of body of a multipart request or reply (section 7.3.5)."""
     kind: int = struct.unpack_from("!H", data, HEADER.size)[0]
     return kind
 
 
 def group_change(data: bytes) -> GroupChange:
-    """A GROUP_MOD (section 7.3.4.3), header included."""
+    """Return the change of a GROUP_MOD (section 7.3.4.3), given with its header."""
     command, _, group_id = _GROUP_MOD.unpack_from(data, HEADER.size)
     if command == _GROUP_MOD_DELETE:
         return GroupChange(group_id, deleted=True)
@@ -144,7 +145,7 @@ def group_change(data: bytes) -> GroupChange:
 
 
 def flow_change(data: bytes) -> FlowChange:
-    """A FLOW_MOD (section 7.3.4.1), header included."""
+    """Return the change of a FLOW_MOD (section 7.3.4.1), given with its header."""
     cookie, _, table, command, _, _, priority, *_ = _FLOW_MOD.unpack_from(data, HEADER.size)
     start = HEADER.size + _FLOW_MOD.size
     match_length = _PAIR.unpack_from(data, start)[1]

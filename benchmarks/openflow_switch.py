@@ -1,6 +1,7 @@
-"""A correct OpenFlow 1.3 switch in bytes, for the echo and fuzzing benchmarks.
+"""Correct OpenFlow 1.3 switch in bytes, for the echo and fuzzing benchmarks.
 
-In: messages of a controller. Out: the switch's answers, and how long the controller took to answer echo requests.
+The input is messages of a controller. The results are the switch's answers, and how long the controller took to answer
+echo requests.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _CAPABILITIES = 0x4F
 _UNDEFINED_GENERATION = (1 << 64) - 1
 READ_BYTES = 1 << 16
 QUIET_S = 15.0
-"""An echoing switch hears something more often than this."""
+"""Longest time in seconds for which an echoing switch receives nothing."""
 
 
 class PlainSwitch:
-    """Answers every request and keeps the flows that it is given; ``ports`` of them are named eth1, eth2 …"""
+    """Switch that answers every request and keeps its flows; its ``ports`` are named eth1, eth2 and so on."""
 
     def __init__(self, dpid: int, ports: int = 0) -> None:
         self._dpid = dpid
@@ -45,7 +46,7 @@ class PlainSwitch:
         self._role = struct.pack("!I4xQ", 1, _UNDEFINED_GENERATION)
 
     def answer(self, data: bytes) -> bytes:
-        """To one message; empty when it needs none."""
+        """Return the answer to one message; empty if none is needed."""
         _, kind, _, xid = HEADER.unpack_from(data)
         body = data[HEADER.size :]
         match kind:
@@ -77,7 +78,7 @@ class PlainSwitch:
             self._flows[key] = (flow, data[48:])
 
     def _multipart_reply(self, xid: int, request: bytes) -> bytes:
-        """In as many parts as it takes (section 7.3.5)."""
+        """Return the reply in as many parts as it needs (section 7.3.5)."""
         parts = [b""]
         for entry in self._entries(request):
             if len(parts[-1]) + len(entry) > _PART_BYTES:
@@ -115,7 +116,9 @@ class PlainSwitch:
 
 
 class Connection:
-    """To the controller at ``port`` on loopback. Raises ``OSError``, also when it sends nothing for ``timeout_s``."""
+    """Connection to the controller at ``port`` on loopback.
+
+    Raises ``OSError``, also when the controller sends nothing for ``timeout_s``."""
 
     def __init__(self, port: int, timeout_s: float) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
@@ -126,7 +129,7 @@ class Connection:
         self._socket.sendall(data)
 
     def hear(self) -> bytes:
-        """The next message. Raises ``EOFError`` when the controller has ended the connection."""
+        """Return the next message. Raises ``EOFError`` when the controller has ended the connection."""
         size = HEADER.size
         while len(self._rest) < size or len(self._rest) < (size := HEADER.unpack_from(self._rest)[2]):
             got = self._socket.recv(READ_BYTES)
@@ -138,7 +141,7 @@ class Connection:
         return heard
 
     def shut(self) -> None:
-        """Ends a ``hear`` of another thread."""
+        """End a ``hear`` of another thread."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -146,12 +149,12 @@ class Connection:
 
 
 class EchoingSwitch:
-    """A context: a ``PlainSwitch`` that is connected and sends an echo request every ``interval_s``."""
+    """``PlainSwitch`` that is connected while the context lasts, and sends an echo request every ``interval_s``."""
 
     def __init__(self, port: int, dpid: int, ports: int = 0, interval_s: float = 0.01) -> None:
         self.connection_lost = False
         self.answered: list[tuple[float, float]] = []
-        """(Monotonic seconds when an echo was asked for, seconds until the answer)."""
+        """Monotonic seconds when an echo request was sent, and seconds until the answer."""
         self._interval_s = interval_s
         self._switch = PlainSwitch(dpid, ports)
         self._connection = Connection(port, QUIET_S)
@@ -176,7 +179,7 @@ class EchoingSwitch:
 
     @property
     def unanswered(self) -> list[float]:
-        """Monotonic seconds when the requests were sent that are still open."""
+        """Monotonic seconds at which the unanswered requests were sent."""
         return [*self._asked_at.values()]
 
     def _listen(self) -> None:
@@ -201,5 +204,5 @@ class EchoingSwitch:
             self._send(message(Type.ECHO_REQUEST, turn))
 
     def _send(self, data: bytes) -> None:
-        with self._sending, suppress(OSError):  # a connection that has ended is noticed by ``_listen``
+        with self._sending, suppress(OSError):  # ``_listen`` notices the end of a connection
             self._connection.send(data)

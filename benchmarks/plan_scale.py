@@ -1,10 +1,11 @@
-"""``plan-scale``: how long plans take from a snapshot, beside the published greedy in plain Python in the same process.
+"""Benchmark ``plan-scale``: time from snapshot to plan, compared with the published greedy in plain Python.
 
-In: which cases. Out: a line per case: processor time of both, their ratio and the target for it, time on the clock,
-level and bound, peak memory. docs/benchmarks.md describes the cases.
+Both run in the same process. For each case the result is a line with the processor time of both, their ratio and its
+target, wall time, level and bound, and peak memory. docs/benchmarks.md describes the cases.
 
-Each case has a process for itself. Times run from a ``Snapshot`` (flows by job, candidate paths that are not yet
-found) to a checked plan, without ECMP's draws; the greedy runs from the same snapshot to a path per flow, unchecked.
+Each case has its own process. Times are measured from a ``Snapshot`` (flows by job, candidate paths that are not yet
+computed) to a checked plan, without ECMP's draws. The greedy runs from the same snapshot to an unchecked path per
+flow.
 """
 
 from __future__ import annotations
@@ -44,23 +45,26 @@ _T = TypeVar("_T")
 
 _FLOWS_PER_JOB = 1_000
 _MOST_RUNS, _BUDGET_S = 5, 12.0
-"""Timed runs after the first, and seconds after which no further one begins."""
+"""Most timed runs after the first, and seconds after which no further run begins."""
 
 
 class Case(NamedTuple):
-    """``make``: the fabric, with its failures, and the jobs. ``pieces``: of a flow, at most. ``times_greedy``,
-    ``times_limit``: how long the plan may take, in times the greedy's processor time and in time limits."""
+    """Case to measure."""
 
     name: str
     make: Callable[[], tuple[Fabric, Sequence[WorkloadJob]]]
+    """Function that returns the fabric with its failures, and the jobs."""
     pieces: int = 1
+    """Most subflows of a flow."""
     times_greedy: float | None = None
+    """Target: most processor time of the plan, as a multiple of the greedy's."""
     times_limit: float | None = None
+    """Target: most wall time of the plan, as a multiple of the time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Milliseconds; ``cpu_ms`` and ``greedy_ms`` are processor time, ``wall_ms`` time on the clock, all medians."""
+    """Result of a case. ``cpu_ms`` and ``greedy_ms`` are processor time, ``wall_ms`` is wall time, all medians."""
 
     case: str
     flows: int
@@ -86,11 +90,13 @@ class Measured:
 
 
 def main(
-    only: Annotated[str, typer.Option(metavar="TEXT", help="Cases whose name contains this.", show_default="all")] = "",
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Run cases whose name contains TEXT.", show_default="all")
+    ] = "",
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """Plan 1,728 to 100,000 flows: times beside those of the published greedy in plain Python."""
+    """Plan 1,728 to 100,000 flows, and compare times with the published greedy in plain Python."""
     names = [case.name for case in CASES if only in case.name]
     if not names:
         raise typer.BadParameter(f"no case has '{only}' in its name", param_hint="--only")
@@ -136,7 +142,7 @@ def _measure(name: str, limits: PlanLimits) -> Measured:
     empty = Snapshot(1, capacities(fabric.links, fabric.hosts, {}), CandidatePaths(fabric, MAX_PATHS), flows, {})
     began, first = time.perf_counter(), _timed(_planned, empty, limits)
     peak = peak_mib()
-    # In turns: what else the machine does changes how fast both are.
+    # Alternating runs: other load of the machine affects both.
     plans, greedy = [first], [_timed(published_greedy, empty)]
     if time.perf_counter() - began < 2:
         plans.clear()
@@ -172,14 +178,16 @@ def _measure(name: str, limits: PlanLimits) -> Measured:
 
 
 def peak_mib() -> float:
-    """Return the peak memory of this process. ``ru_maxrss`` is inherited from the process that started it."""
+    """Return the peak memory of this process in MiB; ``ru_maxrss`` would be inherited from the parent process."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     kib = next(line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(kib) / 1024
 
 
 def _timed(of: Callable[..., _T], snapshot: Snapshot, *others: object) -> tuple[float, float, _T]:
-    """Seconds of the processor and on the clock, and the result; with candidate paths that are not found yet."""
+    """Return processor seconds, wall seconds and the result of a call.
+
+    The snapshot of the call has no computed candidate paths."""
     fresh = replace(snapshot, paths=snapshot.paths.without(()))
     gc.collect()
     gc.freeze()
@@ -193,8 +201,10 @@ def _planned(snapshot: Snapshot, limits: PlanLimits) -> Plan:
 
 
 def published_greedy(snapshot: Snapshot) -> Mapping[FlowId, tuple[LinkId, ...]]:
-    """The greedy of arXiv 2503.05324 on a leaf-spine: flows out of one leaf, or into one, are a set; the largest set
-    comes first, and each flow takes the path on which the larger number of flows is the smallest."""
+    """Return the routes of the greedy of arXiv 2503.05324 on a leaf-spine.
+
+    The flows out of a leaf, or into it, are a set, and the largest set is routed first. Each flow takes the path whose
+    more loaded link has the fewest flows."""
     paths = snapshot.paths
     up = {leaf: {paths.far_end[link]: link for link in paths.links_from(leaf)} for leaf in _leaves(snapshot)}
     down = {leaf: {link.dpid: link for link in paths.links_into(leaf)} for leaf in up}
@@ -230,7 +240,9 @@ def _leaves(snapshot: Snapshot) -> set[Dpid]:
 
 
 def _rings(spines: int = 0, cables: int = 0) -> tuple[Fabric, Sequence[WorkloadJob]]:
-    """Five jobs in rings of four, 1,728 flows, of the published kind. ``spines``, ``cables``: so many fail."""
+    """Return five jobs in rings of four, 1,728 flows, like the published ones.
+
+    ``spines``, ``cables``: numbers of failures."""
     fabric = leaf_spine(64, 32, 32, LINK_BPS, LINK_BPS)
     jobs = jobs_of(generate(fabric, 5, 4, Placement.WHOLE_LEAF, SEED), fabric)
     broken = without(fabric, spine_links(fabric, range(32 - spines, 32))) if spines else fabric
@@ -238,14 +250,14 @@ def _rings(spines: int = 0, cables: int = 0) -> tuple[Fabric, Sequence[WorkloadJ
 
 
 def _random(flows: int, hosts_per_leaf: int = 196, cables: int = 0) -> tuple[Fabric, Sequence[WorkloadJob]]:
-    """Rings over random hosts of 512 x 128, a job per 1,000 flows."""
+    """Return rings over random hosts of a 512 x 128 leaf-spine, with a job per 1,000 flows."""
     fabric = leaf_spine(512, 128, hosts_per_leaf, LINK_BPS, LINK_BPS)
     jobs = jobs_of(random_flows(fabric, flows, max(1, flows // _FLOWS_PER_JOB), SEED), fabric)
     return without_random_links(fabric, cables, SEED) if cables else fabric, jobs
 
 
 def _many_jobs() -> tuple[Fabric, Sequence[WorkloadJob]]:
-    """2,000 jobs, each a ring over 36 random hosts of 64 x 32 x 64; no two have a pair of hosts in common."""
+    """Return 2,000 jobs, each a ring over 36 random hosts of 64 x 32 x 64; no two jobs share a pair of hosts."""
     fabric = leaf_spine(64, 32, 64, LINK_BPS, LINK_BPS)
     numbering = Numbering(fabric)
     rng = random.Random(SEED)

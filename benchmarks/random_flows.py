@@ -1,6 +1,6 @@
-"""Workloads of random flows, for measuring at any size.
+"""Workloads of random flows, for measurements at any size.
 
-In: a fabric, numbers and a seed. Out: lines of workload files, for ``generator.jobs_of``.
+The input is a fabric, numbers and a seed. The result is lines of workload files, for ``generator.jobs_of``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from offline.scenarios.workloads import Numbering
 from signalbox.errors import FieldProblem, InvalidInput
 
 STEP_BYTES = 1 << 20
-"""Of a flow, per step of its ring."""
+"""Bytes of a flow per step of its ring."""
 
 
 def random_flows(fabric: Fabric, flows: int, jobs: int, seed: int) -> Workload:
-    """``flows`` equal flows between random hosts, each sending and receiving one: a ring per job. Raises
-    ``InvalidInput`` when there are fewer hosts, or fewer than two flows for a job."""
+    """Return ``flows`` equal flows in one ring per job; each random host sends and receives one flow.
+
+    Raises ``InvalidInput`` when there are fewer hosts, or fewer than two flows for a job."""
     numbering = Numbering(fabric)
     if not 2 * jobs <= flows <= len(numbering.ips):
         message = (

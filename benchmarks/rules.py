@@ -1,8 +1,8 @@
-"""How long it takes to compute the rules of every switch and the stages to send: for empty switches, after a cut, and
-for the routes of the repair that follows.
+"""Time to compute the rules of every switch and the stages to send.
 
-In: leaf-spine fabrics with three jobs of random rings over all hosts, planned. Out: a table, medians of several runs,
-and ``out/bench/rules.json``; ``--json`` prints that instead.
+Three changes are measured: empty switches, a cut, and the routes of the repair that follows. Leaf-spine fabrics have
+three jobs of random rings over all hosts, planned. The result is a table of medians of several runs, and
+``out/bench/rules.json``; ``--json`` prints that instead.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ JOBS = 3
 SEED = 1
 LINK_BPS = 100e9
 SIZES = ((16, 8, 8), (64, 32, 32))
-"""Leaves, spines, hosts per leaf."""
+"""Leaves, spines and hosts per leaf."""
 RESULTS = Path("out/bench/rules.json")
 
 SETTINGS = PipelineSettings(Config().discovery.punt_rate_pps, Config().fabric.leaf_prefix_length)
 
 
 def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes) -> list[Row]:
-    """A full install on empty switches; the changes after a cut of one cable that pins use, ``planned`` still pinned;
-    then new routes for the flows that lost theirs. ``plan_ms``: from the cut fabric to those routes. ``rules``: held by
-    the switches afterwards. ``mods``: the messages of all stages."""
+    """Return the rows of three changes.
+
+    These are a full install on empty switches; the changes after the cut of a cable that pins use, with ``planned``
+    still pinned; and new routes for the flows that lost theirs. In a row ``plan_ms`` is the time from the cut fabric to
+    those routes, ``rules`` the number on the switches afterwards, and ``mods`` the messages of all stages."""
     pins, pipeline, by_id = Pins(), Pipeline(SETTINGS), {job.id: job for job in jobs}
     empty = {dpid: RuleSet() for dpid in fabric.switches}
     install, held = _change(pipeline, "full install", fabric, pins(fabric, by_id, planned, ()), empty)
@@ -64,8 +66,9 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes
 
 
 def measured(leaves: int, spines: int, hosts_per_leaf: int) -> list[Row]:
-    """All changes on one fabric. The times are medians; the counts are the same in every run. Raises
-    ``RuntimeError`` when there is no plan."""
+    """Return all changes on one fabric. Times are medians; the counts are the same in every run.
+
+    Raises ``RuntimeError`` when there is no plan."""
     fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
     jobs = jobs_of(random_flows(fabric, len(fabric.hosts), JOBS, SEED), fabric)
     answer = plan(problem_of(fabric, jobs), PlanLimits(ecmp_draws=0))

@@ -1,8 +1,8 @@
-"""Measures the CPU time of one scrape of a large network.
+"""CPU time of one scrape of a large network.
 
-In: a status as the control loop publishes it, of a leaf-spine with many small jobs that are planned, pinned and
-measured. Out: size and CPU time of a scrape over HTTP, beside that of a plain loop of Python, as a ratio; a table,
-and ``out/bench/scrapes.json``.
+The input is a status as the control loop publishes it, for a leaf-spine with many small jobs that are planned, pinned
+and measured. The result is size and CPU time of a scrape over HTTP, also relative to that of a plain loop of Python: a
+table, and ``out/bench/scrapes.json``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from signalbox.jobs.subflows import Dividing
 LEAVES, SPINES, HOSTS_PER_LEAF, JOBS = 64, 32, 32, 1000
 LINK_BPS = 100e9
 BACKGROUND_EVERY = 10
-"""One link in so many carries traffic that no job announced."""
+"""Interval of links that carry unannounced traffic: one in so many."""
 SCRAPES = 20
 LOOP = 1_000_000
 """Rounds of the plain loop."""
@@ -48,12 +48,12 @@ Row = dict[str, str | float]
 
 
 def network(leaves: int, spines: int, hosts_per_leaf: int, jobs: int) -> Status:
-    """Every metric of switches, links and jobs has a value."""
+    """Return a status in which every metric of switches, links and jobs has a value."""
     return status_of(leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS), jobs)
 
 
 def status_of(fabric: Fabric, jobs: int) -> Status:
-    """As the control loop publishes it, with jobs of two hosts each."""
+    """Return a status as the control loop publishes it, with jobs of two hosts each."""
     load = LinkLoad(window_s=6, noise_fraction=0.1)
     links = [*fabric.links, *(link for host in fabric.hosts.values() for link in (host.uplink, host.downlink))]
     totals = np.random.default_rng(1).integers(1 << 40, 1 << 44, len(links))
@@ -73,7 +73,7 @@ def status_of(fabric: Fabric, jobs: int) -> Status:
 
 
 def _pair(fabric: Fabric, number: int, jobs: int) -> tuple[str, str]:
-    """A host of the first half of the leaves and one of the other half."""
+    """Return a host of the first half of the leaves and one of the other half."""
     ips = list(fabric.hosts)
     return ips[number % jobs], ips[-1 - number % jobs]
 
@@ -104,7 +104,9 @@ def _demand(pair: tuple[str, str]) -> JobDemand:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """``cpu_s``: of the server's process, in which the client is too: reading the answer is in it."""
+    """Size and cost of a scrape.
+
+    ``cpu_s``: CPU time of the server's process, which also runs the client; it includes reading the answer."""
 
     bytes: int
     series: int
@@ -121,7 +123,7 @@ def scrape(port: int, encoding: str) -> Scrape:
 
 
 def plain_loop_s() -> float:
-    """CPU time of what the machine's speed is judged by."""
+    """Return the CPU time of a plain loop, a measure of the machine's speed."""
     began, total = time.process_time(), 0
     for number in range(LOOP):
         total += number & 7

@@ -1,7 +1,7 @@
-"""A second Open vSwitch in namespaces that nothing else uses, with one switch that can be frozen.
+"""Second Open vSwitch in its own namespaces, with one switch that can be frozen.
 
-In: a running lab, the controller's port. Out: a spine of it more, with a cable to some of its leaves, whose daemon can
-be stopped and continued.
+The input is a running lab and the controller's port. The result is an additional spine with a cable to some of the
+lab's leaves, whose daemon can be stopped and continued.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from signalbox.errors import SignalboxError
 
 DPID = 0x1F0
 FIRST_PORT = 90
-"""Of the leaves, beyond those that they have."""
+"""First port of the leaves for these cables, beyond those that they have."""
 DAEMON = "ovs-vswitchd"
 
 
 class SecondSpine:
-    """``name``: of the switch. ``leaves``: that it has cables to."""
+    """Spine of the second Open vSwitch. ``name``: of the switch. ``leaves``: leaves to which it has cables."""
 
     def __init__(self, lab: Lab, inside: Place, leaves: Sequence[str]) -> None:
         self.name = f"{lab.topo.prefix}second"
@@ -35,7 +35,7 @@ class SecondSpine:
 
     @property
     def socket(self) -> str:
-        """The only Unix socket that Open vSwitch takes as the bridge's controller, by its own name for the place."""
+        """Unix socket that Open vSwitch accepts as the bridge's controller, relative to its run directory's parent."""
         return f"openvswitch/{self.name}.controller"
 
     def build(self) -> None:
@@ -43,7 +43,7 @@ class SecondSpine:
         made += [f"other_config:datapath-id={DPID:016x}", "fail_mode=secure", "other_config:disable-in-band=true"]
         for number, leaf in enumerate(self.leaves, 1):
             outer, inner = f"{self._lab.bridge(leaf)}-x{number}", f"{self.name}-eth{number}"
-            with suppress(LabError):  # of a run that was killed
+            with suppress(LabError):  # left by a killed run
                 run("ip", "link", "delete", outer)
             words = ["link", "add", outer, "type", "veth", "peer", "name", inner]
             run("ip", *words, "netns", str(self._inside.holder))
@@ -70,7 +70,7 @@ class SecondSpine:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        """Also to the daemon's monitor."""
+        """Send a signal to the daemon and its monitor."""
         for pid, words in self._inside.processes().items():
             if DAEMON in words:
                 os.kill(pid, number)
@@ -78,7 +78,7 @@ class SecondSpine:
 
 @contextmanager
 def second_spine(lab: Lab, controller_port: int, leaves: Sequence[str]) -> Iterator[SecondSpine]:
-    """Its cables go with the namespaces; the lab's bridges keep ports of them until these are deleted."""
+    """Run the second spine. Its cables end with the namespaces; the lab's bridges keep their ports until deleted."""
     with place() as inside:
         made = SecondSpine(lab, inside, leaves)
         made.start()

@@ -1,8 +1,8 @@
-"""Slow-downs of training under every routing scheme, for comparison with the published table (arXiv 2503.05324).
+"""Slowdowns of training under every routing scheme, compared with the published table (arXiv 2503.05324).
 
-In: a folder of published workloads. Out: per scheme and number of failed spines the mean over the workloads with the
-worst in brackets, beside the published figures; ``out/bench/simulation.json`` has every cell. A run replaces the cells
-that it computes and keeps the others, so that a long table can be made in parts.
+The input is a folder of published workloads. The result is, for each scheme and number of failed spines, the mean over
+the workloads with the worst in brackets, and the published value. ``out/bench/simulation.json`` has every cell. A run
+replaces the cells that it computes and keeps the others, so that a long table can be made in parts.
 """
 
 from __future__ import annotations
@@ -36,30 +36,32 @@ from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import Dealing
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
-"""The fabric that the published workloads are made for."""
+"""Fabric for which the published workloads are made."""
 LINK_BPS = 100e9
 FAILED = (0, 1, 4, 8)
-"""Numbers of failed spines, the highest-numbered ones, from the start to the end."""
+"""Numbers of failed spines, the highest-numbered ones, failed throughout the run."""
 ITERATIONS = 11
-"""As in the published simulator."""
+"""Iterations of each job, as in the published simulator."""
 TIME_LIMIT_S = 60.0
-"""Per plan. The published integer program had no limit."""
+"""Time limit of a plan in seconds; the published integer program had none."""
 RESULTS = Path("out/bench/simulation.json")
 
 Cell = dict[str, Any]
 
 
 class Trial(NamedTuple):
-    """``strategy``: its name; ``seeds``: of as many runs, whose mean counts; ``shuffled``: the flows are given in an
-    order that the seed draws, not in that of the files; the rest is how the simulated controller and senders behave."""
+    """Scheme, and behaviour of the simulated controller and senders."""
 
     strategy: str
+    """Name of the scheme in ``SCHEMES``."""
     replan: Replan = Replan.PUBLISHED
     lose_sent: bool = False
     max_subflows: int = 1
     dealing: Dealing = Dealing.PACED
     seeds: tuple[int, ...] = (1,)
+    """Seeds of the runs, whose mean counts."""
     shuffled: bool = False
+    """Whether the seed draws the order of the flows; otherwise it is that of the files."""
 
 
 TRIALS: Mapping[str, Trial] = {
@@ -80,7 +82,7 @@ TRIALS: Mapping[str, Trial] = {
     "ecmp, ten hashes": Trial("ecmp", seeds=tuple(range(1, 11))),
     "greedy, ten orders": Trial("greedy", seeds=tuple(range(1, 11)), shuffled=True),
 }
-"""The first five as published; "planned" as the controller runs it; then variants that explain the differences."""
+"""Trials: the first five as published, "planned" as the controller runs it, then variants that explain differences."""
 
 PUBLISHED: Mapping[str, Mapping[int, float]] = {
     "ecmp": {0: 4.54, 1: 4.59, 4: 4.91, 8: 4.94},
@@ -89,11 +91,11 @@ PUBLISHED: Mapping[str, Mapping[int, float]] = {
     "greedy": {0: 1.134, 1: 1.90, 4: 1.90, 8: 1.96},
     "edge-coloring": {0: 1.000, 1: 1.86, 4: 1.93, 8: 1.97},
 }
-"""Mean over the nine workloads in the authors' simulator."""
+"""Mean slowdown over the nine workloads in the authors' simulator, by scheme and failed spines."""
 
 
 def run(trial: Trial, folder: Path, intact: Fabric, failed: int, iterations: int) -> Cell:
-    """One workload under one trial."""
+    """Return the cell of one workload under one trial."""
     fabric = without(intact, spine_links(intact, range(SPINES - failed, SPINES))) if failed else intact
     jobs = read_workload(folder, intact, trial.max_subflows, trial.dealing)
     problem = problem_of(fabric, jobs)
@@ -136,7 +138,7 @@ def _known(slow_down: float | None) -> float:
 
 
 def summary(cells: Sequence[Cell]) -> Table:
-    """Mean over the workloads, the worst in brackets, then the published mean and the difference from it."""
+    """Return a table of the mean over the workloads, the worst, the published mean, and the difference from it."""
     table = Table("scheme", title="slow-down, mean of workloads (worst); published mean", title_justify="left")
     for failed in FAILED:
         table.add_column(f"{failed} failed", justify="right")
@@ -190,11 +192,11 @@ def _kept() -> list[Cell]:
 
 def main(
     folder: Annotated[
-        Path, typer.Option("--workloads", help="A folder of published workloads.", exists=True, file_okay=False)
+        Path, typer.Option("--workloads", help="Folder of published workloads.", exists=True, file_okay=False)
     ],
-    schemes: Annotated[str, typer.Option(help="Names, separated by ';'.")] = ";".join(TRIALS),
+    schemes: Annotated[str, typer.Option(help="Names of schemes, separated by ';'.")] = ";".join(TRIALS),
     failed: Annotated[str, typer.Option(help="Numbers of failed spines.")] = ",".join(map(str, FAILED)),
-    iterations: Annotated[int, typer.Option(min=1, help="Of every job.")] = ITERATIONS,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of every job.")] = ITERATIONS,
     as_json: AsJson = False,
 ) -> None:
     """Train every workload under every scheme, with every number of failed spines."""

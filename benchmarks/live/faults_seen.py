@@ -1,7 +1,7 @@
-"""What operators see of a fault: in the API, on the command line, in the metrics, and as alerts.
+"""Operator's view of a fault: in the API, on the command line, in the metrics, and as alerts.
 
-In: a fault, a running controller, Prometheus and the receiver of an Alertmanager. Out: seconds until each shows it by
-its name, and until each does not any more.
+The input is a fault, a running controller, Prometheus and the receiver of an Alertmanager. The results are the seconds
+until each shows the fault by its name, and until each stops to show it.
 """
 
 from __future__ import annotations
@@ -23,38 +23,41 @@ from signalbox.mapping import word_in
 from signalbox.words import AlarmKind
 
 NAMED_S = 5.0
-"""Within which the API, the command line and the metrics must show what the controller has found."""
+"""Seconds within which the API, the command line and the metrics must show what the controller has found."""
 GONE_S = 15.0
-"""Within which a repaired fault must be gone: a cable may be held down, and a host asked for again."""
+"""Seconds within which a repaired fault must be gone: a cable may be held down, and a host must be found again."""
 ALERT_SLACK_S = 12.0
-"""For two scrapes, two evaluations and Alertmanager's waits, on a busy machine."""
+"""Seconds for two scrapes, two evaluations and Alertmanager's waits, on a busy machine."""
 PATIENCE_S = 30.0
-"""How long a late one is waited for, to be reported."""
+"""Seconds after the limit for which a late event is awaited, in order to report it."""
 POLL_S = 0.1
 
 
 @dataclass
 class Seen:
-    """Of one fault, in seconds; None: not in time. ``detected``: from the fault until the controller's alarm. ``api``,
-    ``cli``, ``metrics``: from then on. ``gone_api``, ``gone_cli``, ``gone_metrics``: from the repair on. ``alerts``:
-    by name and labels. ``findings``: what is not as it should be."""
+    """Times of one fault in seconds; None: not in time."""
 
     fault: str
     named: list[str]
     detected: float | None = None
+    """Seconds from the fault until the controller's alarm."""
     api: float | None = None
+    """Seconds from the alarm until the API showed it; likewise ``cli`` and ``metrics``."""
     cli: float | None = None
     metrics: float | None = None
     gone_api: float | None = None
+    """Seconds from the repair until the API stopped to show the fault; likewise ``gone_cli`` and ``gone_metrics``."""
     gone_cli: float | None = None
     gone_metrics: float | None = None
     alerts: list[dict[str, Any]] = field(default_factory=list)
+    """Alerts with their name, labels and times."""
     findings: list[str] = field(default_factory=list)
+    """Deviations from what should be."""
 
 
 @dataclass
 class Episode:
-    """One alert from pending to its end, in monotonic seconds."""
+    """Alert from pending to its end, in monotonic seconds."""
 
     labels: Mapping[str, str]
     pending: float
@@ -63,7 +66,7 @@ class Episode:
 
 
 class AlertLog:
-    """Follows the alerts in Prometheus while it is entered. ``episodes``: all so far."""
+    """Log of the alerts in Prometheus, filled while ``following``. ``episodes``: all so far."""
 
     def __init__(self, prometheus: Prometheus) -> None:
         self.episodes: list[Episode] = []
@@ -87,7 +90,7 @@ class AlertLog:
                 self.take(self.prometheus.alerts(), time.monotonic())
 
     def take(self, alerts: Sequence[Mapping[str, Any]], now: float) -> None:
-        """These are pending or firing now."""
+        """Record that exactly these alerts are pending or firing now."""
         there = {tuple(sorted(alert["labels"].items())): alert["state"] for alert in alerts}
         for key, state in there.items():
             if key not in self._open:
@@ -100,7 +103,7 @@ class AlertLog:
 
 
 class Operator:
-    """Looks at a controller."""
+    """Operator who looks at a controller."""
 
     def __init__(self, site: Site, metrics: str, alerts: AlertLog, told: Sequence[Told]) -> None:
         self.site = site
@@ -128,7 +131,9 @@ class Operator:
         return subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()
 
     def in_cli(self, fault: Fault) -> bool:
-        """A process takes a second of CPU time, so it is only started when there is something to see."""
+        """Return whether the command line shows the fault.
+
+        The command takes a second of CPU time, so it is run only when the API shows the fault."""
         lines = self.status() if self.in_api(fault) else []
         return all(any(f" {named.kind}" in line and named.says in line for line in lines) for named in fault.alarms)
 
@@ -146,12 +151,12 @@ class Operator:
         return all(_alarms(text, named.kind) for named in fault.alarms) and all(holds(text, s) for s in fault.series)
 
     def not_in_metrics(self, fault: Fault) -> bool:
-        """Its alarms; and what is no total is as before."""
+        """Return whether the fault's alarms are gone, and its series without a total are as before."""
         text = self.scrape()
         lasting = [series for series in fault.series if "_total" not in series.begin]
         return not any(_alarms(text, n.kind) for n in fault.alarms) and not any(holds(text, s) for s in lasting)
 
-    # ---- a fault comes and goes
+    # ---- making and repairing a fault
 
     def make(self, fault: Fault) -> Seen:
         seen = Seen(fault.name, [f"{named.kind} {named.subject}" for named in fault.alarms])
@@ -183,7 +188,7 @@ class Operator:
         return seen
 
     def repair(self, fault: Fault, seen: Seen) -> float:
-        """Returns when the API did not show it any more, in monotonic seconds."""
+        """Repair a fault, and return the monotonic time at which the API no longer showed it."""
         fault.repair()
         began = time.monotonic()
         gone = first_times(
@@ -212,7 +217,7 @@ class Operator:
     # ---- alerts
 
     def await_firing(self, fault: Fault, seen: Seen, since: float, named_at: float) -> None:
-        """``since``, ``named_at``: when the fault was made, and named."""
+        """Wait until the fault's alerts fire. ``since``, ``named_at``: times when it was made and when it was named."""
         for alert in fault.alerts:
             for_s = self._for_s[alert.name]
             limit_s = for_s + alert.after_s + ALERT_SLACK_S
@@ -233,7 +238,9 @@ class Operator:
                 seen.findings.append(f"{alert.name}: fired before its time")
 
     def await_resolved(self, fault: Fault, seen: Seen, since: float, gone_at: float, lasting: bool) -> None:
-        """``lasting``: those alerts that look back for minutes; else the others."""
+        """Wait until the fault's alerts are resolved.
+
+        ``lasting``: wait for the alerts that look back for minutes; otherwise for the others."""
         for alert, row in zip(fault.alerts, seen.alerts, strict=True):
             if "told" not in row or bool(alert.holds_s) is not lasting:
                 continue
@@ -246,7 +253,7 @@ class Operator:
                 seen.findings.append(f"{alert.name}: resolved {how}")
 
     def _fired(self, alert: Alert, since: float) -> bool:
-        """Told, which may be before it is seen in Prometheus."""
+        """Return whether the alert fired and the receiver was told, which may happen before Prometheus shows it."""
         episode = self._episode(alert, since)
         return bool(episode and episode.firing) and self._told(alert, "firing", since) is not None
 
@@ -264,7 +271,7 @@ def _is(alert: Alert, labels: Mapping[str, str]) -> bool:
 
 
 def first_times(limit: float, *conditions: Callable[[], bool]) -> list[float | None]:
-    """When each held first, all looked at side by side; None: not before ``limit``."""
+    """Return when each condition held first, checked concurrently; None: not before ``limit``."""
     interrupted = threading.Event()
 
     def until(condition: Callable[[], bool]) -> float | None:
@@ -285,12 +292,12 @@ def _alarms(exposition: str, kind: AlarmKind) -> bool:
 
 
 def holds(exposition: str, series: Series) -> bool:
-    """Whether the metrics have such a series."""
+    """Return whether the metrics have a series with such a name, labels and value."""
     found = re.findall(rf"^{re.escape(series.begin)}[^ ]* (\S+)$", exposition, re.MULTILINE)
     return any(series.low <= float(value) <= series.high for value in found)
 
 
 def _seconds(duration: str) -> float:
-    """Of Prometheus: ``1m30s``."""
+    """Return the seconds of a duration of Prometheus, such as ``1m30s``."""
     units = {"s": 1, "m": 60, "h": 3600}
     return float(sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([smh])", duration)))

@@ -1,11 +1,13 @@
-"""The cost of moving every pinned flow to another path and back, many times, under traffic.
+"""Cost of moving every pinned flow to another path and back, many times, under traffic.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks moves [--times N] [--out DIR] [--json]
 
 Rings of hosts on the demo's fabric send numbered UDP packets at half the link rate over their pins. The controller's
 planner always answers with the plan that is not in force (``moves_controller``). Then the pins are removed and
-installed again: the strategy is set to ECMP and to planned. Out: a table, and ``moves.json``; ``--json`` prints that
-instead. Ends with 1 when a packet was lost that no queue dropped, or one came twice.
+installed again, by setting the strategy to ECMP and to planned. The result is a table, and ``moves.json``; ``--json``
+prints that instead.
+
+The exit status is 1 when a packet was lost that no queue dropped, or one arrived twice.
 """
 
 from __future__ import annotations
@@ -47,20 +49,22 @@ JOBS = 2
 FRAME_BYTES = 1000
 LOAD = 0.5
 PAUSE_S = 0.15
-"""After each move, with traffic on the new paths. The switches' flow caches follow within it."""
+"""Seconds after each move with traffic on the new paths; the switches' flow caches follow within it."""
 QUEUE_S = 1.0
-"""Long enough for the packets that a process sends at once after it has waited for a processor, so that the machine's
-own losses are not counted."""
+"""Seconds of traffic that a queue can take.
+
+A process that has waited for a processor sends many packets at once; the queue takes them, so that the machine's own
+losses are not counted."""
 TIMEOUT_S = 60.0
 POLL_S = 0.02
 LEASE_S = 3600.0
 PLANNING: Settings = {"planning": {"strategy": "ecmp", "interval_s": 3600}}
-"""The only plans are those that the benchmark requests."""
+"""Settings with which the controller makes only the plans that the benchmark requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """A lab whose pinned pairs all send at ``LOAD``. ``spines``: by which each pair goes, as confirmed."""
+    """Lab whose pinned pairs all send at ``LOAD``. ``spines`` returns the confirmed spine of each pair."""
 
     lab: Lab
     client: Client
@@ -69,7 +73,7 @@ class Traffic:
     pairs: frozenset[Pair]
 
     def spines(self) -> dict[Pair, str]:
-        """Of the pairs that are pinned."""
+        """Return the spine of each pinned pair."""
         changes = self.watch.in_force().values()
         return {pair: path[1] for change in changes for pair, path in change.paths.items() if len(path) == 3}
 
@@ -78,7 +82,7 @@ class Traffic:
         return status.switches_in_sync == status.switches == len(self.lab.switches)
 
     def move(self) -> float:
-        """Every pinned flow to another spine; seconds until the API says that the switches have confirmed it."""
+        """Move every pinned flow to another spine; return the seconds until the API reports the confirmation."""
         before, start = self.spines(), time.monotonic()
         outcome = self.client.replan()
         if word_in(outcome, "outcome") != "adopted":
@@ -104,21 +108,23 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """``moves_s``: how long each took. ``by_port``: packets that each leaf sent to each spine."""
+    """Phase of the benchmark."""
 
     what: str
     start: float
     end: float
     moves_s: Sequence[float]
+    """Seconds that each move took."""
     drops: Drops
     by_port: Mapping[str, int]
+    """Packets that each leaf sent to each spine."""
 
 
 @contextmanager
 def traffic_of(
     topo: LeafSpine, folder: Path, jobs: int, load: float = LOAD, frame_bytes: int = FRAME_BYTES
 ) -> Iterator[Traffic]:
-    """Every pair of neighbours in ``jobs`` rings sends at ``load`` of the links' rate."""
+    """Run traffic: every pair of neighbours in ``jobs`` rings sends at ``load`` of the links' rate."""
     rate_bps = topo.fabric.hosts[0].bps
     with ExitStack() as stack:
         program = ("benchmarks.live.moves_controller",)
@@ -139,17 +145,17 @@ def traffic_of(
         traffic = Traffic(lab, client, watch, probing, pairs)
         client.set_strategy(Strategy.PLANNED)
         wait_for(lambda: traffic.spines().keys() == pairs, "every pin", TIMEOUT_S, POLL_S)
-        time.sleep(1.0)  # the first packets of a pair wait for an answer to ARP
+        time.sleep(1.0)  # the first packets of a pair wait for an ARP reply
         yield traffic
 
 
 def moving(traffic: Traffic, times: int) -> Phase:
-    """There and back, ``times`` times."""
+    """Move all flows to another path and back, ``times`` times."""
     return _phase(traffic, "moved to another path and back", [traffic.move] * (2 * times))
 
 
 def switching(traffic: Traffic, times: int) -> Phase:
-    """No pins, and pins again."""
+    """Remove all pins and install them again, ``times`` times."""
     off = [lambda: traffic.set_strategy(Strategy.ECMP), lambda: traffic.set_strategy(Strategy.PLANNED)]
     return _phase(traffic, "pins gone and back", off * times)
 
@@ -164,7 +170,7 @@ def _phase(traffic: Traffic, what: str, moves: Sequence[Any]) -> Phase:
 
 
 def _sent(lab: Lab) -> dict[str, int]:
-    """Packets by leaf and spine, from the leaf's interface."""
+    """Return the packets sent by leaf and spine, as the leaf's interface counts them."""
     return {
         f"{cable.a}-{cable.b}": int(
             Path(f"/sys/class/net/{lab.topo.interface(cable.a, cable.a_port)}/statistics/tx_packets").read_text()
@@ -175,7 +181,7 @@ def _sent(lab: Lab) -> dict[str, int]:
 
 
 def build_report(phases: Sequence[Phase], streams: Mapping[Pair, Stream], overflows: int) -> dict[str, Any]:
-    """``moves.json``."""
+    """Return the content of ``moves.json``."""
     return {"late_probes": overflows, "phases": [_told(phase, streams) for phase in phases]}
 
 
@@ -237,9 +243,9 @@ def table_of(found: Mapping[str, Any]) -> Group:
 
 
 def main(
-    times: Annotated[int, typer.Option(min=1, help="there and back")] = 200,
-    strategies: Annotated[int, typer.Option(min=0, help="times the strategy is changed, and changed back")] = 20,
-    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/moves"),
+    times: Annotated[int, typer.Option(min=1, help="Number of moves, each there and back.")] = 200,
+    strategies: Annotated[int, typer.Option(min=0, help="Changes of the strategy, each there and back.")] = 20,
+    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/moves"),
     as_json: AsJson = False,
 ) -> None:
     """Move every pinned flow under traffic and count the packets that arrive."""

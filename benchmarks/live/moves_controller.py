@@ -1,10 +1,10 @@
-"""A controller whose planner has two plans and always answers with the one that is not in force.
+"""Controller whose planner has two plans and always answers with the one that is not in force.
 
     .venv/bin/python -m benchmarks.live.moves_controller --config FILE
 
-Everything but the planning worker is what ``signalbox serve`` runs. A request to plan moves every pinned flow to
-another path, through the same loop, difference, stages, barriers and switches as any other change. Both plans claim a
-level below any real one, so that they are always adopted.
+Apart from the planning worker it is what ``signalbox serve`` runs. A request to plan moves every pinned flow to another
+path, through the same loop, difference, stages, barriers and switches as any other change. Both plans claim a level
+below any real one, so that the controller always adopts them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from controller.planning.process import OnCrash, Put
 from controller.serving.serve import serve
 
 CLAIMED_LEVEL = 0.5
-"""No real routing has less than 1."""
+"""Level that both plans claim; no real routing has less than 1."""
 
 
 class TwoAnswers:
-    """A planner that answers at once."""
+    """Planner that answers at once."""
 
     def __init__(self, put: Put, _: OnCrash) -> None:
         self._put = put
@@ -41,7 +41,7 @@ class TwoAnswers:
 
 
 def routes(problem: Problem, turn: int) -> dict[FlowId, Route]:
-    """The n-th job's flows take candidate path n + ``turn``, so that no two jobs meet on a link between switches."""
+    """Return candidate path n + ``turn`` for the n-th job, so that no two jobs share a link between switches."""
     jobs = sorted({flow.job_id for flow in problem.flows})
     chosen = {}
     for flow in problem.flows:
@@ -71,7 +71,7 @@ def _other_plan(problem: Problem) -> Plan:
     )
 
 
-def main(config: Annotated[Path, typer.Option(help="as for signalbox serve")]) -> None:
+def main(config: Annotated[Path, typer.Option(help="Configuration file, as for signalbox serve.")]) -> None:
     """Run the controller until SIGTERM."""
     raise typer.Exit(serve(load(config), make_planner=TwoAnswers))
 

@@ -1,13 +1,18 @@
-"""The controller is away while jobs train that joined with ``signalbox.join``: is the training as fast, and what does
-the controller do after it? And jobs that end, in every way: when are they gone?
+"""Outages of the controller while jobs train that joined with ``signalbox.join``, and the ends of jobs.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks outages [--only KIND,...] [--out DIR] [--json]
 
-The demo's fabric and its three rings. Clients and switches reach the controller through a relay each. Before, between
-and after the outages the training is undisturbed for a while. Out: a table, and ``outages.json``; ``--json`` prints
-that instead. Ends with 1 when the mean of five consecutive iterations around an outage was more than 1.05 times the
-median of the same in the undisturbed times next to it, a job was registered again, a route moved, or a job that ended
-was gone too late or too early.
+The benchmark measures whether training is as fast as before, what the controller does after an outage, and how soon a
+job that ends in some way is gone. The fabric and its three rings are those of the demo. Clients and switches each reach
+the controller through a relay. Before, between and after the outages the training is undisturbed for a while. The
+result is a table, and ``outages.json``; ``--json`` prints that instead.
+
+The exit status is 1 in these cases:
+
+- The mean of five consecutive iterations around an outage was more than 1.05 times the median of such means in the
+  undisturbed times next to it.
+- A job was registered again, or a route moved.
+- A job that ended was gone too late or too early.
 """
 
 from __future__ import annotations
@@ -44,16 +49,16 @@ from signalbox.jobs.subflows import Pair
 AWAY_S = 30.0
 UNDISTURBED_S = 25.0
 QUIET_S = 10.0
-"""After the controller has everything again: some iterations."""
+"""Seconds after the controller has everything again, long enough for some iterations."""
 BACK_S = 90.0
 LEASE_S = 60.0
-"""As ``signalbox.join`` has it by default."""
+"""Lease in seconds; the default of ``signalbox.join``."""
 EXITS = "exits"
 
 
 @dataclass
 class Site:
-    """Jobs that train. ``clients``, ``switches``: process ids of the relays between them and the controller."""
+    """Jobs that train. ``clients``, ``switches``: process ids of their relays to the controller."""
 
     lab: Lab
     controller: ControllerProcess
@@ -71,7 +76,7 @@ class Site:
         return sum(map(bool, self.paths().values())) == announced
 
     def rules(self) -> set[tuple[str, str]]:
-        """Of all switches, and their groups."""
+        """Return the rules and groups of all switches, each with its bridge."""
         found = set()
         for bridge in map(self.lab.bridge, (switch.name for switch in self.lab.switches)):
             for what in (("dump-flows", "--no-stats"), ("dump-groups",)):
@@ -80,18 +85,18 @@ class Site:
         return found
 
     def plans(self) -> tuple[int, int]:
-        """Process id of the controller, and how often its planner has run."""
+        """Return the process id of the controller, and how often its planner has run."""
         plan = self.client.get_plan()
         assert self.controller.process
         return self.controller.process.pid, plan.generation if plan else 0
 
     def done(self) -> dict[str, int]:
-        """Iterations of each job."""
+        """Return the number of iterations of each job."""
         self.training.read_new_lines()
         return {job: count for job, (count, _) in self.training.latest().items()}
 
     def in_touch(self, done: Mapping[str, int]) -> bool:
-        """The controller is in order, and has each job and its iterations up to ``done``."""
+        """Return whether the controller is in order, and has each job and its iterations up to ``done``."""
         with suppress(SignalboxError):
             told = {job.spec.job_id: job.last_iteration_index for job in self.client.list_jobs()}
             known = all(told.get(job, 0) >= count for job, count in done.items())
@@ -109,7 +114,7 @@ def kill(site: Site, away_s: float) -> None:
 
 
 def pause(site: Site, away_s: float) -> None:
-    """With its children."""
+    """Stop the controller's processes for a while with SIGSTOP."""
     assert site.controller.process
     with stopped(os.killpg, site.controller.process.pid):
         time.sleep(away_s)
@@ -126,7 +131,7 @@ def cut_switches(site: Site, away_s: float) -> None:
 
 
 def upgrade(site: Site, _away_s: float) -> None:
-    """As a service manager restarts it."""
+    """Restart the controller as a service manager does it."""
     site.controller.stop()
     site.controller.start()
 
@@ -141,7 +146,7 @@ KINDS: Mapping[str, Outages] = {
 
 
 def measured(site: Site, outages: Outages, away_s: float, undisturbed_s: float, quiet_s: float) -> list[Outage]:
-    """In alternation: undisturbed, disturbed, undisturbed, …"""
+    """Run the outages, with undisturbed training before, between and after them."""
 
     def undisturbed() -> tuple[float, float]:
         began = time.monotonic()
@@ -177,14 +182,14 @@ def measured(site: Site, outages: Outages, away_s: float, undisturbed_s: float, 
     return found
 
 
-# ---- the scene
+# ---- setting
 
 
 @contextmanager
 def site_of(
     topo: LeafSpine, folder: Path, elements: int, jobs: Callable[[Lab], Sequence[TrainingJob]], lease_s: float
 ) -> Iterator[Site]:
-    """Jobs that train on their pins, until the block ends. Raises ``DemoError`` when a rank did not end well."""
+    """Run jobs that train on their pins until the block ends. Raises ``DemoError`` when a rank did not end well."""
     raw = folder / "raw"
     raw.mkdir()
     with ExitStack() as stack:
@@ -208,15 +213,19 @@ def site_of(
 
 
 def main(
-    only: Annotated[str, typer.Option(help=f"some of: {', '.join((*KINDS, EXITS))}")] = ",".join((*KINDS, EXITS)),
-    away_s: Annotated[float, typer.Option(min=1, help="how long an outage lasts")] = AWAY_S,
-    times: Annotated[int, typer.Option(min=1, help="of each outage")] = 1,
-    undisturbed_s: Annotated[float, typer.Option(min=10, help="before, between and after outages")] = UNDISTURBED_S,
-    lease_s: Annotated[float, typer.Option(min=1, help="of the jobs that train through outages")] = LEASE_S,
-    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/outages"),
+    only: Annotated[str, typer.Option(help=f"Kinds of outage, from {', '.join((*KINDS, EXITS))}.")] = ",".join(
+        (*KINDS, EXITS)
+    ),
+    away_s: Annotated[float, typer.Option(min=1, help="Seconds that an outage lasts.")] = AWAY_S,
+    times: Annotated[int, typer.Option(min=1, help="Number of outages of each kind.")] = 1,
+    undisturbed_s: Annotated[
+        float, typer.Option(min=10, help="Undisturbed seconds before, between and after outages.")
+    ] = UNDISTURBED_S,
+    lease_s: Annotated[float, typer.Option(min=1, help="Lease of the jobs that train through outages.")] = LEASE_S,
+    out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/outages"),
     as_json: AsJson = False,
 ) -> None:
-    """Let the controller be away while jobs train, and let jobs end."""
+    """Make the controller unreachable while jobs train, and end jobs."""
     kinds = only.split(",")
     if unknown := set(kinds) - {*KINDS, EXITS}:
         raise typer.BadParameter(f"no such kind: {', '.join(sorted(unknown))}")

@@ -1,4 +1,4 @@
-"""The figures of ``outages``: windows, iterations and what the controller did in, rows and findings out. Pure."""
+"""Figures of ``outages``: rows and findings from windows, iterations and what the controller did. Pure."""
 
 from __future__ import annotations
 
@@ -14,41 +14,48 @@ from mininet_topos.trainer.log import RankLog
 from signalbox.jobs.subflows import Pair
 
 TOGETHER = 5
-"""Iterations whose mean is compared."""
+"""Number of consecutive iterations whose mean is compared."""
 LIMIT = 1.05
 LEASE_EARLY_S, LEASE_LATE_S = 0.05, 1.5
-"""How much earlier and later than the controller has told a lease may run out, counted from the question: its tick, two
-calls and a poll."""
+"""Seconds by which a lease may end earlier or later than the controller reported.
+
+They are counted from the request, and cover the controller's tick, two calls and a poll."""
 
 Window = tuple[float, float]
-"""From and until, in monotonic seconds."""
+"""Begin and end in monotonic seconds."""
 Paths = Mapping[Pair, Sequence[str]]
-"""Of pairs of addresses, as switches; empty: not pinned."""
+"""Switches on the path of each pair of addresses; empty for a pair that is not pinned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """``back_s``: from its end until the controller is in order and has the iterations of all jobs again; None: not in
-    time. ``before``, ``after``: undisturbed. ``window``: from its beginning until some time after ``back_s``.
-
-    ``did``: what the controller did in the window, counted. ``moved``: paths of pairs that were told to be another;
-    ``unpinned``: told to be none; ``rules``: of switches that are new or gone; ``registered``, ``ended``: jobs;
-    ``plans``: runs of the planner. ``alarms``: how many of each kind were raised. ``left``: those at the end."""
+    """Outage and its consequences."""
 
     what: str
     away_s: float
     back_s: float | None
+    """Seconds from its end until the controller is in order and has all jobs' iterations; None: not in time."""
     before: Window
+    """Undisturbed window before the outage; ``after`` is the one after it."""
     window: Window
+    """Window from the begin of the outage until some time after ``back_s``."""
     after: Window
     did: Mapping[str, int]
+    """Actions of the controller in the window, counted.
+
+    ``moved``: pairs that were published with another path; ``unpinned``: with no path. ``rules``: new or missing rules
+    of switches. ``registered``, ``ended``: jobs. ``plans``: runs of the planner."""
     alarms: Mapping[str, int]
+    """Number of alarms raised, by kind."""
     left: Sequence[str]
+    """Alarms that are still raised at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """``gone``: when the job was, in words. ``ok``: as it ``should`` be."""
+    """Result of one way of ending a job.
+
+    ``gone``: when the job was gone, in words. ``ok``: whether that is as it ``should`` be."""
 
     what: str
     gone: str
@@ -57,18 +64,19 @@ class Exit:
 
 
 def means(took_s: Sequence[float]) -> list[float]:
-    """Of each ``TOGETHER`` consecutive ones; empty when there are fewer."""
+    """Return the mean of every ``TOGETHER`` consecutive values; empty when there are fewer."""
     return [fmean(took_s[n : n + TOGETHER]) for n in range(len(took_s) - TOGETHER + 1)]
 
 
 def took_in(log: RankLog, window: Window) -> list[float]:
-    """Seconds of the iterations that end in the window: the one that is under way when it begins counts."""
+    """Return the seconds of the iterations that end in the window, including the one under way when it begins."""
     return [round(one.duration_s, 4) for one in log.iterations if window[0] < one.end <= window[1]]
 
 
 def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """The highest mean of the disturbed iterations, and of the undisturbed ones, over the median of these. Infinite
-    when there are too few of one of the three."""
+    """Return the largest mean of the disturbed iterations, and of the undisturbed ones, over the latter's median.
+
+    Infinite when one of the three has too few iterations."""
     usual = means(before) + means(after)
     if not (means(before) and means(disturbed) and means(after)):
         return float("inf"), float("inf")
@@ -76,8 +84,9 @@ def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[
 
 
 def changed(paths: Paths, told: Sequence[Paths]) -> tuple[int, int]:
-    """How many paths of pairs moved, and how many were unpinned, when ``paths`` were followed by ``told``. One that was
-    unpinned and comes back as it was has not moved."""
+    """Return how many paths of pairs moved, and how many were unpinned, when ``paths`` were followed by ``told``.
+
+    A pair that is unpinned and pinned to the same path again has not moved."""
     now, last, moved, unpinned = dict(paths), dict(paths), 0, 0
     for change in told:
         for pair, path in change.items():
@@ -88,12 +97,14 @@ def changed(paths: Paths, told: Sequence[Paths]) -> tuple[int, int]:
 
 
 def lease_ran_out(gone_s: float | None, left_s: float) -> bool:
-    """When it should. ``left_s``: as the controller told, ``gone_s``: from then on."""
+    """Return whether a lease ended when it should.
+
+    ``left_s``: seconds that the controller reported as left. ``gone_s``: seconds from then until the job was gone."""
     return gone_s is not None and -LEASE_EARLY_S <= gone_s - left_s <= LEASE_LATE_S
 
 
 def build(outages: Sequence[Outage], exits: Sequence[Exit], logs: Sequence[RankLog]) -> dict[str, Any]:
-    """``outages.json``. ``logs``: of all ranks; times are those of rank 0 of each job."""
+    """Return the content of ``outages.json``. ``logs``: of all ranks; times are those of rank 0 of each job."""
     found: dict[str, Any] = {
         "outages": [_row(outage, [log for log in logs if log.rank == 0]) for outage in outages],
         "exits": [asdict(one) for one in exits],
@@ -112,7 +123,7 @@ def _row(outage: Outage, logs: Sequence[RankLog]) -> dict[str, Any]:
 
 
 def _missed(found: Mapping[str, Any]) -> Iterator[str]:
-    """Targets, in words."""
+    """Yield sentences about the missed targets."""
     for row in found["outages"]:
         what, did = row["what"], row["did"]
         if row["ratio"] > LIMIT:

@@ -1,10 +1,10 @@
 """Relays between a switch or a client and the controller.
 
-``relay`` passes bytes both ways, as a program: while SIGSTOP stops it, its two sides are cut off from each other.
+``relay`` passes bytes both ways, as a program. While SIGSTOP stops it, its two sides are cut off from each other.
 
     python -m benchmarks.live.relay LISTEN TO    # each the path of a Unix socket, or a TCP port on loopback
 
-Connections stay open then, and carry nothing. Of new ones a Unix socket accepts many, TCP ``BACKLOG``; the SYN of
+Connections then stay open and carry nothing. Of new connections a Unix socket accepts many, TCP ``BACKLOG``; the SYN of
 further ones gets no answer.
 
 ``openflow_relay`` runs in a thread. It reads what a switch sends message by message, and can drop the answers with port
@@ -32,12 +32,12 @@ START_S = 10.0
 KIND = struct.Struct("!H")
 
 
-# ---- as a program
+# ---- relay as a program
 
 
 @contextmanager
 def relay(listen: str, to: str) -> Iterator[int]:
-    """Running, and soon listening. Yields its process id."""
+    """Run a relay that listens soon; yield its process id."""
     process = start("benchmarks.live.relay", listen, to, stdin=subprocess.DEVNULL)
     try:
         yield process.pid
@@ -48,7 +48,7 @@ def relay(listen: str, to: str) -> Iterator[int]:
 
 @contextmanager
 def stopped(send: Callable[[int, int], object], to: int) -> Iterator[None]:
-    """By SIGSTOP. ``send``: ``os.kill`` for a process, ``os.killpg`` for a group."""
+    """Stop with SIGSTOP while the block runs. ``send``: ``os.kill`` for a process, ``os.killpg`` for a group."""
     send(to, signal.SIGSTOP)
     try:
         yield
@@ -75,18 +75,18 @@ async def _serve(listen: str, to: str) -> None:
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until one of the two ends the connection; closing one side ends the other direction too."""
+    """Pass bytes until one of the two sides ends the connection, then end the other direction too."""
     with closing(writer), suppress(OSError):
         while chunk := await reader.read(CHUNK):
             writer.write(chunk)
             await writer.drain()
 
 
-# ---- in a thread
+# ---- relay in a thread
 
 
 class OpenFlowRelay:
-    """``drops_ports``: answers to requests for port counters do not pass. ``port``: it listens there."""
+    """Relay that listens on ``port``. ``drops_ports``: drop answers to requests for port counters."""
 
     def __init__(self, controller_port: int) -> None:
         self.drops_ports = False
@@ -94,7 +94,7 @@ class OpenFlowRelay:
         self._controller_port = controller_port
 
     async def run(self, listens: Callable[[Callable[[], object]], object]) -> None:
-        """``listens`` is called with what ends it, from any thread."""
+        """Run until ended. ``listens``: called with a function that ends the relay from any thread."""
         server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         loop, ends = asyncio.get_running_loop(), asyncio.Event()
@@ -121,7 +121,7 @@ class OpenFlowRelay:
 
 @contextmanager
 def openflow_relay(controller_port: int) -> Iterator[OpenFlowRelay]:
-    """Running in a thread, on a free TCP port of loopback; its connections end with it."""
+    """Run a relay in a thread, on a free TCP port of loopback; its connections end with the block."""
     made = OpenFlowRelay(controller_port)
     listens: Queue[Callable[[], object]] = Queue()
     with ThreadPoolExecutor(1) as pool:

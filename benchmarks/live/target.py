@@ -1,9 +1,11 @@
-"""How many planning cycles a spine costs that dies and returns, at the default cap on moves.
+"""Planning cycles that a spine costs which fails and returns, at the default cap on moves.
 
-In: a folder of three published jobs, or none; generated jobs. They run on the controller's own loop with switches in
-memory, flows in pieces. Out: per change the sorted levels after each cycle, beside the moves of the target and
-the cycles that they may take: ceil(moves / cap) + 1. A table, and ``out/bench/target.json``; ``--json`` prints that
-instead. Ends with 1 when a cycle was worse than the one before it, or the bound was not reached in time.
+The input is a folder of three published jobs, or none, and generated jobs. They run on the controller's own loop with
+switches in memory, and flows are split. For each change the result is the sorted levels after each cycle, the moves of
+the goal plan, and the cycles that they may take: ceil(moves / cap) + 1. It is a table, and ``out/bench/target.json``;
+``--json`` prints that instead.
+
+The exit status is 1 when a cycle was worse than the one before it, or the bound was not reached in time.
 """
 
 from __future__ import annotations
@@ -47,16 +49,18 @@ RESULTS = Path("out/bench/target.json")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``levels``: sorted, after the repair and then after each cycle that moved flows. ``moves``: of each.
-    ``target_moves``: that the target needed when it was chosen."""
+    """Change of the fabric, and the plans that follow it."""
 
     jobs: str
     flows: int
     pieces: int
     what: str
     levels: Sequence[Sequence[float]]
+    """Sorted levels after the repair, and then after each cycle that moved flows."""
     moves: Sequence[int]
+    """Moves of each of these cycles."""
     target_moves: int
+    """Moves that the goal plan needed when it was chosen."""
     bound: float
     max_moves: int
 
@@ -75,7 +79,7 @@ class Change:
 
     @property
     def reached(self) -> bool:
-        """Not where no cycle has moved anything."""
+        """Whether the bound was reached within the allowed cycles; false if no cycle moved anything."""
         return (
             bool(self.levels)
             and self.levels[-1][0] <= self.bound * (1 + LEVEL_TOLERANCE)
@@ -84,7 +88,7 @@ class Change:
 
 
 class Network(Switches):
-    """Remembers what was planned."""
+    """Network in memory that remembers what was planned."""
 
     def __init__(self, fabric: Fabric, config: Config) -> None:
         super().__init__(fabric)
@@ -111,7 +115,7 @@ class Network(Switches):
             self.send(Tick())
 
     def set_spine(self, spine: Dpid, up: bool) -> None:
-        """All cables of a spine lose their carrier, or get it back."""
+        """Take the carrier from all cables of a spine, or give it back."""
         messages: list[Message] = []
         for link in self.fabric.links.values():
             if spine in (link.src.dpid, link.dst.dpid):
@@ -128,7 +132,7 @@ def _flows(command: Command) -> int:
 
 
 def measured(fabric: Fabric, name: str, jobs: Sequence[WorkloadJob], config: Config) -> list[Change]:
-    """A spine dies and returns."""
+    """Let a spine fail and return, and return both changes."""
     network = Network(fabric, config)
     network.send(*(RegisterJob(spec_of(job)) for job in jobs))
     network.run(config.planning.interval_s + 5)
@@ -176,7 +180,7 @@ def _moves(planned: Planned) -> int:
 
 
 def spec_of(job: WorkloadJob) -> JobSpec:
-    """The rings of a job as one all-reduce of each."""
+    """Return the spec of a job: one all-reduce in each of its rings."""
     rings = [[job.virtual_links[line].src_ip for line in ring] for ring in job.rings]
     endpoints = [ip for ring in rings for ip in ring]
     ends = [sum(map(len, rings[: number + 1])) for number in range(len(rings))]
@@ -221,13 +225,15 @@ def main(
         Path | None, typer.Option("--workloads", metavar="DIR", help="Job files of one published workload.")
     ] = None,
     generated: Annotated[int, typer.Option(min=0, help="Jobs of the generated workload; 0 leaves it out.")] = 5,
-    placement: Annotated[Placement, typer.Option(help="Where generated jobs are.")] = Placement.WHOLE_LEAF,
-    pieces: Annotated[int, typer.Option(min=1, help="Into how many a flow may be cut.")] = 2,
-    seed: Annotated[int, typer.Option(help="Of the generated workload.")] = 1,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where results go.")] = RESULTS,
+    placement: Annotated[
+        Placement, typer.Option(help="How generated jobs are placed on hosts.")
+    ] = Placement.WHOLE_LEAF,
+    pieces: Annotated[int, typer.Option(min=1, help="Most subflows of a flow.")] = 2,
+    seed: Annotated[int, typer.Option(help="Random seed of the generated workload.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File for the results.")] = RESULTS,
     as_json: AsJson = False,
 ) -> None:
-    """Let a spine die and return, and count the planning cycles until the bound is reached."""
+    """Let a spine fail and return, and count the planning cycles until the bound is reached."""
     fabric = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
     workloads = {}
     if folder:

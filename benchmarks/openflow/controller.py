@@ -1,8 +1,8 @@
-"""The controller as ``signalbox serve`` runs it, counting what reaches the readers of switches' bytes.
+"""Controller as ``signalbox serve`` runs it, counting the messages that reach the readers of switches' bytes.
 
     .venv/bin/python -m benchmarks.openflow.controller --config FILE --reached FILE
 
-Out: when it is stopped, a JSON file: per reader how many messages it accepted and refused.
+When it is stopped it writes a JSON file: how many messages each reader accepted and refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DECODERS = {
 
 
 def _count_readers(counts: Counter[tuple[str, str]]) -> None:
-    """Wraps each reader, before any other module imports it."""
+    """Wrap each reader before any other module imports it."""
     from controller.southbound import openflow_decode
 
     for function, name in _DECODERS.items():
@@ -66,8 +66,8 @@ def _counted(counts: Counter[tuple[str, str]], name: str, read: Callable[..., Re
 
 
 def main(
-    config: Annotated[Path, typer.Option(help="as for signalbox serve")],
-    reached: Annotated[Path, typer.Option(help="the file to write at the end")],
+    config: Annotated[Path, typer.Option(help="Configuration file, as for signalbox serve.")],
+    reached: Annotated[Path, typer.Option(help="File for the counts, written at the end.")],
 ) -> None:
     """Run the controller until SIGTERM."""
     counts: Counter[tuple[str, str]] = Counter()

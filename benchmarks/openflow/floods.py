@@ -1,10 +1,11 @@
-"""One peer floods the OpenFlow port; jobs and another switch must be served as before.
+"""Floods of the OpenFlow port by one peer, while jobs and another switch must be served as before.
 
     .venv/bin/python -m benchmarks flood-openflow [--kind KIND]... [--seconds S] [--json]
 
-The real controller runs in a process of its own, anew for each kind of flood, the attacker in another one. Beside it,
-every 20 ms: a renewal, and every 100 ms a registration of a new job or the end of one. Ends with 1 when a target is
-missed: p99 of registrations and renewals 100 ms, memory within 10 % a while after the flood, 10 log lines in 10 s.
+The real controller runs in its own process, started anew for each kind of flood; the attacker runs in another one.
+Meanwhile clients renew a lease every 20 ms, and register or end a job every 100 ms. The exit status is 1 when a
+target is missed: p99 of registrations and renewals 100 ms, memory within 10 % a while after the flood, 10 log lines
+in 10 s.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ MANY_RULES = 100_000
 
 
 class Flooding(EchoingSwitch):
-    """Answers what it is asked, like a switch, and floods."""
+    """Switch that answers requests, and floods."""
 
     def __init__(self, port: int, ports: int = 2) -> None:
         super().__init__(port, HOSTILE_DPID, ports, interval_s=1.0)
@@ -60,7 +61,7 @@ class Flooding(EchoingSwitch):
 
 
 def port_changes(port: int) -> None:
-    """A switch with 4,000 ports, all of which go down and come up as fast as it is read."""
+    """Act as a switch with 4,000 ports, all of which go down and come up as fast as the controller reads."""
 
     def status(number: int, up: bool) -> bytes:
         desc = port_desc(number, f"eth{number}")
@@ -73,7 +74,7 @@ def port_changes(port: int) -> None:
 
 
 def asking(number: int) -> bytes:
-    """A host with this number asks for an address."""
+    """Return a packet-in with an ARP request by the host of this number."""
     match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, 1)
     sender = bytes.fromhex("020000000bad") + bytes([10, 66, number >> 8, number & 255])
     body = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + sender + bytes(6) + bytes([10, 0, 0, 1])
@@ -83,14 +84,16 @@ def asking(number: int) -> bytes:
 
 
 def arp(port: int) -> None:
-    """A host that asks for a thousand addresses."""
+    """Act as hosts that send ARP requests from a thousand addresses."""
     data = b"".join(map(asking, range(1000)))
     with Flooding(port) as switch:
         switch.flood(lambda: data)
 
 
 class EndlessAnswers(Flooding):
-    """Answers each request for port counters with empty parts, of which none is the last. ``asked``: the latest one."""
+    """Switch that answers each request for port counters with empty parts, none of which is the last.
+
+    ``asked``: transaction id of the latest request."""
 
     asked = 0
 
@@ -102,14 +105,14 @@ class EndlessAnswers(Flooding):
 
 
 def endless_answers(port: int) -> None:
-    """A switch whose answers do not end."""
+    """Act as a switch whose answers do not end."""
     part = struct.pack("!HH4x", Multipart.PORT_STATS, 1)
     with EndlessAnswers(port) as switch:
         switch.flood(lambda: message(Type.MULTIPART_REPLY, switch.asked, part) * 1000)
 
 
 class ManyMeters(PlainSwitch):
-    """Has 100,000 meters, others each time that it is asked, all of which drop packets."""
+    """Switch with 100,000 meters, others at each request, all of which drop packets."""
 
     turn = 0
 
@@ -124,7 +127,7 @@ class ManyMeters(PlainSwitch):
 
 
 def many_meters(port: int) -> None:
-    """A switch that drops packets of ports that it does not have."""
+    """Act as a switch that drops packets of ports that it does not have."""
     switch = ManyMeters(HOSTILE_DPID, 2)
     connection = _connected(port, switch)
     while True:
@@ -132,7 +135,7 @@ def many_meters(port: int) -> None:
 
 
 class ManyRules(PlainSwitch):
-    """Says that it has 100,000 rules for flows of its host, others each time that it is asked."""
+    """Switch that reports 100,000 rules for flows of its host, others at each request."""
 
     turn = 0
 
@@ -148,7 +151,7 @@ class ManyRules(PlainSwitch):
 
 
 def many_rules(port: int) -> None:
-    """A switch that counts rules that it was never given."""
+    """Act as a switch that counts rules which the controller never installed."""
     switch = ManyRules(HOSTILE_DPID, 2)
     connection = _connected(port, switch)
     while True:
@@ -156,14 +159,14 @@ def many_rules(port: int) -> None:
 
 
 def unread_echoes(port: int) -> None:
-    """Echo requests, whose answers are not read."""
+    """Send echo requests without reading the answers."""
     connection = _connected(port, PlainSwitch(HOSTILE_DPID, 2))
     while True:
         connection.send(message(Type.ECHO_REQUEST, 0) * 1000)
 
 
 def many_ports(port: int) -> None:
-    """A switch with 60,000 ports, again and again."""
+    """Act as a switch with 60,000 ports, again and again."""
     switch = PlainSwitch(HOSTILE_DPID, 60_000)
     connection = _connected(port, switch)
     while True:
@@ -171,20 +174,20 @@ def many_ports(port: int) -> None:
 
 
 def phantoms(port: int) -> None:
-    """4,096 switches that the controller has never seen."""
+    """Connect 4,096 switches that the controller has never seen."""
     connections = [_connected(port, PlainSwitch(HOSTILE_DPID + number, 4)) for number in range(4096)]
     connections[-1].hear()
 
 
 def same_dpid(port: int) -> None:
-    """A second switch with the dpid of the good one, again and again."""
+    """Connect a second switch with the dpid of the good one, again and again."""
     connection = _connected(port, PlainSwitch(GOOD_DPID, 2))
     while True:
         connection.hear()
 
 
 def silent(port: int) -> None:
-    """Connections that say nothing."""
+    """Open connections that send nothing."""
     connections = [Connection(port, PATIENCE_S) for _ in range(1000)]
     connections[0].hear()
 
@@ -207,7 +210,7 @@ def _connected(port: int, switch: PlainSwitch) -> Connection:
     """Return a connection whose handshake is done."""
     connection = Connection(port, PATIENCE_S)
     connection.send(message(Type.HELLO, 0))
-    for _ in range(5):  # hello, features, ports, two requests for a role
+    for _ in range(5):  # hello, features, ports, two role requests
         if answer := switch.answer(connection.hear()):
             connection.send(answer)
     return connection
@@ -231,12 +234,12 @@ def attacking(kind: str, port: int) -> Iterator[None]:
         process.join()
 
 
-# ---- beside it
+# ---- clients during the flood
 
 
 @dataclass
 class Beside:
-    """Milliseconds; ``errors``: of calls."""
+    """Milliseconds of calls during the flood. ``errors``: those of calls."""
 
     renewals: list[float] = field(default_factory=list)
     registrations: list[float] = field(default_factory=list)
@@ -265,7 +268,7 @@ def spec(name: str) -> JobSpec:
 
 @contextmanager
 def calls(address: str, beside: Beside) -> Iterator[None]:
-    """Renewals and registrations, in two threads with a connection each."""
+    """Renew and register jobs in two threads with a connection each."""
     stopping = threading.Event()
     with Client(address) as client:
         token = client.register_job(spec("first"), take_over=True).lease_token
@@ -299,7 +302,7 @@ def calls(address: str, beside: Beside) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``rss_mb``: before the flood, at its end, and a while later. ``lines``: of the log in ten seconds of it."""
+    """Result of one kind of flood."""
 
     kind: str
     renewals_ms: Spread | None
@@ -309,7 +312,9 @@ class Result:
     rules_ms: Spread | None
     good_lost: bool
     rss_mb: tuple[float, float, float]
+    """Memory before the flood, at its end, and a while later, in MiB."""
     lines: float
+    """Lines of the log per ten seconds of the flood."""
     tracebacks: int
     alarms: tuple[str, ...]
 
@@ -328,7 +333,7 @@ class Result:
 
 
 def measure(kind: str, seconds: float) -> Result:
-    """Raises ``SignalboxError`` when the controller ends by itself."""
+    """Measure one kind of flood. Raises ``SignalboxError`` when the controller ends by itself."""
     beside = Beside()
     with tempfile.TemporaryDirectory(prefix="signalbox-flood-") as name:
         controller = ControllerProcess(Path(name))
@@ -375,8 +380,8 @@ def table_of(results: list[Result]) -> Shown:
 
 
 def main(
-    kind: Annotated[list[str] | None, typer.Option(help=f"{', '.join(KINDS)}; all by default.")] = None,
-    seconds: Annotated[float, typer.Option(help="How long each flood lasts.")] = 20.0,
+    kind: Annotated[list[str] | None, typer.Option(help=f"Kind of flood: {', '.join(KINDS)}; all by default.")] = None,
+    seconds: Annotated[float, typer.Option(help="Seconds that each flood lasts.")] = 20.0,
     as_json: AsJson = False,
 ) -> None:
     """Flood the OpenFlow port while jobs and another switch must be served."""

@@ -1,10 +1,10 @@
-"""One switch sends broken OpenFlow messages; meanwhile another one must be served as usual.
+"""Broken OpenFlow messages from one switch, while another one must be served as usual.
 
     .venv/bin/python -m benchmarks fuzz-openflow [--count N] [--seed S] [--first I] [--json]
 
-The real controller runs in a process of its own, on free ports. Message I of seed S is always the same, so that
-``--seed S --first I --count 1`` repeats it. Ends with 1 when the controller has died, did not end cleanly, lost the
-good switch or left it waiting for seconds.
+The real controller runs in its own process, on free ports. Message I of seed S is always the same, so ``--seed S
+--first I --count 1`` repeats it. The exit status is 1 when the controller died, did not end cleanly, lost the good
+switch or let it wait for seconds.
 """
 
 from __future__ import annotations
@@ -32,32 +32,35 @@ from signalbox.errors import SignalboxError
 SETTINGS: Settings = {"counters": {"interval_s": 0.05}}
 MEBI = 1 << 20
 STUCK_S = 5.0
-"""A good switch that waits longer for an echo is not served."""
+"""Seconds after which a good switch that waits for an echo counts as not served."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``failure``: the first one, empty without any; ``at``: the number of the message before it. ``thrown_out``:
-    connections that the controller ended. ``readers``: how many messages each has ``accepted`` and ``refused``."""
+    """Result of a run."""
 
     seed: int
     first: int
     count: int
     seconds: float
     failure: str
+    """First failure; empty without one."""
     at: int
+    """Number of the message before the failure."""
     connections: int
     thrown_out: int
+    """Number of connections that the controller ended."""
     good_echo_ms: Spread | None
     good_rules_ms: Spread | None
     good_barriers: int
     rss_mb: tuple[float, float]
     tracebacks: int
     readers: Mapping[str, Mapping[str, int]]
+    """Number of messages that each reader has ``accepted`` and ``refused``."""
 
 
 def fuzz(seed: int, count: int, first: int = 0) -> Result:
-    """Sends messages ``first`` to ``first + count - 1`` of the seed, in order, stopping at the first failure."""
+    """Send messages ``first`` to ``first + count - 1`` of the seed in order, and stop at the first failure."""
     failure, at = "", first
     with tempfile.TemporaryDirectory(prefix="signalbox-fuzz-") as name:
         file = Path(name) / "reached.json"
@@ -127,7 +130,7 @@ def table_of(result: Result) -> Group:
 
 
 def main(
-    count: Annotated[int, typer.Option(help="Messages.")] = 10_000,
+    count: Annotated[int, typer.Option(help="Number of messages.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     first: Annotated[int, typer.Option(help="Number of the first message.")] = 0,
     as_json: AsJson = False,

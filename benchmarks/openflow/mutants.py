@@ -1,7 +1,7 @@
 """OpenFlow messages of a switch, built correctly and then broken; the same for the same seed.
 
-Out: ``Mutant``s. Ryu's serialisers build the bodies where it has them. Many mutations change lengths, because wrong
-lengths cause endless loops and overruns.
+Ryu's serialisers build the bodies where it has them. Many mutations change lengths, because wrong lengths cause endless
+loops and overruns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MULTIPART = {
     "group features": ofp.OFPMP_GROUP_FEATURES,
     "meter features": ofp.OFPMP_METER_FEATURES,
 }
-"""The multipart bodies that the controller requests from a connected switch."""
+"""Multipart bodies that the controller requests from a connected switch."""
 
 PORT_DESC = "port desc"
 INSTEAD_OF_HELLO = ("hello", "early error")
@@ -40,18 +40,20 @@ _LENGTHS = (0, 1, 3, 4, 7, 8, 16, 0x7FFF, 0xFFFF)
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``data`` is the whole message; its transaction id is to be filled in. ``ends``: it announces more than it has."""
+    """Broken message."""
 
     kind: str
     data: bytes
+    """Bytes of the whole message; ``numbered`` sets its transaction id."""
     ends: bool
+    """Whether the message announces more bytes than it has."""
 
     def numbered(self, xid: int) -> bytes:
         return self.data[:4] + struct.pack("!I", xid) + self.data[8:]
 
 
 def mutant(seed: int, number: int) -> Mutant:
-    """The same for the same two numbers."""
+    """Return the mutant of a seed and a number, always the same one."""
     rng = Random(f"{seed}/{number}")
     kind = rng.choice(KINDS)
     number_on_wire, build = _MESSAGES[kind]
@@ -74,7 +76,7 @@ def mutant(seed: int, number: int) -> Mutant:
 
 
 def mutated(rng: Random, body: bytes) -> bytes:
-    """Broken up to three times; one in eight stays whole."""
+    """Return the body with up to three mutations; one in eight stays unchanged."""
     broken = bytearray(body)
     if rng.random() >= 0.125:
         for _ in range(rng.choice((1, 1, 2, 3))):
@@ -83,7 +85,7 @@ def mutated(rng: Random, body: bytes) -> bytes:
 
 
 def _wrong_length(rng: Random, body: bytearray) -> None:
-    """Something that may be a length (16 bits, or 8 in a match field) becomes a wrong one, nearby or anywhere."""
+    """Replace a value that may be a length (16 bits, or 8 in a match field) by a wrong one, close to it or far off."""
     places = [at for at in range(len(body) - 1) if 4 <= int.from_bytes(body[at : at + 2], "big") <= len(body)]
     if not places:
         return
@@ -163,7 +165,7 @@ def _address(rng: Random) -> str:
 
 
 def _match(rng: Random) -> bytes:
-    """As our rules have them, and as others might."""
+    """Return a match as the controller's rules or foreign ones may have it."""
     fields: dict[str, Any] = {}
     if rng.random() < 0.5:
         fields["in_port"] = rng.choice((1, 2, 0xFFFFFFFE, rng.getrandbits(32)))
@@ -264,7 +266,7 @@ def _table_stats(rng: Random) -> bytes:
 
 
 def _table_features(rng: Random) -> bytes:
-    """Each with some properties, which are not read."""
+    """Return table features with some properties, which the controller does not read."""
     tables = b""
     for _ in range(rng.randrange(5)):
         more = rng.randbytes(8 * rng.randrange(9))

@@ -1,7 +1,7 @@
-"""The two switches of the fuzzer: one sends mutants, the other must be served as usual meanwhile.
+"""Switches of the fuzzer: one sends mutants, the other must be served as usual meanwhile.
 
-Both speak to a real controller over loopback. In: mutants. Out: how many connections the controller ended,
-and how long the good switch waited for echoes and for rules.
+Both speak to a real controller over loopback. The results are how many connections the controller ended, and how long
+the good switch waited for echoes and for rules.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ PORT_EVERY_S = 0.5
 ASK_S = 1.0
 _READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
 _ASKED_ONCE = _READ_BACK - {MULTIPART["flow stats"]}
-"""Requests that follow a connection and do not come again; flow stats are counters as well."""
+"""Requests that follow a new connection and are not repeated; flow stats are also requested as counters."""
 _FOREIGN_RULES = struct.pack("!QQI4x", 0, 0, 9)
 _ADDED = 0
 
 
-# ---- the good one
+# ---- good switch
 
 
 class GoodSwitch(EchoingSwitch):
-    """Has one port more every half second. ``rules_ms``: from the news of a port to the first rule for it."""
+    """Switch that adds a port every half second.
+
+    ``rules_ms``: milliseconds from the announcement of a port to the first rule for it."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port, GOOD_DPID, PORTS)
@@ -61,11 +63,11 @@ class GoodSwitch(EchoingSwitch):
                 self._send(message(Type.PORT_STATUS, 0, added))
 
 
-# ---- the hostile one
+# ---- hostile switch
 
 
 class HostileSwitch:
-    """Connects, answers as a switch must to be asked for more, and sends mutants where an answer is waited for."""
+    """Switch that answers as required to get further requests, and sends mutants in place of answers."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -77,7 +79,7 @@ class HostileSwitch:
         self.thrown_out = 0
 
     def send(self, mutant: Mutant) -> None:
-        """Sends it where it belongs, then waits until the controller has answered an echo or ended the connection."""
+        """Send a mutant in its place, and wait until the controller answers an echo or ends the connection."""
         try:
             if mutant.kind in HANDSHAKE:
                 self.close()
@@ -102,7 +104,7 @@ class HostileSwitch:
         self._told = set()
 
     def _connected(self, mutant: Mutant | None) -> Connection:
-        """Connects when it is not, with the mutant in its place in the handshake."""
+        """Return the connection; if there is none, connect, with the mutant in its place in the handshake."""
         if self._connection:
             return self._connection
         self.connections += 1
@@ -124,20 +126,20 @@ class HostileSwitch:
         return connection
 
     def _ready_for(self, mutant: Mutant) -> None:
-        """Waits for the request that it answers, if it answers one that the controller makes."""
+        """Wait for the request that the mutant answers, if the controller makes such a request."""
         kind = MULTIPART.get(mutant.kind)
         if kind is None or kind in self._waiting:
             return
         if kind in _ASKED_ONCE:
             self.close()
-            self._told = {kind}  # the mutant is the answer: after another one the request would not come again
+            self._told = {kind}  # the mutant answers; after another answer the controller would not repeat the request
         connection = self._connected(None)
         deadline = time.monotonic() + ASK_S
         while kind not in self._waiting and time.monotonic() < deadline:
             self._take(connection, connection.hear())
 
     def _xid(self, mutant: Mutant) -> int:
-        """Of the request that it answers. Messages after a last part answer no request."""
+        """Return the transaction id of the request that the mutant answers, 0 after the last part of the answer."""
         kind = MULTIPART.get(mutant.kind, -1)
         xid = self._waiting.get(kind, 0)
         more = mutant.data[11:12] == b"\1"
@@ -151,7 +153,7 @@ class HostileSwitch:
             return
         kind, xid = multipart_kind(heard), xid_of(heard)
         if self.connections % 3 == 0 and kind in _READ_BACK and kind not in self._told:
-            # Told that there are foreign rules, the controller asks for those next.
+            # The controller next requests the foreign rules that this answer reports.
             self._told.add(kind)
             body = _FOREIGN_RULES if kind == Multipart.AGGREGATE else b""
             connection.send(message(Type.MULTIPART_REPLY, xid, struct.pack("!HH4x", kind, 0) + body))
@@ -159,7 +161,7 @@ class HostileSwitch:
             self._waiting[kind] = xid
 
     def _settle(self, connection: Connection) -> None:
-        """Waits for the answer to an echo request."""
+        """Wait for the answer to an echo request."""
         request = message(Type.ECHO_REQUEST, 7, b"settled?")
         connection.send(request)
         reply = message(Type.ECHO_REPLY, 7, b"settled?")

@@ -1,10 +1,10 @@
-"""What a change costs a running network: a cable fails, a job leaves.
+"""Cost of a change for a running network: a cable fails, or a job leaves.
 
-In: a setting. Out: a ``ChangeRow``: the repair, then the plan that starts from the repaired routes, beside a plan made
-from scratch. A seed selects the job, and the cable among those that some flow uses.
+For a setting the result is a ``ChangeRow``: the repair, and the plan that starts from the repaired routes, compared
+with a plan made from scratch. A seed selects the job, or the cable among those that some flow uses.
 
-*Fewest moves*: a plan without moves has the fewest. Where whole flows do move, the solver is asked for the best routing
-with one move less; the moves are proven to be the fewest when that routing provably has worse levels.
+*Fewest moves*: a plan without moves has the fewest. If whole flows move, the solver searches the best routing with one
+move less. The moves are proven to be the fewest when that routing provably has worse levels.
 """
 
 from __future__ import annotations
@@ -32,19 +32,16 @@ from signalbox.errors import SignalboxError
 
 Change = Literal["cable fails", "job leaves"]
 PIECES: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}
-"""Per change into how many pieces split flows may be cut."""
+"""Most subflows of split flows, by change."""
 _MOST_VARIABLES = 5_000
-"""Class x path pairs up to which the solver is asked for a proof of the fewest moves."""
+"""Class x path pairs up to which the solver searches a proof of the fewest moves."""
 _SMALL = 4
 _SMALL_SEEDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """``before_level``: of the plan that ran. ``displaced``: flows whose path has gone; their new paths are no moves.
-    ``repair_*``: of the repair, which moves nothing else; times in ms, medians. ``moves``: of the plan after it;
-    ``fewest``: whether no routing with the same levels moves fewer, as far as proven. ``scratch_*``: of a plan that
-    ignores the running routes, and how many flows would move for it."""
+    """Cost of one change. Times are medians in ms."""
 
     group: str
     workload: str
@@ -52,8 +49,11 @@ class ChangeRow:
     pieces: int
     flows: int
     before_level: float
+    """Worst level of the plan that was in force."""
     displaced: int
+    """Number of flows that lost their path; their new paths are no moves."""
     repair_level: float
+    """Worst level after the repair, which moves no other flow."""
     repair_ms: float
     level: float
     bound: float
@@ -61,14 +61,18 @@ class ChangeRow:
     levels_proven: int
     jobs: int
     moves: int
+    """Moves of the plan after the repair."""
     fewest: bool
+    """Whether it is proven that no routing with the same levels moves fewer flows."""
     total_ms: float
     scratch_level: float
+    """Worst level of a plan that ignores the running routes."""
     scratch_moves: int
+    """Number of flows that would move for that plan."""
 
 
 def small_settings() -> list[Setting]:
-    """Fabrics so small that fewest moves can be proven: as large as the demo's, and twice as many leaves."""
+    """Return settings on small fabrics, where fewest moves can be proven: the demo's size, and twice as many leaves."""
     fabrics = {
         f"{leaves}x{_SMALL}x{_SMALL}": leaf_spine(leaves, _SMALL, _SMALL, LINK_BPS, LINK_BPS)
         for leaves in (_SMALL, 2 * _SMALL)
@@ -84,8 +88,10 @@ def small_settings() -> list[Setting]:
 
 
 def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -> ChangeRow:
-    """``split``: flows may have as many pieces as ``PIECES`` says. Raises ``SignalboxError`` when there is no plan,
-    before or after."""
+    """Measure one change.
+
+    ``split``: flows may have as many subflows as ``PIECES`` says. Raises ``SignalboxError`` when there is no plan,
+    before or after the change."""
     pieces = PIECES[change] if split else 1
     jobs = in_pieces(setting.jobs, pieces)
     before = _plan(problem_of(setting.fabric, jobs), limits)
@@ -123,12 +129,12 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
 
 
 def changes_of(setting: Setting) -> Sequence[Change]:
-    """A job can leave where another stays."""
+    """Return the changes that apply; a job can leave if another one stays."""
     return ("cable fails", "job leaves") if len(setting.jobs) > 1 else ("cable fails",)
 
 
 def is_fewest(problem: Problem, answer: Plan, limits: PlanLimits) -> bool:
-    """Whether it is proven that no routing has these levels with fewer moves."""
+    """Return whether it is proven that no routing has these levels with fewer moves."""
     if not answer.moves:
         return True
     if any(flow.max_subflows > 1 for flow in problem.flows) or sizes(problem)[1] > _MOST_VARIABLES:
@@ -166,6 +172,6 @@ def _found(answer: Plan | NoPlan) -> Plan:
 
 
 def _small_jobs(fabric: Fabric, placement: Placement, seed: int) -> tuple[WorkloadJob, ...]:
-    """Three jobs on nearly all hosts."""
+    """Return three jobs on nearly all hosts."""
     rings = len(fabric.hosts) // (3 * 2)
     return jobs_of(generate(fabric, jobs=3, ring_size=2, placement=placement, seed=seed, max_rings=rings), fabric)

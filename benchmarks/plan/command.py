@@ -1,7 +1,8 @@
-"""``plan``: times planning and compares its levels with proven bounds and published schemes; no network, no root.
+"""Benchmark ``plan``: times of planning, and levels compared with proven bounds and published schemes.
 
-In: a folder of published workloads, and how much to measure. Out: tables or, with ``--json``, everything that was
-measured; in any case ``plan.json`` in a folder. docs/benchmarks.md describes cases and fields.
+It needs no network and no root. The input is a folder of published workloads, and options for what to measure. The
+output is tables or, with ``--json``, everything that was measured; ``plan.json`` is always written. docs/benchmarks.md
+describes cases and fields.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from signalbox.commands.output import AsJson, show
 SAVED_EVERY_S = 10.0
 QUICK_STRATEGIES = ("planned", "ecmp", "greedy")
 QUICK_FAILURES = ("none", "4-spines", "40-cables")
-"""What ``--quick`` measures."""
+"""Failures that ``--quick`` measures; ``QUICK_STRATEGIES`` are its strategies."""
 MOST_CHANGED = 10
-"""Generated workloads whose changes are measured."""
+"""Number of generated workloads whose changes are measured."""
 
 Step = tuple[str, Callable[[], None]]
 
@@ -39,21 +40,21 @@ Step = tuple[str, Callable[[], None]]
 def main(
     folder: Annotated[
         Path | None,
-        typer.Option("--workloads", metavar="DIR", help="Published workloads: a folder with folders of job files."),
+        typer.Option("--workloads", metavar="DIR", help="Folder of published workloads, with folders of job files."),
     ] = None,
-    strategies: Annotated[str, typer.Option(metavar="NAME,…", help="Which schemes.", show_default="all")] = "",
-    failures: Annotated[str, typer.Option(metavar="NAME,…", help="Which failures, by name.", show_default="all")] = "",
-    generated: Annotated[bool, typer.Option(help="Also 50 generated workloads, half of them fragmented.")] = True,
-    irregular: Annotated[bool, typer.Option(help="Also unequal sizes and rates, parallel cables, a fat-tree.")] = True,
-    changes: Annotated[bool, typer.Option(help="Also a cable that fails and a job that leaves.")] = True,
+    strategies: Annotated[str, typer.Option(metavar="NAME,…", help="Schemes to measure.", show_default="all")] = "",
+    failures: Annotated[str, typer.Option(metavar="NAME,…", help="Failures to measure.", show_default="all")] = "",
+    generated: Annotated[bool, typer.Option(help="Add 50 generated workloads, half of them fragmented.")] = True,
+    irregular: Annotated[bool, typer.Option(help="Add unequal sizes and rates, parallel cables, a fat-tree.")] = True,
+    changes: Annotated[bool, typer.Option(help="Add a cable that fails and a job that leaves.")] = True,
     quick: Annotated[
-        bool, typer.Option("--quick", metavar="", help="A workload of each kind, in less than a minute.")
+        bool, typer.Option("--quick", metavar="", help="Measure a workload of each kind, in less than a minute.")
     ] = False,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path("out/bench"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the results.")] = Path("out/bench"),
     as_json: AsJson = False,
 ) -> None:
-    """Plan every workload under every scheme and failure: levels beside what is proven, pieces, times, moves."""
+    """Plan every workload under every scheme and failure: levels and what is proven, subflows, times, moves."""
     schemes = _chosen("--strategies", strategies, SCHEMES, QUICK_STRATEGIES if quick else SCHEMES)
     breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
     found = workloads(folder, GENERATED if generated else 0, irregular)
@@ -106,7 +107,7 @@ def _changes(results: Results, found: Workloads, limits: PlanLimits) -> list[Ste
 
 
 def _run(steps: list[Step], results: Results, file: Path) -> None:
-    """Saves the results every ``SAVED_EVERY_S`` and at the end, also after an exception."""
+    """Run the steps, and save the results every ``SAVED_EVERY_S`` and at the end, even after an exception."""
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -147,7 +148,7 @@ def report(results: Results, written: Path) -> RenderableType:
 
 
 def _table(title: str, lines: Sequence[Line]) -> Table:
-    """Texts are on the left, numbers on the right."""
+    """Return a table with texts on the left and numbers on the right."""
     table = Table(title=title, title_justify="left")
     for column, text in lines[0].items():
         table.add_column(column, justify="right" if text[:1].isdigit() else "left")

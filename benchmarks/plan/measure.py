@@ -1,10 +1,10 @@
-"""Measures single plans: the levels a strategy reaches on a setting with a failure, and the time it takes.
+"""Measurement of single plans: the levels that a strategy reaches on a setting with a failure, and the time it takes.
 
-In: a ``Case``. Out: a ``Row``, or ``Missing`` when the strategy gave no plan.
+For a ``Case`` the result is a ``Row``, or ``Missing`` when the strategy gave no plan.
 
-Times are the planner's own, from a ``Problem`` to a checked plan: medians of several runs after a first one that is not
-counted, as far as the time for a case allows. Every run gets a new problem, so that nothing is reused. ECMP is drawn in
-the first run only, and only for ``planned`` and ``ecmp``; the times do not include it.
+Times are the planner's own, from a ``Problem`` to a checked plan. They are medians of several runs after a first one
+that does not count, as far as the time budget of a case allows. Every run gets a new problem, so that nothing is
+reused. ECMP is drawn in the first run only, and only for ``planned`` and ``ecmp``; the times do not include it.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ from offline.scenarios.scenario import problem_of
 from offline.schemes import SCHEMES
 
 PLANNED = "planned"
-"""The strategy that can split, and the one that targets are for."""
+"""Strategy that can split flows, and for which targets are set."""
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """``most``: timed runs after the first. ``budget_s``: no further one begins after so many seconds; a first run that
-    takes longer is the only one."""
+    """Limits of the runs of a case."""
 
     most: int
+    """Most timed runs after the first."""
     budget_s: float
+    """Seconds after which no further run begins; a first run that takes longer is the only one."""
 
 
 OF_PLANNED = Runs(most=5, budget_s=0.7)
 OF_OTHERS = Runs(most=1, budget_s=0.3)
-"""For the published schemes, whose times are not compared."""
+"""Limits for the published schemes, whose times are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``pieces``: of a flow, 1 for whole ones."""
+    """Case to measure. ``pieces``: most subflows of a flow, 1 for whole flows."""
 
     setting: Setting
     failure: str
@@ -63,7 +64,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """In ms, medians of ``runs``. ``snapshot_ms``: from the fabric and the jobs to the problem, not in ``total_ms``."""
+    """Times in ms, medians of ``runs``.
+
+    ``snapshot_ms``: from the fabric and the jobs to the problem; not part of ``total_ms``."""
 
     snapshot_ms: float
     build_ms: float
@@ -75,13 +78,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Times):
-    """``classes``: of interchangeable flows that cross the fabric; ``variables``: about how many class x path pairs.
-
-    ``closed_form``: the best worst level where it is known without any planner, max(1, ceil(D/S)) for whole flows and
-    max(1, D/S) for split ones; None elsewhere. ``subflows``, ``most_subflows``: pieces per routed flow, mean and
-    largest. ``bound``, ``fluid_bound``, ``integer_bound``, ``certificate``, ``levels_proven``: see ``Plan``.
-    ``ecmp_*``: the worst level under hashing.
-    """
+    """Result of one case. Fields without a docstring are those of ``Plan``."""
 
     group: str
     workload: str
@@ -92,20 +89,29 @@ class Row(Times):
     jobs: int
     flows: int
     classes: int
+    """Classes of interchangeable flows that cross the fabric."""
     variables: int
+    """Approximate number of class x path pairs."""
     level: float
     mean_level: float
     bound: float
     fluid_bound: float
     integer_bound: float
     closed_form: float | None
+    """Best worst level where it is known without a planner; None elsewhere.
+
+    With S spines and D flows of the fullest leaf it is max(1, ceil(D/S)) for whole flows and max(1, D/S) for split
+    ones; see ``closed_form``."""
     certificate: str
     levels_proven: int
     solver: str
     subflows: float
+    """Mean number of subflows of a routed flow."""
     most_subflows: int
+    """Largest number of subflows of a routed flow."""
     unrouted: int
     ecmp_mean: float | None
+    """Mean of the worst level under hashing; ``ecmp_p95`` is its 95th percentile."""
     ecmp_p95: float | None
 
     @property
@@ -114,7 +120,7 @@ class Row(Times):
 
     @property
     def proven(self) -> bool:
-        """The whole sorted vector of levels."""
+        """Whether the whole sorted vector of levels is proven."""
         return self.certificate == "optimal"
 
     @property
@@ -124,7 +130,7 @@ class Row(Times):
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A case without a plan, and why."""
+    """Case without a plan, and the reason."""
 
     group: str
     workload: str
@@ -136,7 +142,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """``problem`` and ``answer``: of the first run."""
+    """Result of timed runs. ``problem`` and ``answer`` are those of the first run."""
 
     problem: Problem
     answer: Plan | NoPlan
@@ -144,7 +150,7 @@ class Timed:
 
 
 def cases(settings: Sequence[Setting], strategies: Sequence[str], failures: Sequence[str]) -> list[Case]:
-    """All strategies keep flows whole; ``planned`` splits them too."""
+    """Return the cases: all strategies keep flows whole, and ``planned`` also splits them."""
     return [
         Case(setting, failure, strategy, pieces)
         for setting in settings
@@ -203,7 +209,7 @@ def timed_runs(
     limits: PlanLimits,
     runs: Runs,
 ) -> Timed:
-    """Every run gets a problem from ``make``."""
+    """Run a strategy several times, each time on a new problem from ``make``."""
     began = time.perf_counter()
     problem, first, snapshot_ms = _run(make, strategy, limits)
     times = [(snapshot_ms, first)]
@@ -227,8 +233,9 @@ def timed_runs(
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Excludes all present objects from garbage collection, whose first full run would add 40 to 60 ms to some
-    measurement."""
+    """Exclude all present objects from garbage collection while the block runs.
+
+    Its first full run would add 40 to 60 ms to some measurement."""
     gc.collect()
     gc.freeze()
     try:
@@ -238,7 +245,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def sizes(problem: Problem) -> tuple[int, int]:
-    """(classes, class x path pairs), counting a path per link out of the source's leaf."""
+    """Return the number of classes and of class x path pairs, with a path per link out of the source's leaf."""
     classes = {
         (flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf, flow.max_subflows)
         for flow in problem.flows
@@ -248,8 +255,10 @@ def sizes(problem: Problem) -> tuple[int, int]:
 
 
 def closed_form(problem: Problem, setting: Setting, failure: Failure, split: bool) -> float | None:
-    """The best worst level on an even leaf-spine with S spines left whose fullest leaf has D flows out or in
-    (docs/explanation/planning.md: pigeonhole and König for whole flows, intervals of a colouring for split ones)."""
+    """Return the best worst level on an even leaf-spine with S spines left whose fullest leaf has D flows out or in.
+
+    docs/explanation/planning.md derives it: pigeonhole and König for whole flows, intervals of a colouring for split
+    ones. None for other settings."""
     if not setting.even or failure.cables or failure.of_one_job:
         return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]

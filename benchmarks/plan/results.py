@@ -1,7 +1,7 @@
-"""The measurements of ``plan`` so far: saved, summed up and compared with targets.
+"""Measurements of ``plan`` so far: saved, summarized and compared with targets.
 
-In: rows. Out: ``plan.json``, which is replaced as a whole; ``Line``s of tables; ``Target``s, each with how
-many cases meet it and the worst case.
+Rows are saved in ``plan.json``, which is replaced as a whole. ``Line``s are those of tables. A ``Target`` has the
+number of cases that meet it, and the worst case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.plan.workloads import FAILURES, IRREGULAR, ONE_JOB, WHOLE_SPINES
 
 @dataclass(slots=True)
 class Results:
-    """``asked``: the options of the run. ``finished``: all steps are done."""
+    """Measurements of a run. ``asked``: its options. ``finished``: whether all steps are done."""
 
     asked: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Results:
             self.missing.append(found)
 
     def data(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Return plain data for JSON."""
         return {
             "asked": self.asked,
             "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
@@ -50,17 +50,17 @@ class Results:
         }
 
     def save(self, file: Path) -> None:
-        """Replaces the file. Raises ``OSError``."""
+        """Replace the file. Raises ``OSError``."""
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_suffix(".part")
         fresh.write_text(json.dumps(self.data(), indent=1) + "\n", encoding="utf-8")
         fresh.replace(file)
 
 
-# ---- sums
+# ---- summaries
 
 Line = dict[str, str]
-"""Of a table: texts by column."""
+"""Line of a table: texts by column."""
 
 
 def scheme(row: Row | Missing) -> str:
@@ -68,8 +68,9 @@ def scheme(row: Row | Missing) -> str:
 
 
 def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
-    """One per group, failure and scheme that has rows. Levels and pieces are means over the workloads, "mean of jobs"
-    over jobs, then workloads; "ms" is a median."""
+    """Return a line for each group, failure and scheme that has rows.
+
+    Levels and subflows are means over the workloads, "mean of jobs" over jobs, then workloads; "ms" is a median."""
     grouped: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row.group, row.failure, scheme(row)].append(row)
@@ -95,7 +96,9 @@ def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
 
 
 def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
-    """One per group, change and number of pieces. Levels and moves are means over the workloads, times medians."""
+    """Return a line for each group, change and number of subflows.
+
+    Levels and moves are means over the workloads, times are medians."""
     grouped: defaultdict[tuple[str, str, int], list[ChangeRow]] = defaultdict(list)
     for row in rows:
         grouped[row.group, row.change, row.pieces].append(row)
@@ -126,15 +129,15 @@ def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
 _ROUNDING = 1e-9
 _WITHIN = 1.01
 _MOST_FLOWS, _FEWEST_FLOWS = 1_728, 1_152
-"""Of the cases that the times are asked for."""
+"""Most and fewest flows of the cases for which times have a target."""
 _MODEL = 5_000
-"""Class x path variables."""
+"""Most class x path variables of these cases."""
 _CABLES = tuple(name for name, failure in FAILURES.items() if failure.cables)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``met`` of ``cases``. ``worst``: of all of them, in words."""
+    """Target that ``met`` of ``cases`` meet. ``worst``: worst value of all cases, in words."""
 
     name: str
     cases: int
@@ -144,17 +147,21 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """``of``: selects rows. ``met``: whether one meets it. ``figure``: larger is worse; ``words``: its format."""
+    """Rule that judges rows."""
 
     name: str
     of: Callable[[Row], bool]
+    """Whether the rule applies to a row."""
     met: Callable[[Row], bool]
+    """Whether a row meets the target."""
     figure: Callable[[Row], float]
+    """Value of a row; larger is worse."""
     words: str
+    """Format of the value in words."""
 
 
 def _off(row: Row) -> float:
-    """Level / the best known level."""
+    """Return the level / the best known level."""
     return row.level / (row.closed_form or row.bound)
 
 

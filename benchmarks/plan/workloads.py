@@ -1,12 +1,12 @@
-"""The workloads, fabrics and failures that ``plan`` measures planning on.
+"""Workloads, fabrics and failures on which ``plan`` measures planning.
 
-In: a folder of published workloads, or none. Out: ``Setting``s, each with the names of the ``Failure``s that apply to
-it, in groups:
+The input is a folder of published workloads, or none. The results are ``Setting``s, each with the names of the
+``Failure``s that apply to it, in these groups:
 
-- *published*: the folders of workload files, on the fabric that they are made for.
-- *whole-leaf*, *fragmented*: generated, of the same kind, one to five jobs and rings of 2, 4 and 8.
-- Irregular ones, the published workloads (whole-leaf ones when there are none) on other terms: rings of unequal sizes,
-  uplinks half as fast as NICs, two cables side by side, a job on slower NICs. And a fat-tree.
+- *published*: the folders of workload files, on the fabric that they are made for;
+- *whole-leaf*, *fragmented*: generated workloads of the same kind, with one to five jobs and rings of 2, 4 and 8;
+- irregular variants of the published workloads (of whole-leaf ones when there are none): rings of unequal sizes,
+  uplinks half as fast as NICs, two parallel cables, a job on slower NICs; and a fat-tree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from offline.scenarios.workloads import read_workload, workload_folders
 from signalbox.errors import FieldProblem, InvalidInput
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
-"""The fabric that the published workloads are made for (arXiv 2503.05324); generated ones too."""
+"""Fabric for which the published workloads are made (arXiv 2503.05324); generated workloads use it too."""
 LINK_BPS = 100e9
 SLOW_BPS = 25e9
 SEED = 1
@@ -47,13 +47,16 @@ IRREGULAR = (_TWO_SIZES, _THREE_SIZES, _OVERSUBSCRIBED, _TWO_CABLES, _TWO_NIC_RA
 
 
 class Failure(NamedTuple):
-    """``spines``: so many, the highest-numbered ones as in the publication. ``cables``: so many of the others, drawn.
-    ``of_one_job``: so many at each leaf that only the first job uses. ``pieces``: of split flows, at most."""
+    """Failure of spines or cables."""
 
     spines: int = 0
+    """Number of failed spines, the highest-numbered ones as in the publication."""
     cables: int = 0
+    """Number of failed cables among the others, drawn at random."""
     of_one_job: int = 0
+    """Number of failed cables at each leaf that only the first job uses."""
     pieces: int = 2
+    """Most subflows of split flows."""
 
 
 ONE_JOB = "one-job"
@@ -71,15 +74,18 @@ WHOLE_SPINES = tuple(name for name, what in FAILURES.items() if not what.cables 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """``fabric``: before any failure. ``failures``: names. ``even``: all NICs, links and flows are alike, one cable
-    between every leaf and spine, so that closed forms hold where whole spines fail."""
+    """Fabric and jobs, before any failure."""
 
     group: str
     name: str
     fabric: Fabric
     jobs: tuple[WorkloadJob, ...]
     failures: tuple[str, ...]
+    """Names of the failures that apply."""
     even: bool = False
+    """Whether closed forms hold when whole spines fail.
+
+    All NICs, links and flows are alike then, and one cable connects every leaf with every spine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +98,10 @@ class Workloads:
 
 
 def workloads(folder: Path | None, generated: int = GENERATED, irregular: bool = True) -> Workloads:
-    """``generated``: how many, half of them fragmented. Raises ``InvalidInput`` when the folder has no workloads, or
-    some for another fabric."""
+    """Return all settings.
+
+    ``generated``: number of generated workloads, half of them fragmented. Raises ``InvalidInput`` when the folder has
+    no workloads, or has some for another fabric."""
     fabric = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
     published = _published(folder, fabric) if folder else ()
     made = tuple(_generated(fabric, number) for number in range(generated))
@@ -102,7 +110,7 @@ def workloads(folder: Path | None, generated: int = GENERATED, irregular: bool =
 
 
 def few(found: Workloads) -> Workloads:
-    """The last of every group."""
+    """Return the last setting of every group."""
     return Workloads(
         *(
             tuple({of.group: of for of in those}.values())
@@ -112,7 +120,7 @@ def few(found: Workloads) -> Workloads:
 
 
 def failed(setting: Setting, failure: Failure) -> Fabric:
-    """The setting's fabric with this failure: the same cables for the same failure and fabric."""
+    """Return the setting's fabric with this failure; the same failure and fabric give the same cables."""
     fabric = setting.fabric
     links: set[LinkId] = set()
     if failure.spines:
@@ -129,7 +137,7 @@ def failed(setting: Setting, failure: Failure) -> Fabric:
 
 
 def leaves_of_one_job(setting: Setting) -> list[Dpid]:
-    """Leaves that no job but the first one has hosts on; none when there is only one job."""
+    """Return the leaves on which only the first job has hosts; none when there is only one job."""
     users: defaultdict[Dpid, set[int]] = defaultdict(set)
     for number, job in enumerate(setting.jobs):
         for pair in job.pairs:
@@ -143,7 +151,7 @@ def in_pieces(jobs: Sequence[WorkloadJob], max_subflows: int) -> tuple[WorkloadJ
 
 
 def _spines(fabric: Fabric) -> list[str]:
-    """Names of the switches that fail as spines: in a fat-tree the cores."""
+    """Return the names of the switches that fail as spines; in a fat-tree these are the cores."""
     return [switch.name for switch in fabric.switches.values() if switch.name.startswith(("spine", "core"))]
 
 
@@ -158,7 +166,7 @@ def _published(folder: Path, fabric: Fabric) -> tuple[Setting, ...]:
 
 
 def _generated(fabric: Fabric, number: int) -> Setting:
-    """Even numbers are whole-leaf, the odd one after each is the same fragmented."""
+    """Return a generated setting: whole-leaf for an even number, the same workload fragmented for the next one."""
     placement = (Placement.WHOLE_LEAF, Placement.FRAGMENTED)[number % 2]
     pair = number // 2
     jobs, ring_size = 1 + pair % _MOST_JOBS, _RING_SIZES[pair % len(_RING_SIZES)]
@@ -195,7 +203,7 @@ def _irregular(bases: Sequence[Setting]) -> tuple[Setting, ...]:
 
 
 def _sized(group: str, base: Setting, failures: tuple[str, ...]) -> Setting:
-    """Rings take turns at sending so many parts of the largest's bytes."""
+    """Return the setting with rings that send different parts of the largest ring's bytes, in turn."""
     sizes = _SIZES[group]
     return Setting(group, base.name, base.fabric, tuple(_resized(job, sizes) for job in base.jobs), failures)
 
@@ -210,7 +218,7 @@ def _resized(job: WorkloadJob, sizes: Sequence[int]) -> WorkloadJob:
 
 
 def _two_nic_rates(base: Setting, failures: tuple[str, ...]) -> Setting:
-    """The last job's NICs are slow."""
+    """Return the setting with slow NICs for the last job."""
     slow = {ip for pair in base.jobs[-1].pairs for ip in pair}
     hosts = {ip: replace(host, nic_bps=SLOW_BPS) if ip in slow else host for ip, host in base.fabric.hosts.items()}
     nic_bps = {ip: host.nic_bps for ip, host in hosts.items()}

@@ -1,6 +1,7 @@
-"""Circuits of one job are changed, again and again, while another job trains beside it.
+"""Repeated changes of one job's circuits while another job trains.
 
-In: a fabric with optical switches. Out: how long changes took, and whether packets of the other job were lost.
+The input is a fabric with optical switches. The results are the durations of the changes, and whether packets of the
+other job were lost.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ from offline.scenarios.topologies import Host
 from signalbox.jobs.spec import JobSpec
 
 EACH = 6
-"""Servers of either job."""
+"""Number of servers of each job."""
 STEPS = ((1, 2, 3, 4), (2, 3, 1, 4))
-"""Of the wirings that follow each other: three interfaces of each server change."""
+"""Steps of the wirings that alternate; three interfaces of each server change."""
 CIRCUITS = 18
 PROBE_S = 0.02
 SETTLED_S, JOINED_S, LEFT_S = 1.0, 60.0, 30.0
 STEADY_BYTES = 60_000
-"""Of the other job's all-reduce, for interfaces of 1 Mbit/s."""
+"""Bytes of the other job's all-reduce, for interfaces of 1 Mbit/s."""
 
 
 def changes(fabric: Circuits, times: int) -> Changed:
-    """Raises ``LabError`` when a job does not join, and ``SignalboxError`` when the controller does not answer."""
+    """Change the circuits ``times`` times.
+
+    Raises ``LabError`` when a job does not join, and ``SignalboxError`` when the controller does not answer."""
     steady, swapped = fabric.lab.hosts[:EACH], fabric.lab.hosts[EACH : 2 * EACH]
     job: Job = {
         "groups": [{"name": "all", "ranks": list(range(EACH))}],
@@ -40,7 +43,7 @@ def changes(fabric: Circuits, times: int) -> Changed:
     prioritise_probes(fabric.lab, QUEUE_S)
     with running(fabric.lab, job, "steady", fabric.folder, fabric.controller.address, steady) as trains:
         wait_for(lambda: fabric.is_pinned("steady") and len(trains.done()) > 1, "the other job to train", JOINED_S, 0.1)
-        _join(fabric, job, swapped, -1)  # from whatever is connected there
+        _join(fabric, job, swapped, -1)  # replaces whatever circuits are there
         began, done, drops = time.time(), len(trains.done()), all_drops(fabric.lab)
         with Probing(fabric.lab, steady, fabric.folder / "probes", tos=PROBE_TOS) as probes:
             for pair in permutations([host.ip for host in steady], 2):
@@ -59,7 +62,7 @@ def changes(fabric: Circuits, times: int) -> Changed:
 
 
 def _join(fabric: Circuits, job: Job, hosts: tuple[Host, ...] | list[Host], number: int) -> None:
-    """A job joins, gets its circuits, and leaves. They stay."""
+    """Let a job join, get its circuits, and leave; the circuits stay."""
     job_id = f"swap{number}"
     spec = JobSpec.parse({**job, "job_id": job_id, "endpoints": tuple(host.ip for host in hosts)})
     give(fabric.folder / WIRINGS, job_id, circulant(EACH, STEPS[number % 2]), "", spec, 1.0)

@@ -1,9 +1,9 @@
-"""``python -m benchmarks rewiring``: jobs on emulated optical switches, on chosen and on random wirings, on one switch
-of the same cost, and on leaves and spines.
+"""Benchmark ``rewiring``: jobs on emulated optical switches, compared with other wirings and with packet switches.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks rewiring
 
-Out: measured and modelled times of an iteration. The exit status is 1 when a target is missed.
+The jobs run on chosen and on random wirings, on one switch of the same cost, and on leaves and spines. The results are
+measured and modelled times of an iteration. The exit status is 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ say = Console(stderr=True, highlight=False).print
 
 @dataclass(frozen=True)
 class Measuring:
-    """A job: scaled, what the design says of it, and its ways by name."""
+    """Job to measure: scaled, with the design's answer for it, and its strategies by name."""
 
     name: str
     job: Job
@@ -61,7 +61,7 @@ class Measuring:
         return self._row(CHOSEN, found.strategy, max(map(len, orders), default=0), modelled_s, found)
 
     def random(self, fabric: Circuits, number: int) -> Row:
-        """``number``: from 1, the seed."""
+        """Train on a random wiring. ``number``: its seed, from 1."""
         best = self.answer.best
         wiring = random_wiring(SERVERS, self.size.interfaces, number)
         runs = on_wiring(self.ways[best.name], best.found.orders, wiring, self.size)
@@ -70,7 +70,7 @@ class Measuring:
 
     @property
     def elsewhere(self) -> Job:
-        """In the strategy that is best on the switch."""
+        """Job in the strategy that is best on the switch."""
         return one_way(self.job, self.answer.other.name)
 
     def other(self, fabric: str, modelled_s: float, found: Trained) -> Row:
@@ -83,22 +83,24 @@ class Measuring:
 
 
 def measuring(name: str, size: Size, divisor: float, iterations: int) -> Measuring:
-    """Raises ``InvalidInput`` for a name that no job has."""
+    """Return the job of a name. Raises ``InvalidInput`` for an unknown name."""
     if name not in JOBS:
-        raise InvalidInput.of("--job", f"there are {', '.join(JOBS)} (given: {name})")
+        raise InvalidInput.of("--job", f"must be one of {', '.join(JOBS)} (given: {name})")
     job = scaled(JOBS[name](), divisor)
     ways = ways_of(job, [f"10.0.{number}.1" for number in range(1, SERVERS + 1)])
     return Measuring(name, job, size, {way.name: way for way in ways}, evaluated(ways, size), iterations)
 
 
 def main(
-    wirings: Annotated[int, typer.Option(min=0, help="Random wirings of each job.")] = 20,
-    change: Annotated[int, typer.Option(min=0, help="Changes of 18 circuits beside a job; 0 for none.")] = 10,
-    cuts: Annotated[int, typer.Option(min=0, help="Fibre pairs of a job that are cut; 0 for none.")] = 6,
-    iterations: Annotated[int, typer.Option(min=3, help="That count; one before them does not.")] = 3,
+    wirings: Annotated[int, typer.Option(min=0, help="Number of random wirings of each job.")] = 20,
+    change: Annotated[
+        int, typer.Option(min=0, help="Number of changes of 18 circuits while a job trains; 0: none.")
+    ] = 10,
+    cuts: Annotated[int, typer.Option(min=0, help="Number of fibre pairs of a job to cut; 0: none.")] = 6,
+    iterations: Annotated[int, typer.Option(min=3, help="Iterations that count, after one that does not.")] = 3,
     mbps: Annotated[float, typer.Option(min=0.5, max=100, help="Mbit/s of an interface.")] = MBPS,
-    divisor: Annotated[float, typer.Option(min=1, help="Of the jobs' bytes.")] = DIVISOR,
-    only: Annotated[list[str] | None, typer.Option("--job", help="Of these jobs only.", show_default="all")] = None,
+    divisor: Annotated[float, typer.Option(min=1, help="Divisor of the jobs' bytes.")] = DIVISOR,
+    only: Annotated[list[str] | None, typer.Option("--job", help="Job to measure.", show_default="all")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Emulate optical switches that are wired for jobs, and compare with other wirings and with packet switches."""
@@ -130,7 +132,7 @@ def main(
 def _run(
     asked: Sequence[Measuring], wirings: int, change: int, cuts: int, size: Size, scratch: Path
 ) -> tuple[list[OfJob], list[float], Changed | None, list[Cut]]:
-    """The jobs' rows, ms of the changes for them, the changes beside a job, and what was cut."""
+    """Return the jobs' rows, the ms of the changes for them, the changes while another job trains, and the cuts."""
     began = time.time()
     chosen: dict[str, Row] = {}
     random: dict[str, list[Row]] = {}

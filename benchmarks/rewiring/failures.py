@@ -1,8 +1,8 @@
-"""Fibre pairs of a job that trains are cut, one after the other: how long no packets arrive, and when other circuits
-are there.
+"""Cuts of fibre pairs of a job that trains, one after the other.
 
-In: a fabric with optical switches. Out: per cut the longest time without packets between any two servers of the job,
-the time until other circuits are used, and the iterations that ended meanwhile."""
+The input is a fabric with optical switches. For each cut the results are the longest time without packets between any
+two servers of the job, the time until other circuits are used, and the iterations that ended meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +20,29 @@ SERVERS = 6
 PROBE_S = 0.005
 SETTLED_S, JOINED_S, REWIRED_S = 3.0, 60.0, 90.0
 RING_BYTES, PAIR_BYTES = 60_000, 12_000
-"""Of the job's collectives, for interfaces of 1 Mbit/s."""
+"""Bytes of the job's collectives, for interfaces of 1 Mbit/s."""
 
 
 class Cut(NamedTuple):
-    """Of the fibre pair between a server and an optical switch. ``stopped_ms``: longest time during which all packets
-    of a pair were lost, ``lost`` of ``probes`` in all. ``rewired_s``: until probes had passed all circuits that the job
-    has instead, ``iterations`` that ended until then."""
+    """Cut of the fibre pair between a server and an optical switch."""
 
     server: str
     optical: str
     stopped_ms: float
+    """Longest time in ms in which all packets of a pair were lost."""
     lost: int
+    """Lost packets of all pairs, out of ``probes``."""
     probes: int
     rewired_s: float
+    """Seconds until probes had passed all circuits that replace the lost ones."""
     iterations: int
+    """Iterations that ended until then."""
 
 
 def failures(fabric: Circuits, times: int) -> list[Cut]:
-    """Raises ``LabError`` when the job does not join or is not wired anew."""
+    """Cut fibre pairs ``times`` times.
+
+    Raises ``LabError`` when the job does not join or gets no new circuits."""
     hosts = fabric.lab.hosts[:SERVERS]
     job: Job = {
         "groups": [{"name": "all", "ranks": list(range(SERVERS))}],
@@ -76,7 +80,7 @@ def failures(fabric: Circuits, times: int) -> list[Cut]:
 
 
 def _circuits(fabric: Circuits) -> set[tuple[int, int, int, int]]:
-    """Of the job."""
+    """Return the circuits of the job."""
     found = fabric.client.get_job("cut").wiring.circuits
     return {(each.src.dpid, each.src.port, each.dst.dpid, each.dst.port) for each in found}
 

@@ -1,4 +1,4 @@
-"""The three jobs of ``rewiring``, in bytes as a real one sends them (docs/benchmarks.md, "Rewiring"). Pure."""
+"""Jobs of ``rewiring``, in the bytes that a real job sends (docs/benchmarks.md, "Rewiring"). Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SERVERS = 12
 FLOAT_BYTES = 4
 
 RESNET_50 = 25_600_000
-"""Parameters."""
+"""Number of parameters."""
 
 DENSE_LAYERS, DENSE_WIDTH = 8, 2048
 TABLES, ROWS, EMBEDDING, BATCH_PER_SERVER = 64, 20_000, 128, 1024
-"""Of the recommender; a sample looks up one row of each table."""
+"""Sizes of the recommender; a sample looks up one row of each table."""
 
 GPT2_SMALL = {
     "layers": 12,
@@ -30,8 +30,11 @@ DIVIDED = Parallelism(tensor=2, pipeline=2, data=3)
 
 
 def recommender() -> Job:
-    """Tables spread over the servers: what was looked up goes to those whose samples need it, and gradients go back,
-    by all-to-alls; dense layers are all-reduced. Or all of it on each server, and its gradients all-reduced."""
+    """Return a recommender with two strategies.
+
+    ``hybrid``: the tables are spread over the servers. All-to-alls send looked-up rows to the servers of the samples,
+    and gradients back; gradients of dense layers are all-reduced. ``data``: every server has everything, and all
+    gradients are all-reduced."""
     everyone = [{"name": "all", "ranks": list(range(SERVERS))}]
     dense = DENSE_LAYERS * DENSE_WIDTH**2 * FLOAT_BYTES
     tables = TABLES * ROWS * EMBEDDING * FLOAT_BYTES
@@ -53,13 +56,13 @@ def recommender() -> Job:
 
 
 def cnn() -> Job:
-    """ResNet-50, its gradients all-reduced."""
+    """Return ResNet-50 with all-reduced gradients."""
     everyone = [{"name": "all", "ranks": list(range(SERVERS))}]
     return {"groups": everyone, "collectives": [sends("all_reduce", ["all"], RESNET_50 * FLOAT_BYTES)]}
 
 
 def transformer() -> Job:
-    """GPT-2 small in groups for tensors, pipelines and data (docs/reference/model-traffic.md)."""
+    """Return GPT-2 small with tensor, pipeline and data parallelism (docs/reference/model-traffic.md)."""
     found = traffic(Model.model_validate(GPT2_SMALL), DIVIDED, [f"10.0.0.{1 + rank}" for rank in range(SERVERS)])
     return {
         "groups": [group.model_dump(mode="json") for group in found.groups],

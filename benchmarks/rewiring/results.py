@@ -1,7 +1,4 @@
-"""What ``rewiring`` compares: rows per job, targets, tables. Pure.
-
-In: measured rows. Out: targets, JSON, tables.
-"""
+"""Comparisons of ``rewiring``: rows per job, targets, tables. Pure."""
 
 from __future__ import annotations
 
@@ -20,19 +17,21 @@ from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row, as_modelled, tabl
 MEDIAN, WORST = "random wiring, median", "random wiring, worst"
 ECMP, PLANNED = "3 leaves x 2 spines, ECMP", "3 leaves x 2 spines, planned"
 FACTOR = 2.0
-"""By which a chosen wiring should be better than the switch, on one job at least."""
+"""Factor by which a chosen wiring should be better than the switch, for at least one job."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfJob:
-    """``refused``: the controller would have said so. ``random``: of every random wiring; ``others``: of the switch,
-    and of leaves and spines."""
+    """Rows of one job."""
 
     name: str
     refused: bool
+    """Whether the controller would have refused the job."""
     chosen: Row
     random: tuple[Row, ...]
+    """Row of each random wiring."""
     others: tuple[Row, ...]
+    """Rows of the switch, and of leaves and spines."""
 
     @property
     def rows(self) -> list[Row]:
@@ -53,16 +52,19 @@ class OfJob:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Changes of circuits of one job while another one trains. ``ms``: of each. ``probes``: packets between servers of
-    the job that trains, ``lost`` of them; ``dropped``: packets of all kinds on all links that full queues and
-    buffers of the emulation dropped; ``iterations``: that the job did meanwhile."""
+    """Changes of one job's circuits while another job trains."""
 
     circuits: int
     ms: tuple[float, ...]
+    """Duration of each change in ms."""
     probes: int
+    """Packets between servers of the training job."""
     lost: int
+    """Number of these packets that were lost."""
     dropped: int
+    """Packets of all kinds that full queues and buffers of the emulation dropped, on all links."""
     iterations: int
+    """Iterations of the training job meanwhile."""
 
     @property
     def median_ms(self) -> float:
@@ -70,7 +72,9 @@ class Changed:
 
 
 def middle_and_worst(rows: Sequence[Row]) -> list[Row]:
-    """By what was measured; of an even number the better one of the middle. None without any."""
+    """Return the median and the worst row by measured time; empty without rows.
+
+    Of an even number of rows the median is the faster middle one."""
     if not rows:
         return []
     ordered = sorted(rows, key=lambda row: row.measured_s)
@@ -128,7 +132,7 @@ def summary(
 
 
 def change_times(ms: Sequence[float]) -> dict[str, Any]:
-    """Of all changes for jobs that joined; at least one."""
+    """Return the times of all changes for jobs that joined; there is at least one."""
     return {"count": len(ms), "median_ms": median(ms), "max_ms": max(ms)}
 
 

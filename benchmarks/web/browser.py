@@ -1,4 +1,4 @@
-"""A real Chromium without a screen, driven by Selenium, and what ECharts has drawn in it."""
+"""Headless Chromium driven by Selenium, and what ECharts has drawn in it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ Found = TypeVar("Found")
 
 
 def missing() -> str | None:
-    """What is not installed, for people."""
+    """Return a message about programs that are not installed, or None."""
     names = [name for name in (CHROMIUM, DRIVER) if shutil.which(name) is None]
     return f"not installed: {', '.join(names)}; scripts/bootstrap.sh --libraries installs them" if names else None
 
 
 class Browser:
-    """``driver``: Selenium's."""
+    """Browser with a page. ``driver``: Selenium's driver."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
@@ -50,16 +50,16 @@ class Browser:
         return self.driver.execute_script(code, *arguments)
 
     def options(self, chart: str) -> dict[str, Any]:
-        """That ECharts draws in the element ``chart-NAME``."""
+        """Return the options that ECharts draws in the element ``chart-NAME``."""
         found: dict[str, Any] = self.script(f"return {_chart(chart)}.getOption()")
         return found
 
     def series(self, chart: str, name: str) -> dict[str, Any]:
-        """By its id."""
+        """Return the series of a chart with this id."""
         return next(each for each in self.options(chart)["series"] if each["id"] == name)
 
     def click_on(self, chart: str, event: dict[str, Any]) -> None:
-        """As ECharts tells of a click."""
+        """Trigger a click as ECharts reports it."""
         self.script(f"{_chart(chart)}.trigger('click', arguments[0])", event)
 
     def hover(self, element: WebElement) -> None:
@@ -70,7 +70,7 @@ class Browser:
         return found
 
     def until(self, what: Callable[[], Found], wait_s: float = WAIT_S) -> Found:
-        """The first answer that is true. Raises ``TimeoutError`` with the last one."""
+        """Return the first answer that is true. Raises ``TimeoutError`` with the last one."""
         end = time.monotonic() + wait_s
         while not (found := what()):
             if time.monotonic() > end:
@@ -79,18 +79,19 @@ class Browser:
         return found
 
     def opened(self, url: str) -> None:
-        """Until the fabric is drawn."""
+        """Open a page and wait until the fabric is drawn."""
         self.driver.get(url)
         self.until(lambda: self.script(f"return !!{_chart('fabric')}?.getOption()?.series?.length"))
 
     def complaints(self) -> list[str]:
-        """Warnings and errors of the console since the last call, without Chromium's remark that fonts load slowly,
-        which is about the machine and not about the page."""
+        """Return the warnings and errors of the console since the last call.
+
+        Chromium's remark that fonts load slowly is left out: it is about the machine, not the page."""
         logged = (entry["message"] for entry in self.driver.get_log("browser"))  # type: ignore[no-untyped-call]
         return [message for message in logged if "Slow network is detected" not in message]
 
     def hosts_asked(self) -> set[str]:
-        """Hosts of all requests since the last call."""
+        """Return the hosts of all requests since the last call."""
         logged = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))  # type: ignore[no-untyped-call]
         urls = [
             each["params"].get("request", {}).get("url") or each["params"].get("url", "")
@@ -100,7 +101,7 @@ class Browser:
         return {urlsplit(url).hostname or "" for url in urls if urlsplit(url).scheme in ("http", "https", "ws", "wss")}
 
     def dark(self, wanted: bool) -> None:
-        """What the system is said to prefer; before the page is opened."""
+        """Set the preferred colour scheme of the system; call this before the page is opened."""
         feature = [{"name": "prefers-color-scheme", "value": "dark" if wanted else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
 
@@ -109,7 +110,9 @@ class Browser:
 
 
 def _chart(chart: str) -> str:
-    """The instance of ECharts, which a component of NiceGUI holds: Vue's root has them by their numbers."""
+    """Return JavaScript for the instance of ECharts.
+
+    A component of NiceGUI holds it; Vue's root has the components by their numbers."""
     number = f"document.querySelector('.chart-{chart}')?.id.slice(1)"
     return f"document.getElementById('app')?._vnode?.component?.proxy?.$refs['r' + {number}]?.chart"
 

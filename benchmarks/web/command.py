@@ -1,9 +1,8 @@
-"""The live page in Chromium: what it costs its server while several viewers look, and pictures of it; and what
-``signalbox top`` costs.
+"""Cost of the live page in Chromium for its server with several viewers, pictures of it, and cost of ``signalbox top``.
 
-In: fabrics whose links change their rates every second, behind the real API server. Out: per fabric the time until it
-is drawn, what is drawn, CPU time and memory of the page's server; a table and
-``out/bench/web.json``; with ``--pictures`` screenshots, light and dark.
+Fabrics whose links change their rates every second are behind the real API server. For each fabric the results are the
+time until it is drawn, what is drawn, and CPU time and memory of the page's server: a table and ``out/bench/web.json``.
+With ``--pictures`` the benchmark takes screenshots, light and dark.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ FABRICS: dict[str, tuple[Callable[[], Fabric], int]] = {
     "fat-tree-4": (lambda: fat_tree(4, LINK_BPS, LINK_BPS), 4),
     "64x32": (lambda: leaf_spine(64, 32, 32, LINK_BPS, LINK_BPS), 1000),
 }
-"""With the number of jobs."""
+"""Fabrics, each with its number of jobs."""
 
 Row = dict[str, str | float]
 
 
 @dataclass
 class Changing:
-    """A fabric behind the API, whose rates are others every second."""
+    """Fabric behind the API whose rates change every second."""
 
     status: Status
     board: StatusBoard
@@ -88,7 +87,7 @@ def measured(name: str, viewers: int, seconds: float, pictures: Path | None) -> 
         stack.enter_context(Changing(status, board).running())
         page = stack.enter_context(web_page(address))
         chromium = stack.enter_context(browser(folder))
-        chromium.opened(page.url)  # files of the front end are in the browser's cache after that
+        chromium.opened(page.url)  # puts the files of the front end into the browser's cache
         painted = [_opened(chromium, page) for _ in range(viewers)]
         began, cpu, memory = time.monotonic(), page.cpu_s(), page.rss_mb()
         time.sleep(seconds)
@@ -113,7 +112,7 @@ def measured(name: str, viewers: int, seconds: float, pictures: Path | None) -> 
 
 
 def _cost_of_top(address: str, seconds: float) -> float:
-    """Of ``signalbox top`` once it shows the fabric, in per cent of a core."""
+    """Return the CPU time of ``signalbox top`` once it shows the fabric, in per cent of a core."""
     with terminal_view(address) as cpu_s:
         time.sleep(TOP_STARTS_S)
         began, before = time.monotonic(), cpu_s()
@@ -122,13 +121,13 @@ def _cost_of_top(address: str, seconds: float) -> float:
 
 
 def _refuse(message: Any) -> None:
-    """There is no control loop."""
+    """Refuse a message, since there is no control loop."""
     if hasattr(message, "reply"):
         message.reply.set_exception(SignalboxError("only a picture of a fabric"))
 
 
 def _opened(chromium: Browser, page: WebPage) -> float:
-    """In a window, as a further viewer. Returns the seconds until the fabric is drawn."""
+    """Open the page in a new window, as a further viewer; return the seconds until the fabric is drawn."""
     chromium.driver.switch_to.new_window("window")
     began = time.monotonic()
     chromium.opened(page.url)
@@ -147,15 +146,17 @@ def _take_pictures(chromium: Browser, page: WebPage, folder: Path, name: str) ->
         chromium.dark(dark)
         chromium.opened(page.url)
         chromium.until(lambda: chromium.text(".jobs").count("pinned") > 1)
-        time.sleep(2 * RATES_EVERY_S)  # until the system's preference and the loads are drawn
+        time.sleep(2 * RATES_EVERY_S)  # waits until the colour scheme and the loads are drawn
         chromium.screenshot(folder / f"web-{name}-{'dark' if dark else 'light'}.png")
 
 
 def main(
-    fabric: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Of {', '.join(FABRICS)}.")] = None,
-    viewers: Annotated[int, typer.Option(min=1, help="Windows that look at it.")] = 5,
-    seconds: Annotated[float, typer.Option(min=1, help="To measure for.")] = 60.0,
-    pictures: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Take screenshots.")] = None,
+    fabric: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help=f"Fabric, from {', '.join(FABRICS)}.", show_default="all")
+    ] = None,
+    viewers: Annotated[int, typer.Option(min=1, help="Number of windows that show the page.")] = 5,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds to measure.")] = 60.0,
+    pictures: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Take screenshots, into this folder.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the server of the live page while several browsers look at it."""

@@ -1,4 +1,4 @@
-"""``signalbox web`` as a process."""
+"""``signalbox web`` and ``signalbox top`` as processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WebPage:
 
 @contextmanager
 def web_page(address: str, *options: str, port: int = 0) -> Iterator[WebPage]:
-    """Answers; ended with SIGTERM at the end. ``port``: a free one if it is 0."""
+    """Run ``signalbox web`` until the block ends, and yield it once it answers. ``port``: 0 for a free one."""
     port = port or reserve_port()
     words = [sys.executable, "-m", "signalbox", "web", "--address", address, "--listen", f"127.0.0.1:{port}", *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
@@ -58,7 +58,7 @@ def web_page(address: str, *options: str, port: int = 0) -> Iterator[WebPage]:
 
 @contextmanager
 def terminal_view(address: str, columns: int = 200, lines: int = 60) -> Iterator[Callable[[], float]]:
-    """``signalbox top`` in a terminal that takes all that it draws. Yields what tells its CPU time in seconds."""
+    """Run ``signalbox top`` in a terminal that reads all its output; yield a function for its CPU time in seconds."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(ours, (lines, columns))
     words = [sys.executable, "-m", "signalbox", "top", "--address", address]
@@ -66,7 +66,7 @@ def terminal_view(address: str, columns: int = 200, lines: int = 60) -> Iterator
     os.close(theirs)
 
     def drain() -> None:
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # raised when the program has ended
             while os.read(ours, 1 << 16):
                 pass
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks wiring``: the finder of wirings by size, and the settings of its publication."""
+"""Benchmark ``wiring``: the wirings of the finder by size, and the settings of TopoOpt's publication."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from signalbox.commands.output import AsJson
 
 RESULTS = Path("out/bench/wiring.json")
 INTERFACES = (4, 8)
-"""Of the dedicated cluster."""
+"""Interfaces per server of the dedicated cluster."""
 
 Row = dict[str, Any]
 

@@ -1,6 +1,6 @@
-"""Hops by networkx's breadth-first search, which shares nothing with the controller.
+"""Hops by networkx's breadth-first search, which shares no code with the controller.
 
-In: circuits as pairs of servers. Out: the most hops of any pair, and their mean.
+The input is circuits as pairs of servers. The result is the largest number of hops of any pair, and the mean.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import networkx as nx
 
 
 def most_and_mean_hops(servers: int, circuits: Iterable[tuple[int, int]]) -> tuple[int, float]:
-    """Over all pairs of different servers. Raises ``ValueError`` where one is not connected."""
+    """Return the most and the mean hops over all pairs of different servers.
+
+    Raises ``ValueError`` when a pair is not connected."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(servers))
     graph.add_edges_from(circuits)

@@ -1,8 +1,8 @@
-"""The settings of the publication of TopoOpt in our simulator: what iterations take on wirings and on switches.
+"""Settings of TopoOpt's publication in our simulator: times of iterations on wirings and on switches.
 
-In: nothing; the settings are below, from Wang et al., NSDI 2023 (arXiv 2202.00433), section 5. Out: rows. The jobs are
-like its DLRM as far as that is published: an all-reduce over all servers, and an all-to-all that grows with the batch
-and is 80 % of what the all-reduce sends at 2,048. Computing is left out: times are of communication.
+The settings are from Wang et al., NSDI 2023 (arXiv 2202.00433), section 5. The jobs are like its DLRM as far as that is
+published: an all-reduce over all servers, and an all-to-all that grows with the batch. At a batch of 2,048 the
+all-to-all has 80 % of the all-reduce's bytes. Computing is left out: times are of communication.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ SERVERS, GBPS = 128, 25.0
 BATCHES = (64, 256, 1024, 2048)
 RATIO_AT_2048 = 0.8
 PUBLISHED_GAIN = 2.7
-"""Over a fat-tree of similar cost, 128 servers with four interfaces."""
+"""Published gain over a fat-tree of similar cost, for 128 servers with four interfaces."""
 M = 100_000_000
 """Bytes of the all-reduce."""
 SHARED_SERVERS, SHARED_INTERFACES, SHARED_GBPS, SHARED_JOBS, SHARED_PODS = 432, 8, 100.0, 27, 12
 EXCHANGING = 11
-"""Jobs of the shared cluster with an all-to-all: 40 %, as many as are DLRM there."""
+"""Jobs of the shared cluster with an all-to-all: 40 %, the share of DLRM jobs in the publication."""
 SHARED_RATIO = 0.1
 LIMITS = PlanLimits(ecmp_draws=0, time_limit_s=2.0)
 ONCE = Options(iterations=1, replan=Replan.NEVER)
@@ -46,7 +46,7 @@ Row = dict[str, Any]
 
 
 def dlrm(servers: int, ratio: float, job_id: str = "dlrm") -> JobSpec:
-    """``ratio``: what pairs send / what the ring sends."""
+    """Return a job like DLRM. ``ratio``: bytes that pairs send / bytes that the ring sends."""
     group = {"name": "all", "ranks": range(servers)}
     collectives = [{"algorithm": "all_reduce", "groups": ["all"], "bytes_per_iteration": M, "phase": 1}]
     if ratio:
@@ -57,9 +57,12 @@ def dlrm(servers: int, ratio: float, job_id: str = "dlrm") -> JobSpec:
 
 
 def dedicated(interfaces: int) -> Iterator[Row]:
-    """One job on all servers, by batch. ``slow_down``: over one switch of the same cost, of ``d B / 3.2`` per server;
-    below 1 the wiring is faster. ``same_rate_s``: on one switch of ``d B``. ``published_…``: of the publication's
-    division of interfaces, near-geometric rings and matchings."""
+    """Yield a row for each batch size of one job on all servers.
+
+    - ``slow_down``: time relative to one switch of the same cost, with ``d B / 3.2`` per server; below 1 the wiring is
+      faster.
+    - ``same_rate_s``: time on one switch with ``d B`` per server.
+    - ``published_…``: values of the publication's division of interfaces, with near-geometric rings and matchings."""
     rates = Rates(GBPS, interfaces * GBPS / COST_RATIO)
     for batch in BATCHES:
         ratio = RATIO_AT_2048 * batch / 2048
@@ -90,7 +93,7 @@ def dedicated(interfaces: int) -> Iterator[Row]:
 
 
 def shared() -> Iterator[Row]:
-    """Jobs on 16 servers each, all at once. On fat-trees a job's servers are anywhere."""
+    """Yield rows of jobs on 16 servers each, all at once. On fat-trees the servers of a job are anywhere."""
     each = SHARED_SERVERS // SHARED_JOBS
     specs = [dlrm(each, SHARED_RATIO if n < EXCHANGING else 0.0, f"job{n:02}") for n in range(SHARED_JOBS)]
     direct_gbps = SHARED_INTERFACES * SHARED_GBPS
@@ -108,7 +111,7 @@ def shared() -> Iterator[Row]:
 
 
 def _shards(specs: Sequence[JobSpec], each: int) -> float:
-    """Seconds of an iteration, on average over the jobs."""
+    """Return the seconds of an iteration on circuits, averaged over the jobs."""
     wiring = Wiring(SHARED_SERVERS, ((None,) * SHARED_SERVERS,) * SHARED_INTERFACES)
     rates = Rates(SHARED_GBPS, SHARED_GBPS)
     of_ratio: dict[int, Evaluated] = {}
@@ -140,14 +143,14 @@ def _anywhere(specs: Sequence[JobSpec], fabric: Fabric) -> list[JobSpec]:
 
 
 def _on_one_switch(spec: JobSpec, gbps: float) -> float:
-    """Of one job on all hosts. There is nothing to route."""
+    """Return the seconds of one job on all hosts of one switch, where there is nothing to route."""
     fabric = leaf_spine(1, 1, len(spec.endpoints), gbps * GIGABIT, gbps * GIGABIT)
     placed = spec.model_copy(update={"endpoints": tuple(fabric.hosts)})
     return _mean_s(fabric, [placed], repair(problem_of(fabric, [announced(placed, fabric)])))
 
 
 def _mean_s(fabric: Fabric, specs: Sequence[JobSpec], plan: Plan | NoPlan) -> float:
-    """Seconds of an iteration's communication, on average over the jobs."""
+    """Return the seconds of an iteration's communication, averaged over the jobs."""
     jobs = [announced(spec, fabric) for spec in specs]
     outcome = simulate([Stage(0.0, problem_of(fabric, jobs))], jobs, lambda _: plan, ONCE)
     times = [iteration.all_reduce_s for job in outcome.jobs for iteration in job.iterations]

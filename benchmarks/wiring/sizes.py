@@ -1,7 +1,7 @@
-"""How good the finder's wirings are, and how long they take: all sizes of a table, one job over all servers.
+"""Quality of the finder's wirings and time to find them, for all sizes of a table, with one job over all servers.
 
-In: servers and interfaces. Out: rows with the hops of near-geometric steps, of the finder's, of networkx's search on
-the finder's circuits, of the best steps (few servers), and what no wiring is below.
+For each number of servers and interfaces a row has the hops of near-geometric steps, of the finder's steps, of
+networkx's search on the finder's circuits, of the best steps (for few servers), and a lower bound for all wirings.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from offline.design.exact import best_steps, least_mean_hops
 SERVERS = (12, 16, 64, 128, 1024)
 INTERFACES = range(2, 9)
 EXACT = 16
-"""Servers up to which the best steps are found."""
+"""Most servers for which the best steps are searched."""
 GBPS = 1e9
 RUNS = 3
 SENT = 2e9
-"""Bytes that a server sends in rings; a tenth of it goes to pairs."""
+"""Bytes that a server sends in rings; it sends a tenth of that to other servers in pairs."""
 
 Row = dict[str, Any]
 
 
 def job(servers: int, pairs: Floats) -> Traffic:
-    """An all-reduce over all servers in phase 1, and in phase 0 what pairs send, in proportion to ``pairs``."""
+    """Return an all-reduce over all servers in phase 1, and traffic of pairs in proportion to ``pairs`` in phase 0."""
     np.fill_diagonal(pairs, 0.0)
     sent = SENT / 10 * servers * pairs / pairs.sum()
     return Traffic(servers, (Rings((tuple(range(servers)),), ({1: SENT},), ()),), {0: sent})
 
 
 def sparse(servers: int, seed: int = 1) -> Floats:
-    """Every server sends to four others, different amounts."""
+    """Return traffic in which every server sends different amounts to four others."""
     rng = np.random.default_rng(seed)
     found = np.zeros((servers, servers))
     for _ in range(4):
@@ -49,8 +49,10 @@ def sparse(servers: int, seed: int = 1) -> Floats:
 
 
 def row(servers: int, interfaces: int) -> Row:
-    """Medians of milliseconds: ``ms`` of the finder with an all-to-all, ``sparse_ms`` with four receivers of each
-    server, and ``cpu_ms`` and ``sparse_cpu_ms`` of the processor."""
+    """Return the row of one size. Times are medians in milliseconds.
+
+    ``ms`` is the finder's time with an all-to-all, ``sparse_ms`` with four receivers of each server; ``cpu_ms`` and
+    ``sparse_cpu_ms`` are processor time."""
     traffic = job(servers, np.ones((servers, servers)))
     ms, cpu_ms, found = _timed([traffic] * RUNS, interfaces)
     sparse_ms, sparse_cpu_ms, _ = _timed([job(servers, sparse(servers, seed)) for seed in range(RUNS)], interfaces)
@@ -79,7 +81,7 @@ def row(servers: int, interfaces: int) -> Row:
 
 
 def _timed(jobs: Sequence[Traffic], interfaces: int) -> tuple[float, float, Found]:
-    """Medians of milliseconds, and of those of the processor, and the last answer."""
+    """Return the median milliseconds, those of the processor, and the last answer."""
     taken = []
     for traffic in jobs:
         began, cpu = time.perf_counter(), time.process_time()
@@ -90,7 +92,7 @@ def _timed(jobs: Sequence[Traffic], interfaces: int) -> tuple[float, float, Foun
 
 
 def _exact(servers: int, interfaces: int) -> Row:
-    """Of rings alone, and of any steps; None for more servers."""
+    """Return the best mean of hops of rings alone, and of any steps; None for too many servers."""
     if servers > EXACT:
         return {"best_of_rings": None, "best_of_all": None, "proven": None}
     rings, of_rings = best_steps(servers, interfaces, interfaces)
