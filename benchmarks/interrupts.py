@@ -3,9 +3,14 @@
     sudo .venv/bin/python -m benchmarks interrupts [--instants N] [--only demo|lab] [--json]
 
 Each run has its own network and mount namespaces, its own ``/run``, Open vSwitch and temporary directory, and its own
-terminal. The benchmark therefore sees everything that the run leaves, and nothing else: processes (by a variable in
-their environment), interfaces, named namespaces, bridges in Open vSwitch's database, sockets, temporary files, records
-of labs, and tracebacks on the terminal. It ends with status 1 when something remained.
+terminal. The benchmark therefore sees everything that the run leaves, and nothing else:
+
+- processes, by a variable in their environment;
+- interfaces, named namespaces, and bridges in Open vSwitch's database;
+- sockets, temporary files and records of labs;
+- tracebacks on the terminal.
+
+The exit status is 1 when something remained.
 """
 
 from __future__ import annotations

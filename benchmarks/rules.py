@@ -47,9 +47,12 @@ SETTINGS = PipelineSettings(Config().discovery.punt_rate_pps, Config().fabric.le
 def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes) -> list[Row]:
     """Return the rows of three changes.
 
-    These are a full install on empty switches; the changes after the cut of a cable that pins use, with ``planned``
-    still pinned; and new routes for the flows that lost theirs. In a row ``plan_ms`` is the time from the cut fabric to
-    those routes, ``rules`` the number on the switches afterwards, and ``mods`` the messages of all stages."""
+    - full install on empty switches;
+    - changes after the cut of a cable that pins use, with ``planned`` still pinned;
+    - new routes for the flows that lost theirs.
+
+    In a row ``plan_ms`` is the time from the cut fabric to the new routes. ``rules`` is the number of rules on the
+    switches afterwards, and ``mods`` the number of messages of all stages."""
     pins, pipeline, by_id = Pins(), Pipeline(SETTINGS), {job.id: job for job in jobs}
     empty = {dpid: RuleSet() for dpid in fabric.switches}
     install, held = _change(pipeline, "full install", fabric, pins(fabric, by_id, planned, ()), empty)

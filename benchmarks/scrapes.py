@@ -1,8 +1,8 @@
 """CPU time of one scrape of a large network.
 
 The input is a status as the control loop publishes it, for a leaf-spine with many small jobs that are planned, pinned
-and measured. The result is size and CPU time of a scrape over HTTP, also relative to that of a plain loop of Python: a
-table, and ``out/bench/scrapes.json``.
+and measured. The results are size and CPU time of a scrape over HTTP, the latter also relative to that of a plain loop
+of Python. The output is a table, and ``out/bench/scrapes.json``.
 """
 
 from __future__ import annotations

@@ -2,9 +2,15 @@
 
     .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S SILENT GREETED HALF_OPEN WATCHERS INFLATED
 
-A process opens at most ``PER_S`` connections a second of these kinds: connections that send nothing, connections with
-HTTP/2 but no call, calls without a request, watchers that read nothing, and connections with header fields of 16 MB. It
-reopens each that the server ends, until the process is stopped. Once a second it prints a line of JSON: how many of
+A process opens at most ``PER_S`` connections a second, of these kinds:
+
+- connections that send nothing;
+- connections with HTTP/2 but no call;
+- calls without a request;
+- watchers that read nothing;
+- connections with header fields of 16 MB.
+
+It reopens each that the server ends, until the process is stopped. Once a second it prints a line of JSON: how many of
 each kind are open, and how often they were ended. It runs with the lowest priority, so that on a small machine the
 attackers take no processor time from the controller under test.
 """

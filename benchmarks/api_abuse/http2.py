@@ -18,7 +18,7 @@ END_HEADERS = 4
 INITIAL_WINDOW_SIZE = 4
 _HEAD = struct.Struct("!HBBBI")
 _CONTENT_TYPE = b"\x0f\x10"
-"""Number 31 of the static table, whose first byte holds 15."""
+"""Number 31 of the static table; its first byte has 15, the second the rest."""
 
 
 _LONG_BYTES, _LONG = 4056, b"\xd9\x1e"

@@ -2,9 +2,9 @@
 
     .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned] [--json]
 
-200 clients send 400 calls a second in an open loop. One load is on 2,000 jobs of 8 to 64 endpoints whose hosts are
-unknown, another on 1,000 jobs that are pinned on a fabric in memory (``controller``). Each is compared with the same
-load on a controller with few jobs.
+200 clients send 400 calls a second in an open loop. The first load is on 2,000 jobs of 8 to 64 endpoints whose hosts
+are unknown. The second is on 1,000 jobs that are pinned on a fabric in memory (``controller``). Each is compared with
+the same load on a controller with few jobs.
 """
 
 from __future__ import annotations

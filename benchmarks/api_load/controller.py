@@ -3,11 +3,11 @@
     .venv/bin/python -m benchmarks.api_load --config FILE --measured FILE [--fabric 16x8x32]
 
 With ``--fabric`` switches that carry out every command at once replace the southbound. A planner that keeps every route
-and spreads new flows over their paths replaces the real one: the benchmark measures the control loop, not a solver.
+and spreads new flows over their paths replaces the real one. The benchmark measures the control loop, not a solver.
 Without a fabric the southbound is the real one, and no switch connects.
 
-SIGUSR1 starts the measurement. When the controller is stopped it writes a JSON file: how long the calls of ``handle``
-took, and which messages and commands the longest ones had.
+SIGUSR1 starts the measurement. When the controller is stopped it writes the durations of ``handle`` calls to a JSON
+file, with the messages and commands of the longest calls.
 """
 
 from __future__ import annotations

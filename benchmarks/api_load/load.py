@@ -122,7 +122,7 @@ class Clients:
             self._busy[job_id] -= 1
 
     async def _deregister(self, stub: Any, job_id: str, token: str) -> None:
-        """Deregister a job. No other call names it from now on, and those under way are waited for."""
+        """Deregister a job. No other call names it from now on; calls under way are awaited first."""
         del self.jobs[job_id]
         while self._busy[job_id]:
             await asyncio.sleep(0.001)

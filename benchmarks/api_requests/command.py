@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks api-requests [--count N] [--seed S] [--first I] [--kills K] [--json]
 
 Request I of seed S is the same whenever the earlier answers were the same, since later requests use their lease and
-resume tokens. The controller is killed K times with SIGKILL, at even intervals, each time while a registration is on
-its way, and once more at the end. After each restart it must have everything that it acknowledged.
+resume tokens. The benchmark kills the controller K times with SIGKILL, at even intervals, each time during a
+registration. It kills it once more at the end. After each restart it must have everything that it acknowledged.
 
 The benchmark prints the answers by method. It ends with status 1 when something failed, with number and bytes of each
 request that did.

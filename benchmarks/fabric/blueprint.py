@@ -1,9 +1,12 @@
 """Fabric that the benchmark builds: names, ports, files, jobs, and the next hops of correct switches.
 
 The input is a fabric on paper (``scenarios.fabrics``), a tag that distinguishes this run's bridges from others, and
-workload files. The results are the name of every bridge and port, the controller's configuration and inventory,
-``JobSpec``s whose ring all-reduces have the flows of the files, and the next hops on shortest paths, computed
-independently of the controller.
+workload files. The results are
+
+- the name of every bridge and port;
+- the controller's configuration and inventory;
+- ``JobSpec``s whose ring all-reduces have the flows of the files;
+- the next hops on shortest paths, computed independently of the controller.
 """
 
 from __future__ import annotations

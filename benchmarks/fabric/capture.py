@@ -6,10 +6,10 @@ and passes the recorded messages to ``Observed``.
 
     python -m benchmarks.fabric.capture PORT FILE
 
-The process prints a line when the capture has begun, then writes records to the file: ``RECORD`` (monotonic
-nanoseconds, dpid, number of bytes that follow) and the message, cut to the bytes that the figures need. It leaves out
-packets and echoes, most of the traffic. A record of dpid 0 has, instead of the time, the number of packets lost since
-the last one. The process ends at the end of stdin.
+The process prints a line when the capture has begun, then writes records to the file. A record is a ``RECORD``
+(monotonic nanoseconds, dpid, number of bytes that follow) and the message, cut to the bytes that the figures need. The
+process leaves out packets and echoes, most of the traffic. A record of dpid 0 has, instead of the time, the number of
+packets lost since the last one. The process ends at the end of stdin.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m benchmarks.fabric.echo_switch PORT DPID INTERVAL_S
 
-The switch has no ports. At the end of stdin the process prints one line of JSON: a list of [monotonic seconds when a
+The switch has no ports. At the end of stdin the process prints a list in JSON. An entry is [monotonic seconds when a
 request was sent, seconds until the answer]. A request without answer counts with the time that it has waited. The
 process ends with status 1 when the controller has ended the connection.
 """

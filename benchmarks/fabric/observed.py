@@ -1,8 +1,8 @@
 """Rules that switches were sent and confirmed, rebuilt from the messages.
 
 The input is the messages that ``capture`` records. The results are the flows and groups that each switch has, and every
-change with the time at which it was sent and the time at which the barrier after it was answered. ``Observed`` also has
-when switches connected, lost ports and sent their rules. Times are monotonic seconds.
+change. A change has the time at which it was sent and the time at which the barrier after it was answered. ``Observed``
+also has when switches connected, lost ports and sent their rules. Times are monotonic seconds.
 """
 
 from __future__ import annotations

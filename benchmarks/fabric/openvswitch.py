@@ -1,8 +1,8 @@
 """Fabric on Open vSwitch: bridges and patch cables, made in few transactions and always removed again.
 
 The input is a blueprint. The result is a running fabric whose cables can be cut and plugged in. A patch port is up even
-if its peer does not exist: these are the hosts' ports. Every bridge is marked with the process that made it (its id and
-start time), so that a later run removes the bridges of a killed run and no others.
+if its peer does not exist: these are the hosts' ports. Every bridge is marked with the process that made it: its id and
+start time. A later run therefore removes the bridges of a killed run and no others.
 """
 
 from __future__ import annotations

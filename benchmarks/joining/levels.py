@@ -1,8 +1,8 @@
 """Levels for what jobs really send on a leaf-spine fabric, computed without the controller's planner, to check it.
 
 The input is the bytes of one iteration by job, phase and pair of addresses, as sockets count them, and the leaf of each
-address. The results are the level of every job for given spines, and the least worst level of any choice of spines,
-proven by CP-SAT. docs/explanation/planning.md defines the level. All links have one rate, and there is no other
+address. The results are the level of every job for given spines, and the least worst level of any choice of spines.
+CP-SAT proves the latter. docs/explanation/planning.md defines the level. All links have one rate, and there is no other
 traffic.
 """
 

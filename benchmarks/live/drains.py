@@ -6,8 +6,11 @@ The fabric and its three rings are those of the demo. All pairs are probed every
 take a tenth of a link. From "safe to pull" until the spine is deleted, every packet on its cables is examined. The
 result is a table and ``drains.json``; ``--json`` prints that instead.
 
-The exit status is 1 when a packet was lost that no queue dropped, a packet of a host passed a spine that was safe to
-pull, or an alarm was raised.
+The exit status is 1 in these cases:
+
+- A packet was lost that no queue dropped.
+- A packet of a host passed a spine that was safe to pull.
+- An alarm was raised.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from mininet_topos.trainer.log import RankLog
 Role = Literal["close 1", "close 2", "uses it", "elsewhere", "hashed"]
 """Role of a pair in a failure.
 
-``close``: the pair uses what fails and is probed every millisecond; for a cable, pair 1 sends up through it and pair 2
-comes down from it. Pairs of other roles are probed every 10 ms."""
+``close``: the pair uses what fails and is probed every millisecond. For a cable, pair 1 sends up through it, and pair 2
+receives through it. Pairs of other roles are probed every 10 ms."""
 
 ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed")
 

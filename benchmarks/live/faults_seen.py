@@ -253,7 +253,7 @@ class Operator:
                 seen.findings.append(f"{alert.name}: resolved {how}")
 
     def _fired(self, alert: Alert, since: float) -> bool:
-        """Return whether the alert fired and the receiver was told, which may happen before Prometheus shows it."""
+        """Return whether Prometheus shows the alert as fired and the receiver was notified; either may come first."""
         episode = self._episode(alert, since)
         return bool(episode and episode.firing) and self._told(alert, "firing", since) is not None
 

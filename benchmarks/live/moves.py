@@ -51,10 +51,10 @@ LOAD = 0.5
 PAUSE_S = 0.15
 """Seconds after each move with traffic on the new paths; the switches' flow caches follow within it."""
 QUEUE_S = 1.0
-"""Seconds of traffic that a queue can take.
+"""Seconds of traffic that a queue can store.
 
-A process that has waited for a processor sends many packets at once; the queue takes them, so that the machine's own
-losses are not counted."""
+A process that has waited for a processor sends many packets at once. The queue stores them, so that the machine's own
+losses do not count."""
 TIMEOUT_S = 60.0
 POLL_S = 0.02
 LEASE_S = 3600.0

@@ -2,15 +2,14 @@
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks outages [--only KIND,...] [--out DIR] [--json]
 
-The benchmark measures whether training is as fast as before, what the controller does after an outage, and how soon a
-job that ends in some way is gone. The fabric and its three rings are those of the demo. Clients and switches each reach
-the controller through a relay. Before, between and after the outages the training is undisturbed for a while. The
-result is a table, and ``outages.json``; ``--json`` prints that instead.
+The benchmark measures whether training stays as fast, and what the controller does after an outage. It also measures
+how soon a job is gone that ends in some way. The fabric and its three rings are those of the demo. Clients and switches
+each reach the controller through a relay. Before, between and after the outages the training is undisturbed for a
+while. The result is a table, and ``outages.json``; ``--json`` prints that instead.
 
 The exit status is 1 in these cases:
 
-- The mean of five consecutive iterations around an outage was more than 1.05 times the median of such means in the
-  undisturbed times next to it.
+- The mean of five consecutive iterations around an outage was more than 1.05 times the median of such means without it.
 - A job was registered again, or a route moved.
 - A job that ended was gone too late or too early.
 """

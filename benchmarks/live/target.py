@@ -1,9 +1,9 @@
 """Planning cycles that a spine costs which fails and returns, at the default cap on moves.
 
 The input is a folder of three published jobs, or none, and generated jobs. They run on the controller's own loop with
-switches in memory, and flows are split. For each change the result is the sorted levels after each cycle, the moves of
-the goal plan, and the cycles that they may take: ceil(moves / cap) + 1. It is a table, and ``out/bench/target.json``;
-``--json`` prints that instead.
+switches in memory, and flows are split. For each change the result is the sorted levels after each cycle and the moves
+of the goal plan. The allowed number of cycles is ceil(moves / cap) + 1. The output is a table, and
+``out/bench/target.json``; ``--json`` prints that instead.
 
 The exit status is 1 when a cycle was worse than the one before it, or the bound was not reached in time.
 """

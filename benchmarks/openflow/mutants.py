@@ -85,7 +85,9 @@ def mutated(rng: Random, body: bytes) -> bytes:
 
 
 def _wrong_length(rng: Random, body: bytearray) -> None:
-    """Replace a value that may be a length (16 bits, or 8 in a match field) by a wrong one, close to it or far off."""
+    """Replace a value that may be a length by a wrong one, close to it or far off.
+
+    A length has 16 bits, or 8 in a match field."""
     places = [at for at in range(len(body) - 1) if 4 <= int.from_bytes(body[at : at + 2], "big") <= len(body)]
     if not places:
         return

@@ -1,7 +1,7 @@
 """Cost of a change for a running network: a cable fails, or a job leaves.
 
-For a setting the result is a ``ChangeRow``: the repair, and the plan that starts from the repaired routes, compared
-with a plan made from scratch. A seed selects the job, or the cable among those that some flow uses.
+For a setting the result is a ``ChangeRow``. It has the repair, the plan that starts from the repaired routes, and a
+plan made from scratch for comparison. A seed selects the job, or the cable among those that some flow uses.
 
 *Fewest moves*: a plan without moves has the fewest. If whole flows move, the solver searches the best routing with one
 move less. The moves are proven to be the fewest when that routing provably has worse levels.

@@ -5,8 +5,8 @@ The input is a folder of published workloads, or none. The results are ``Setting
 
 - *published*: the folders of workload files, on the fabric that they are made for;
 - *whole-leaf*, *fragmented*: generated workloads of the same kind, with one to five jobs and rings of 2, 4 and 8;
-- irregular variants of the published workloads (of whole-leaf ones when there are none): rings of unequal sizes,
-  uplinks half as fast as NICs, two parallel cables, a job on slower NICs; and a fat-tree.
+- irregular ones: rings of unequal sizes, uplinks half as fast as NICs, two parallel cables, a job on slower NICs, and a
+  fat-tree. All but the fat-tree are variants of the published workloads, or of whole-leaf ones if there are none.
 """
 
 from __future__ import annotations

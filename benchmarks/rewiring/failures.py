@@ -1,7 +1,10 @@
 """Cuts of fibre pairs of a job that trains, one after the other.
 
-The input is a fabric with optical switches. For each cut the results are the longest time without packets between any
-two servers of the job, the time until other circuits are used, and the iterations that ended meanwhile.
+The input is a fabric with optical switches. For each cut the results are
+
+- the longest time without packets between any two servers of the job;
+- the time until other circuits are used;
+- the iterations that ended meanwhile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """Quality of the finder's wirings and time to find them, for all sizes of a table, with one job over all servers.
 
-For each number of servers and interfaces a row has the hops of near-geometric steps, of the finder's steps, of
-networkx's search on the finder's circuits, of the best steps (for few servers), and a lower bound for all wirings.
+For each number of servers and interfaces a row has the hops of
+
+- near-geometric steps;
+- the finder's steps, also as networkx's search finds them on the finder's circuits;
+- the best steps, for few servers.
+
+It also has a lower bound for all wirings.
 """
 
 from __future__ import annotations

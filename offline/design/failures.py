@@ -1,8 +1,8 @@
 """Ways in which switches of a fat-tree's upper tiers can fail, up to symmetry: their number and a list. Pure.
 
 Each position of an aggregation switch in its pod has one group of cores. Exchanging positions changes nothing, so a way
-is a multiset over positions of what fails there. At one position it is a set of pods whose aggregation switch fails, or
-a number of cores, since the cores of a group are interchangeable.
+is a multiset over positions of what fails there. At one position a set of pods loses its aggregation switch there, or a
+number of cores fail; the cores of a group are interchangeable.
 """
 
 from __future__ import annotations

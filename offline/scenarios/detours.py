@@ -1,7 +1,7 @@
 """Candidate paths that are longer than the shortest.
 
 A detour visits no switch twice, and avoids each switch from which ECMP may lead back to an earlier switch of the path.
-Packets therefore arrive even where some switches of a path have its pins and the others forward by ECMP: every hop,
+Packets therefore arrive even where some switches of a path have its pins and the others forward by ECMP. Every hop,
 pinned or not, leads closer to the destination or along the path. This holds only while neither next hops nor paths
 change. docs/explanation/forwarding.md says why the controller pins no detours.
 

@@ -85,7 +85,7 @@ class Scheme(NamedTuple):
     """Numbering of the parts of a topology.
 
     Host k (from 1) of leaf n is ``h<n>_<k>`` with the address 10.0.0.0 + n B + k. Every leaf owns a prefix of B
-    addresses. B is 256, or the next power of two that holds the hosts of the fullest leaf and the two addresses that no
+    addresses. B is 256 or a larger power of two, enough for the hosts of the fullest leaf and two addresses that no
     host may have."""
 
     first: int
@@ -135,11 +135,11 @@ def fat_tree(
 ) -> Topology:
     """Return a k-ary fat-tree.
 
-    As in Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008,
-    section 3, it has k pods of k/2 ``edge<n>`` and k/2 ``agg<n>`` switches, and k/2 hosts per edge switch. k/2 groups
-    have ``cores`` ``core<n>`` switches each (k/2 unless given). Switches are numbered pod by pod, or group by group.
-    The cores of group i are connected to aggregation switch i of every pod. An aggregation switch has its ports to edge
-    switches first.
+    The topology is that of Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture",
+    SIGCOMM 2008, section 3. It has k pods of k/2 ``edge<n>`` and k/2 ``agg<n>`` switches, and k/2 hosts per edge
+    switch. There are k/2 groups of ``cores`` ``core<n>`` switches each (k/2 unless given). Switches are numbered pod by
+    pod, or group by group. The cores of group i are connected to aggregation switch i of every pod. An aggregation
+    switch has its ports to edge switches first.
 
     Raises ``InvalidInput`` when k is odd, below 2 or too large."""
     if k < 2 or k % 2:

@@ -44,7 +44,7 @@ def _fill(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats) -> 
     The algorithm is that of Bertsekas and Gallager, "Data Networks", section 6.5.2. ``links``, ``parts``: shape
     (connections, hops). The last link has infinite capacity and fills up short rows.
 
-    A link is the bottleneck of all its connections if none of them finds a smaller share elsewhere: rates that are
+    A link is the bottleneck of all its connections if none of them finds a smaller share elsewhere. Rates that are
     fixed later can only raise the shares of the other links. Each round therefore fixes the rates at every such link,
     not only at the one with the smallest share."""
     rates = np.zeros(len(links))

@@ -1,7 +1,7 @@
 """Scenario churn: jobs start and end, three at a time; what a new job costs the known jobs and itself.
 
-Every job is real (Gloo) and joins with one line: every other one with ``signalbox.torch.join``, which finds out what
-it sends, the others with their hosts alone. Schedule, jobs and hosts follow from the seed and are the same in all
+Every job is real (Gloo) and joins with one line. Every other job joins with ``signalbox.torch.join``, which finds out
+what it sends, the others with their hosts alone. Schedule, jobs and hosts follow from the seed and are the same in all
 modes.
 """
 

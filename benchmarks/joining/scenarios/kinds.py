@@ -139,8 +139,8 @@ def _begin(stage: Stage, batch: Batch, number: int, hosts: tuple[Host, ...]) -> 
 def said(job: LibraryJob, looks: Sequence[Look], began_s: float) -> dict[str, Any]:
     """Return what the controller reported about a job, with times in seconds after it began.
 
-    These are the times of its first counters and its first difference, the number of looks with an alarm, and the text
-    of the first alarm."""
+    The result has the times of its first counters and first difference, the number of looks with an alarm, and the
+    first alarm's text."""
     of_job = [look for look in looks if job.job_id in look.jobs]
 
     def first(holds: Callable[[Look], bool]) -> float | None:

@@ -71,8 +71,8 @@ def by_collective(row: Row) -> dict[str, list[float]]:
 def lines_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return a line per repetition, mode and pattern.
 
-    A line has the iteration times relative to the flat switch, as the mean of the jobs and as the worst job, and the
-    number of looks with the alarm from the third period on."""
+    A line has the iteration times relative to the flat switch, as the mean of the jobs and as the worst job. It also
+    has the number of looks with the alarm from the third period on."""
     base = {
         (row.seed, row.repeat, row.job, name): median(times)
         for row in rows

@@ -1,7 +1,7 @@
 """Rows of scenarios, ratios to the flat switch, and targets.
 
-The input is what jobs logged in each mode. A line of JSON per job, mode and repetition is the source of tables and
-verdicts, so that a long run can be made in parts. Pure except for reading the file.
+The input is what jobs logged in each mode. The results are a line of JSON per job, mode and repetition. Tables and
+verdicts are made from these lines, so that a long run can be made in parts. Pure except for reading the file.
 """
 
 from __future__ import annotations
