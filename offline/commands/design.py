@@ -182,7 +182,7 @@ def _rates(text: str) -> list[float]:
     except ValueError:
         rates = []
     if not rates or not all(LEAST_GBPS <= rate <= MOST_GBPS for rate in rates):
-        message = f"'{text}' must be rates from {LEAST_GBPS:g} to {MOST_GBPS:g} with commas between them"
+        message = f"'{text}' must be rates from {LEAST_GBPS:g} to {MOST_GBPS:g}, separated by commas"
         raise typer.BadParameter(message, param_hint="--uplink-gbps")
     return rates
 
@@ -196,11 +196,11 @@ def _refuse_too_many(there: Family, tried: range, rates: int, failures: int) -> 
     fewer = next((n for n in range(failures) if not possible(there, tried, rates, n)), failures) - 1
     if fewer >= 0:
         ways = there.count_of_failures(tried[-1], failures)
-        message = f"{failures} failures differ in {ways:,} ways, too many to try; at most {fewer} can be tried here"
-        message = f"{message}, more with a smaller --most-spines, fewer rates or a smaller fabric"
+        message = f"{failures} failures can happen in {ways:,} ways, too many to try; give at most {fewer}"
+        message = f"{message}, a smaller --most-spines, fewer rates or a smaller fabric"
         raise typer.BadParameter(message, param_hint="--failures")
     most = next((n for n in tried if not possible(there, range(1, n + 1), rates, 0)), 1) - 1
-    message = f"{tried[-1]:,} are too many to try without failures; at most {most:,} can be tried here"
+    message = f"{tried[-1]:,} are too many to try without failures; give at most {most:,}"
     raise typer.BadParameter(message, param_hint="--most-spines")
 
 
@@ -298,7 +298,7 @@ def _placement_table(job: Mapping[str, Any]) -> RenderableType:
 def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     counted = COUNTED[FabricKind(found["fabric"])]
     place = "leaf" if found["fabric"] == FabricKind.LEAF_SPINE else "pod"
-    table = Table(counted.replace("_", " "), title="slow-down that no routing can be below", title_justify="left")
+    table = Table(counted.replace("_", " "), title="lower bound of the slowdown, for any routing", title_justify="left")
     for column in ("Gbit/s each", f"Gbit/s of a {place}", "intact", f"{found['failures']} failed", "iteration then"):
         table.add_column(column, justify="right")
     for each in found["choices"]:
@@ -311,9 +311,9 @@ def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableT
 def _spines_answer(found: Mapping[str, Any], counted: str, export: Path | None) -> str:
     goal, answer = found["slow_down"], found["answer"]
     if not found["choices"]:
-        return f"with none of these all flows have a path when {found['failures']} have failed"
+        return f"every number that was tried leaves a flow without a path when {found['failures']} have failed"
     if not answer:
-        return f"with none of these all-reduces are slowed down by {goal:g} at most"
+        return f"no number that was tried keeps all slowdowns at {goal:g} or less"
     written = f"; written to {export}" if export else ""
     switches = f"{answer[counted]} {counted.replace('_', ' ')} of {answer['uplink_gbps']:g} Gbit/s"
     failed = f"with {found['failures']} failed the planner reaches {answer['planned']:.4g}"

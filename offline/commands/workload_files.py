@@ -366,7 +366,7 @@ def _slow_downs(found: Mapping[str, Any]) -> RenderableType:
         counts = map(str, (strategy["plans"], strategy["moves"]))
         table.add_row("", "mean of jobs", "", "", "", _number(strategy["mean_slow_down"]), "", "", *counts)
         table.add_section()
-    bound = f"With the failures and all jobs at once, however routed, the slowest is at {found['bound']:.4g} or above."
+    bound = f"With failures and all jobs at once, the worst slowdown is at least {found['bound']:.4g} for any routing."
     return Group(table, bound)
 
 

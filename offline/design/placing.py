@@ -108,8 +108,10 @@ def _spans(order: Sequence[Part], sizes: Mapping[Part, int], shape: Shape) -> di
             taken = free if rest % free == 0 else rest
             if free % taken:
                 size, name = shape.sizes[d], shape.names[d]
-                message = f"{part} {sizes[part]} does not divide evenly into '{name}', of whose {size} places {free}"
-                raise InvalidInput.of("parallelism", f"{message} are left for {rest} ranks")
+                message = (
+                    f"{part} {sizes[part]} does not fit into '{name}': {rest} ranks are left for {free} of its {size}"
+                )
+                raise InvalidInput.of("parallelism", f"{message} places, and neither number divides the other")
             spans[part][d] = taken
             places[d], rest = free // taken, rest // taken
             if rest == 1:

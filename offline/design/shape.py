@@ -142,7 +142,7 @@ def shape_in(path: Path, exists: bool = False) -> tuple[Shape, PlaceOf]:
     with placed(place_of):
         shape = shape_of(data)
         InvalidInput.refuse(
-            FieldProblem(f"dimensions[{d}].gbps", "is missing: what an NPU has in this dimension")
+            FieldProblem(f"dimensions[{d}].gbps", "is missing: the bandwidth of an NPU in this dimension")
             for d, dimension in enumerate(shape.dimensions)
             if exists and dimension.gbps is None
         )
@@ -174,7 +174,7 @@ def _misfits(shape: Shape) -> Iterator[FieldProblem]:
             message = f"'{dimension.name}' is the name of {names[dimension.name]} dimensions"
             yield FieldProblem(f"dimensions[{d}].name", message)
         if dimension.name == COMPUTE:
-            message = f"must not be '{COMPUTE}', which is what a step waits for that computes"
+            message = f"must not be '{COMPUTE}', the name for steps that wait for computing"
             yield FieldProblem(f"dimensions[{d}].name", message)
         if (dimension.min_gbps or 0.0) > (dimension.max_gbps or math.inf):
             message = f"must be at most max_gbps, {dimension.max_gbps:g} (given: {dimension.min_gbps:g})"

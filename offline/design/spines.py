@@ -189,6 +189,7 @@ def _bounds(fabric: Fabric, jobs: Sequence[WorkloadJob]) -> Bounds | None:
 
 
 def _iteration(bounds: Bounds, jobs: Sequence[WorkloadJob]) -> float:
+    """Return the mean over jobs of (compute + slowdown * ideal time) / (compute + ideal time)."""
     return fmean(
         (job.compute_s + bounds.job.get(job.id, 1.0) * job.ideal_s) / (job.compute_s + job.ideal_s) for job in jobs
     )

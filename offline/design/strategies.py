@@ -47,7 +47,7 @@ def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
     InvalidInput.refuse(FieldProblem("job_id", f"'{job}' is the id of {n} jobs") for job, n in ids.items() if n > 1)
     needed = sum(offer.servers for offer in found)
     if needed > servers:
-        raise InvalidInput.of("--servers", f"the jobs have {needed} together (given: {servers})")
+        raise InvalidInput.of("--servers", f"the jobs need {needed} together (given: {servers})")
     return found
 
 
@@ -75,7 +75,9 @@ def _sizes(job: JobInDesign, servers: int) -> tuple[int, int]:
         of_address = Counter(job.endpoints)
         count, ranks_each = len(of_address), len(job.endpoints) // len(of_address)
         if list(job.endpoints) != [address for address in of_address for _ in range(ranks_each)]:
-            message = "must be as many ranks on every server, beside each other, for a direct-connect fabric"
+            message = (
+                "must have the same number of ranks on every server, server by server, for a direct-connect fabric"
+            )
             raise InvalidInput.of("endpoints", message)
     else:
         count, ranks_each = servers, job.ranks_per_host
@@ -85,7 +87,7 @@ def _sizes(job: JobInDesign, servers: int) -> tuple[int, int]:
         )
         raise InvalidInput.of("endpoints", message)
     if not 2 <= count <= servers:
-        message = f"are {count} servers; a job has from 2 to all {servers} of the fabric"
+        message = f"are {count} servers; a job needs from 2 to {servers}, all servers of the fabric"
         raise InvalidInput.of("hosts" if job.hosts else "endpoints", message)
     return count, ranks_each
 

@@ -124,7 +124,9 @@ def _only_what_belongs_together(options: FabricOptions) -> None:
 
 def _given(**numbers: int | None) -> list[int]:
     WrongUsage.refuse(
-        FieldProblem(_flag(name), "is needed to know the fabric") for name, value in numbers.items() if value is None
+        FieldProblem(_flag(name), "is needed for this kind of fabric")
+        for name, value in numbers.items()
+        if value is None
     )
     return [value for value in numbers.values() if value is not None]
 

@@ -215,7 +215,7 @@ def _disagreements(file: Path, lines: Sequence[tuple[int, Line]]) -> Iterator[Fi
         for column in ("start_time", "compute_time"):
             here, there = getattr(line, column), getattr(first, column)
             if here != there:
-                message = f"{column} is {here}, but {there} on line {first_number}; it is the job's"
+                message = f"{column} is {here}, but {there} on line {first_number}; all lines must agree"
                 yield FieldProblem(f"{file}:{number}", message)
 
 

@@ -435,8 +435,11 @@ def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "error: --leaves: is needed to know the fabric\nerror: --spines: is needed to know the fabric\n"),
-        (("--fabric", "fat-tree"), "error: --k: is needed to know the fabric\n"),
+        (
+            (),
+            "error: --leaves: is needed for this kind of fabric\nerror: --spines: is needed for this kind of fabric\n",
+        ),
+        (("--fabric", "fat-tree"), "error: --k: is needed for this kind of fabric\n"),
         (("--leaves", "4", "--spines", "2", "--k", "4"), "error: --k: does not apply to a leaf-spine\n"),
         (("--fabric", "fat-tree", "--k", "3"), "error: k: must be an even number, at least 2 (given: 3)\n"),
     ],

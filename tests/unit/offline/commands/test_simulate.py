@@ -96,7 +96,7 @@ def test_failures_may_come_and_go(simulate: Simulate) -> None:
 def test_people_get_a_table(simulate: Simulate) -> None:
     result = simulate("--strategy", "edge-coloring", "--iterations", 1)
     assert result.status == 0
-    for text in ("edge-coloring", "job_0-TEST", "mean of jobs", "1.000", "at 1 or above"):
+    for text in ("edge-coloring", "job_0-TEST", "mean of jobs", "1.000", "at least 1 for any routing"):
         assert text in result.out
 
 

@@ -213,8 +213,8 @@ def test_of_placements_with_one_time_the_better_second_worst_step_decides() -> N
         ),
         (
             f"{dump({'job_id': 'a', 'model': MODEL | {'heads': 6}})}parallelism: {{tensor: 6, data: 8}}",
-            "job.yaml:3:1: parallelism: tensor 6 does not divide evenly into 'package', of whose 4 places 4 are left "
-            "for 6 ranks",
+            "job.yaml:3:1: parallelism: tensor 6 does not fit into 'package': 6 ranks are left for 4 of its 4 places, "
+            "and neither number divides the other",
         ),
         (
             "job_id: a\nhosts: 10.0.1-4.1-32\ntransfers: [{src: 0, dst: 1, bytes_per_iteration: 1}]",

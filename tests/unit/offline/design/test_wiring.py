@@ -237,11 +237,17 @@ def test_the_best_steps_are_told_for_few_servers(folder: Path) -> None:
             JOB.replace("[all], bytes_per_iteration: 120 MB, phase", "[none], bytes_per_iteration: 120 MB, phase"),
             "strategies[1].collectives[1].groups[0]: no group is called 'none'",
         ),
-        (ONE_TO_ONE + "hosts: 10.0.0.1-20", "hosts: are 20 servers; a job has from 2 to all 12 of the fabric"),
+        (
+            ONE_TO_ONE + "hosts: 10.0.0.1-20",
+            "hosts: are 20 servers; a job needs from 2 to 12, all servers of the fabric",
+        ),
         (ONE_TO_ONE + "hosts: 10.0.0.1\nranks_per_host: 2", "hosts: are 1 servers"),
-        (ONE_TO_ONE + "endpoints: [10.0.0.1, 10.0.0.2, 10.0.0.1]", "endpoints: must be as many ranks on every server"),
+        (
+            ONE_TO_ONE + "endpoints: [10.0.0.1, 10.0.0.2, 10.0.0.1]",
+            "endpoints: must have the same number of ranks on every server",
+        ),
         (ONE_TO_ONE + "---" + ONE_TO_ONE, "'pair' is the id of 2 jobs"),
-        (ONE_TO_ONE + "---" + ONE_TO_ONE.replace("pair", "b"), "--servers: the jobs have 24 together (given: 12)"),
+        (ONE_TO_ONE + "---" + ONE_TO_ONE.replace("pair", "b"), "--servers: the jobs need 24 together (given: 12)"),
         ("[]", "there is no job in it"),
     ],
 )

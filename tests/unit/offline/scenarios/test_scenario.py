@@ -77,8 +77,8 @@ def test_a_fat_tree_and_its_cores(workload: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"leaves": 2, "spines": 3}, "--hosts-per-leaf: is needed to know the fabric"),
-        ({"fabric": FabricKind.FAT_TREE}, "--k: is needed to know the fabric"),
+        ({"leaves": 2, "spines": 3}, "--hosts-per-leaf: is needed for this kind of fabric"),
+        ({"fabric": FabricKind.FAT_TREE}, "--k: is needed for this kind of fabric"),
         ({"fabric": FabricKind.FAT_TREE, "k": 4, "leaves": 2}, "--leaves: does not apply to a fat-tree"),
         ({"fabric": FabricKind.FAT_TREE, "k": 4, "cables": 2}, "--cables: does not apply to a fat-tree"),
         ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "k": 4}, "--k: does not apply to a leaf-spine"),

@@ -77,7 +77,7 @@ def test_jobs_come_by_file_name_and_other_files_are_none(tmp_path: Path) -> None
         (f"3 7 0 1 500 {10**400} 70 0", "flow_size is too large; it must be at most 1000000000000000000"),
         ("3 7 0 1 -500 1000 70 0", "start_time is -500; it must not be negative"),
         ("3 7 0 1 500 1000 -70 0", "compute_time is -70; it must not be negative"),
-        ("3 7 0 1 501 1000 70 0", "start_time is 501, but 500 on line 2; it is the job's"),
+        ("3 7 0 1 501 1000 70 0", "start_time is 501, but 500 on line 2; all lines must agree"),
         ("3 7 0 1 500 1000 70 1", "stage_index 1 is on this line alone; a ring has at least two"),
         ("7 3 1 0 500 1000 70 0", "7 > 3 is a flow already, on"),
     ],
