@@ -57,11 +57,11 @@ class Row:
     wrong: int
     announced: str = ""
     right_s: float | None = None
-    """Seconds until the routes of all jobs were right."""
+    """Seconds until the routes of all jobs were right and stayed so."""
     alarm_s: float | None = None
     """Seconds until the alarm ``demand_differs``."""
     found_s: float | None = None
-    """Seconds until the controller planned the right pairs for the job."""
+    """Seconds until the controller planned the right pairs for the job, and continued to do so."""
     level: float | None = None
     """Level at the end, according to the controller."""
     own_level: float | None = None

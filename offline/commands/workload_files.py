@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 MAX_UNROUTED_SHOWN = 10
 MOST_STRETCH = 4
 LEVEL_DIGITS = 12
+"""Significant digits of levels in reports."""
 MAX_MOVES = 256
 """Default of ``planning.max_moves`` in the controller's configuration."""
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")

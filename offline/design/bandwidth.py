@@ -7,8 +7,8 @@ variables are
 - u >= 1/b for each dimension in which something is sent, as the cone |(b - u, 2)| <= b + u,
 - the time t of each term, with t >= its floor and t >= gigabits * u in each dimension.
 
-The cone is the usual form of a hyperbolic constraint (Lobo, Vandenberghe, Boyd and Lebret, "Applications of
-second-order cone programming", Linear Algebra and its Applications 284, 1998, section 2.3). Terms whose gigabits and
+The cone is the usual form of a hyperbolic constraint. Source: Lobo, Vandenberghe, Boyd and Lebret, "Applications of
+second-order cone programming", Linear Algebra and its Applications 284, 1998, section 2.3. Terms whose gigabits and
 floors are proportional are merged into one.
 
 Only this module imports Clarabel, an optional dependency. The solver's own objective is not used: ``Question`` and

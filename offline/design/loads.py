@@ -254,6 +254,7 @@ class _RingLinks(_Links):
             self._round[1] += beside * size
 
     def _can_turn_back(self, places: Ints) -> bool:
+        """Return whether the places are adjacent and at most half of the ring."""
         return bool(np.ptp(places) < len(places) <= self.dimension.size / 2)
 
     def least(self, alike: Floats) -> float:

@@ -24,6 +24,7 @@ from offline.scenarios.topologies import OFFLINE, Topology, fat_tree, leaf_spine
 from offline.scenarios.workload_job import WorkloadJob
 
 REACHED = 1 + 1e-9
+"""Factor of a goal up to which it counts as reached, for rounding errors."""
 MOST_LINKS = 4_000_000
 """Most links that are examined, over all fabrics, intact and with each failure: about half a minute."""
 
@@ -109,6 +110,7 @@ class Pods(Family):
         return fat_tree(self.k, self.link_gbps * GIGABIT, uplink_gbps * GIGABIT, OFFLINE, count)
 
     def capacity_gbps(self, count: int, uplink_gbps: float) -> float:
+        """Return the rate of a pod's links up: (k/2)² to aggregation switches and k/2 * count to cores."""
         half = self.k // 2
         return half * (half + count) * uplink_gbps
 

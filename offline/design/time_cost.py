@@ -27,7 +27,9 @@ from offline.design.question import Question
 from signalbox.errors import FieldProblem, InvalidInput
 
 _PRECISION = 1e-7
+"""Relative gap between product and bound at which the search ends."""
 _MOST_PROGRAMMES = 200
+"""Most programmes that are solved for one question."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from offline.scenarios.topologies import Cable, Topology
 
 DARK_S, DRAIN_S = 0.01, 0.1
+"""Defaults of ``dark_s`` and ``drain_s``, in seconds."""
 
 
 def circuits_config(topology: Topology, dark_s: float = DARK_S, drain_s: float = DRAIN_S) -> str:

@@ -24,6 +24,7 @@ from signalbox.jobs.spec import Dealing
 
 BYTES_PER_PARAMETER = 4
 START_SPREAD_NS = 15_000_000_000
+"""Upper end of the start times in nanoseconds; they are uniform from 0."""
 Workload = Mapping[str, Sequence[Line]]
 """Lines of each job, by its name."""
 
@@ -51,6 +52,7 @@ MODELS = (
     Model("BLOOM", 176_000_000_000, 4, 12, 1_238_769_231),
     Model("LLaMA2_70B", 70_000_000_000, 8, 16, 2_692_307_693),
 )
+"""Models of the published workloads: parameters, tensor and pipeline parallelism, nanoseconds of computing."""
 
 
 def generate(

@@ -102,7 +102,9 @@ class Scheme(NamedTuple):
 
 
 EMULATED = Scheme(first=1, tier_dpids=0x100, hosts_first=True)
+"""Numbering for Mininet and Open vSwitch."""
 OFFLINE = Scheme(first=0, tier_dpids=None, hosts_first=False)
+"""Numbering of workload files."""
 
 
 def leaf_spine(

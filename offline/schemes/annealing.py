@@ -19,6 +19,7 @@ from controller.public.problems import Dpid, Ints, LinkId
 _HOTTEST = 1000.0
 _COLDEST = 0.1
 _COOLING = 0.99
+"""Factor of the temperature per step, from ``_HOTTEST`` down to ``_COLDEST``."""
 _EQUAL = 1e-9
 """Largest difference of two loads, relative to the largest load, at which links count as equally loaded."""
 
@@ -84,6 +85,7 @@ class _State:
         self._put(other)
 
     def energy(self) -> float:
+        """Return the sum of the loads of the most loaded links."""
         most = self._load.max()
         return float(self._load[self._load >= most * (1 - _EQUAL)].sum())
 

@@ -283,6 +283,7 @@ class _Simulation:
             self._replan(None)
 
     def _cut_off(self, job: _Job) -> None:
+        """Stop a job one of whose flows has no path."""
         job.cut_off = True
         job.open = 0
         self._training.pop(job.spec.id, None)
