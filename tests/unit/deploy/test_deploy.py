@@ -68,11 +68,11 @@ def test_every_alert_has_a_case_in_which_it_comes_and_goes() -> None:
     assert not lasting
 
 
-def test_alarms_that_are_left_to_other_alerts_exist_and_the_runbook_says_to_which() -> None:
-    runbook = (ROOT / "docs" / "how-to" / "answer-alerts.md").read_text()
+def test_alarms_that_are_left_to_other_alerts_exist_and_the_page_says_to_which() -> None:
+    page = (ROOT / "docs" / "reference" / "alarms.md").read_text()
     alerts = {rule["alert"] for rule in rules("alerts.yml")}
     for kind in map(AlarmKind, kinds_with_an_alert()):
-        (row,) = re.findall(rf"^\| `{kind}` \| (.*)$", runbook, re.MULTILINE)
+        (row,) = re.findall(rf"^\| `{kind}` \| (.*)$", page, re.MULTILINE)
         assert set(re.findall(r"\*(Signalbox\w+)\*", row)) & alerts, kind
 
 
