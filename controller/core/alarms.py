@@ -1,7 +1,8 @@
-"""What is wrong now: alarms of jobs, of the plan, of what switches do, and of parts of the fabric that are down; and
-since when each has been raised. Pure.
+"""The alarms that are raised now: about jobs, the plan, switches, and parts of the fabric that are down.
 
-One fault is one alarm. A part that is down because of another one is ``excepted`` (``core/missed_parts.py``).
+``AlarmTimes`` adds since when each alarm has been raised. The module is pure.
+
+One fault raises one alarm: a part that is down because of another part is ``excepted`` (``core/missed_parts.py``).
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ Key = TypeVar("Key")
 
 MANY_AT_LEAST = 5
 MANY_FRACTION = 0.25
-"""When so many switches, and more than this part of all or of those of a role, are down, they are one alarm: the fabric
-is another one than is known, or the control network is cut."""
+"""Number, and fraction of all switches or of one role, from which missing switches raise one alarm together.
+
+So many missing switches mean that the inventory describes another fabric, or that the control network is cut."""
 
 _LLDP_KINDS = {
     "malformed": AlarmKind.LLDP_MALFORMED,
@@ -43,24 +45,29 @@ _LLDP_KINDS = {
     "replayed": AlarmKind.LLDP_REPLAYED,
     "reflected": AlarmKind.LLDP_REFLECTED,
 }
-"""By why a packet was refused. Other reasons raise no alarm: LLDP of hosts, and of ports that go down, is common."""
+"""Kind of alarm for each reason to refuse LLDP.
+
+Other reasons raise no alarm: LLDP of hosts, and of ports that go down, is common."""
 
 
 def demand_alarm(job_id: JobId, demand: JobDemand) -> Alarm | None:
-    """Return the alarm of a job that contradicts its announcement, else None. A job that is silent or slower has none:
-    it may write a checkpoint, and the lease of one that was killed ends."""
+    """Return the alarm of a job whose traffic contradicts its announcement, else None.
+
+    A job that is silent or slow raises no alarm: it may be writing a checkpoint, and the lease of a killed job ends."""
     facts = {"difference": demand.difference}
     return Alarm(AlarmKind.DEMAND_DIFFERS, job_id, facts) if demand.contradicted else None
 
 
 def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:
-    """Of a job that waits for hosts."""
+    """Return the alarm of a job that waits for hosts."""
     return Alarm(AlarmKind.HOSTS_MISSING, job_id, {"hosts": missing})
 
 
 def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], now: float) -> Iterator[Alarm]:
-    """What is wrong now beside jobs, each kind at most once per subject. ``without_path``: flows of jobs whose hosts
-    the fabric does not connect, whatever is planned. ``fabric``: with a name of its switches for each."""
+    """Yield the alarms that are about neither one job nor one part, each kind at most once per subject.
+
+    ``fabric``: the topology with a unique name for each switch.
+    ``without_path``: number of flows, by job, whose hosts the fabric does not connect, whatever the planner does."""
     plan = s.cycle.plan
     if s.plan_installed and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
@@ -97,7 +104,7 @@ def _switch_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
 
 
 def _full_tables(s: State, fabric: Fabric) -> Iterator[Alarm]:
-    """Of switches that are connected."""
+    """Yield an alarm for each nearly full table of a connected switch."""
     for dpid, use, refused in s.tables.nearly_full((rule[0], why) for rule, why in s.sync.refused.items()):
         if dpid in fabric.switches:
             name = fabric.name(dpid)
@@ -107,14 +114,14 @@ def _full_tables(s: State, fabric: Fabric) -> Iterator[Alarm]:
 
 
 def _refused_connections(s: State, now: float) -> Iterator[Alarm]:
-    """By why."""
+    """Yield an alarm for each reason for which the controller has refused connections lately."""
     for reason, (peer, last_at) in s.refusals.last_connections.items():
         if now < last_at + CONNECTIONS_RECENT_S:
             yield Alarm(AlarmKind.CONNECTIONS_REFUSED, reason, {"peer": peer})
 
 
 def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
-    """Of switches that are connected."""
+    """Yield an alarm for each connected switch whose counters have not been read for too long."""
     oldest = now - s.counters.stale_after_s
     for dpid, read in s.counters.read.items():
         if min(read) < oldest and dpid in fabric.switches:
@@ -122,7 +129,7 @@ def _stale_counters(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
 
 
 def _port_alarms(s: State, fabric: Fabric, now: float) -> Iterator[Alarm]:
-    """Of ports of switches that are connected."""
+    """Yield the alarms about ports of connected switches."""
     for (at, reason), last_at in sorted(s.refusals.last_packets.items()):
         if reason in _LLDP_KINDS and now < last_at + PACKETS_RECENT_S and at.dpid in fabric.switches:
             yield Alarm(_LLDP_KINDS[reason], _port_name(fabric, at))
@@ -146,7 +153,9 @@ def port_exists(fabric: Fabric, at: PortRef) -> bool:
 
 
 def part_alarm(key: PartKey, part: Part, is_excepted: bool | None, named: frozenset[JobId] | None) -> Alarm | None:
-    """Of a cable that is down, or a host that is named."""
+    """Return the alarm of a cable that is down, or of a host that is down and named, else None.
+
+    ``named``: the jobs that name a host; None where neither a job nor the inventory file names it."""
     if is_excepted or key.kind is PartKind.SWITCH or (key.kind is PartKind.HOST and named is None):
         return None
     kind = AlarmKind.LINK_DOWN if key.kind is PartKind.LINK else AlarmKind.HOST_DOWN
@@ -159,8 +168,9 @@ def switch_alarms(
     known: int,
     roles: Mapping[Dpid | str, SwitchRole],
 ) -> Mapping[PartKey | None, Alarm]:
-    """One for each switch that is down, or one for all, with None. ``known``: switches that there are or should be.
-    ``roles``: see ``Declared.role_of``."""
+    """Return an alarm for each switch that is down, or one for all under the key None when many are down.
+
+    ``known``: number of switches that are remembered or declared. ``roles``: see ``Declared.role_of``."""
     missing = [part for key, part in down.items() if key.kind is PartKind.SWITCH and key not in excepted]
     expected = Counter[SwitchRole | None](roles.values())
     expected[None] = known - expected.total()
@@ -176,7 +186,9 @@ def switch_alarms(
 
 
 def subjects_told_apart(alarms: Mapping[Key, Alarm], shared_names: frozenset[str]) -> Mapping[Key, Alarm]:
-    """Alarms of parts, so that two with one name are two. ``shared_names``: those of several switches."""
+    """Return the alarms of parts with unique subjects: where switches share a name, the dpid is added.
+
+    ``shared_names``: the names that several switches have."""
     if not shared_names:
         return alarms
     parts = {key: part for key, alarm in alarms.items() if (part := alarm.facts.get("part"))}
@@ -195,15 +207,17 @@ def _are_many(missed: Missed) -> bool:
 
 
 GO_ON_S = 60.0
-"""For so long after a restart, beside the patience with parts of the fabric, an alarm of before goes on when it is
-raised again; longer while parts are awaited (``KnownParts``). Some are raised only when nothing has been counted for a
-while."""
+"""Shortest time in seconds after a restart in which an alarm that is raised again keeps its start.
+
+It is added to the patience with missing parts, and extended while parts are awaited (``KnownParts``). Some alarms are
+raised only after nothing has been counted for a while."""
 
 
 class AlarmTimes:
-    """Since when each alarm has been raised, and whether operators know of it. ``alarms``: as of the last call.
-    ``before``: since when those have been raised, in monotonic seconds, that had not ended when the controller before
-    this one stopped; until they are raised again, or ``before_until``."""
+    """Start and silence of each alarm.
+
+    ``before``: start, in monotonic seconds, of each alarm that was raised when the previous controller stopped. An
+    entry is dropped when its alarm is raised again, and all entries are dropped at ``before_until``."""
 
     def __init__(self, before: Mapping[AlarmKey, float], before_until: float) -> None:
         self.before = before
@@ -214,6 +228,7 @@ class AlarmTimes:
 
     @property
     def alarms(self) -> Mapping[AlarmKey, Alarm]:
+        """Alarms as of the last call of ``dated``."""
         return self._dated
 
     def dated(
@@ -223,9 +238,10 @@ class AlarmTimes:
         now: float,
         awaits_parts: bool,
     ) -> Mapping[AlarmKey, Alarm]:
-        """The alarms with their times and silences. One that was not raised at the last call begins ``now``.
-        ``groups``: always as many, each alarm always in the same one; only those are looked at that may have
-        changed. ``awaits_parts``: what is missing may be told later."""
+        """Return the alarms with starts and silences; an alarm that was not raised at the last call starts ``now``.
+
+        ``groups``: raised alarms. The number of groups is constant and an alarm stays in its group, so only differences
+        are examined. ``awaits_parts``: whether missing parts may still be discovered after the restart."""
         changes: dict[AlarmKey, Alarm | None] = {}
         for before, raised in zip_longest(self._groups, groups, fillvalue=_NO_ALARMS):
             for _, was, alarm in differing(before, raised):
@@ -250,7 +266,7 @@ class AlarmTimes:
 
 
 def _silence(key: AlarmKey, silences: Mapping[SilenceKey, Silence]) -> Silence | None:
-    """That of the alarm, else the one for all of its kind."""
+    """Return the silence of this alarm, else the silence of all alarms of its kind."""
     return silences.get(key) or silences.get((key[0], ""))
 
 

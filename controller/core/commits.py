@@ -1,13 +1,13 @@
-"""Changes that must be on disk before they are acknowledged.
+"""Changes that must be on disk before the controller acknowledges them.
 
-In: requests that were carried out, each with its reply and what takes it back; what the store says of the last commit.
-Out: what is to be written next, one commit at a time; replies. When a commit fails, all requests that are not on disk
-are taken back, the newest first, and refused. Nothing waits for the disk but these replies.
+In: requests that were carried out, each with its reply and an undo function, and the store's answer to each commit.
+Out: the state to write next, one commit at a time, and replies. When a commit fails, all requests that are not on disk
+are undone, newest first, and refused. Nothing but these replies waits for the disk.
 
-A request changes a job at once. Rules and plans follow from it meanwhile, which is safe: ECMP lies under every pin, and
-what is taken back is planned anew. What is published (to callers and watchers, in the log, as metrics and alarms) is
-not taken back, so it waits: ``published`` gives a job whose change is not on disk as it was before. Ended leases do not
-wait: they happen whatever the disk does.
+A request changes a job at once. Rules and plans follow it before the commit ends, which is safe: ECMP rules lie under
+every pin, and the planner plans anew after an undo. Published values (to callers, watchers, the log, metrics and
+alarms) cannot be undone, so they wait: ``published`` returns a job whose change is not on disk as it was before. Ended
+leases do not wait, because they end whatever the disk does.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from signalbox.jobs.spec import JobId
 Value = TypeVar("Value")
 
 RETRY_S = 5.0
-"""After a commit has failed the next one is tried so much later, and with each request."""
+"""Seconds from a failed commit until the next attempt; each new request also starts one."""
 
 SLOW_S = 2.0
-"""A commit that takes longer is reported."""
+"""Seconds after which a commit that has not ended is reported."""
 
 
 class KnownJobs(NamedTuple):
-    """What was known of jobs at one moment."""
+    """The jobs and their measured demands at one moment."""
 
     jobs: Mapping[JobId, Job] = {}
     demands: Mapping[JobId, JobDemand] = {}
@@ -51,16 +51,21 @@ class _Held(NamedTuple):
 
 
 class Commits:
-    """``on_disk``: as the store has it; ``known``: of its jobs, when it was given to the store. ``revision``: of that.
-    ``failures``: of commits so far; ``why``: the last one failed, empty when it did not. ``now`` is
-    monotonic seconds."""
+    """Requests that wait for the disk, and the state of the commits.
+
+    ``now`` is monotonic seconds."""
 
     def __init__(self, saved: SavedState) -> None:
         self.on_disk = saved
+        """State on disk."""
         self.known = KnownJobs()
+        """Jobs and demands at the moment when the state on disk was given to the store."""
         self.revision = saved.revision
+        """Revision of the state on disk."""
         self.failures = 0
+        """Number of failed commits since the start."""
         self.why = ""
+        """Reason why the last commit failed; empty when it succeeded."""
         self._given: SavedState | None = None
         self._given_known = self.known
         self._given_at = 0.0
@@ -69,17 +74,17 @@ class Commits:
         self._next: list[_Held] = []
 
     def start(self, known: KnownJobs) -> None:
-        """Note what is known of the saved jobs before any request."""
+        """Record the saved jobs before any request."""
         self.known = known
 
     @property
     def latest(self) -> SavedState:
-        """As last given to the store."""
+        """State that was last given to the store."""
         return self._given or self.on_disk
 
     @property
     def holding(self) -> bool:
-        """Some request is not on disk yet."""
+        """Whether some request is not on disk yet."""
         return bool(self._next or self._under_way)
 
     def hold(
@@ -90,19 +95,22 @@ class Commits:
         then: Callable[[float], object] = lambda _: None,
         jobs: tuple[Job, ...] = (),
     ) -> None:
-        """A request was carried out: ``then`` and reply when it is on disk, else ``undo`` it, given now. Without
-        ``reply`` others reply. ``jobs``: as ``undo`` brings them back."""
+        """Keep a carried-out request until the commit ends: then call ``then`` and reply, or ``undo`` it and refuse.
+
+        Both functions get the time. Without ``reply`` another component replies. ``jobs``: jobs that ``undo``
+        restores."""
         self._next.append(_Held(reply, value, undo, then, jobs))
 
     @property
     def may_return(self) -> tuple[Job, ...]:
-        """Jobs with arrangements, as they were before requests that are not on disk yet."""
+        """Arranged jobs as they were before requests that are not on disk yet."""
         held = (*self._under_way, *self._next)
         return tuple(job for request in held for job in request.jobs if job.registration.arrangement)
 
     def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
-        """Write what differs from what is on disk; after a failure also nothing, which shows whether the disk is back.
-        Not to be called while ``busy``."""
+        """Write the difference to the state on disk. Must not be called while ``busy``.
+
+        After a failure an empty difference is written too: it shows whether the disk works again."""
         changed = changes(self.on_disk, state)
         self._under_way, self._next = self._next, []
         if not changed and not self.why:
@@ -112,18 +120,18 @@ class Commits:
 
     @property
     def busy(self) -> bool:
-        """A commit is under way."""
+        """Whether a commit is under way."""
         return self._given is not None
 
     def done(self, revision: int, now: float) -> list[Reply]:
-        """The commit under way is on disk."""
+        """Record that the commit under way is on disk and return the replies."""
         assert self._given is not None
         self.on_disk, self._given, self.revision, self.why = self._given, None, revision, ""
         self.known = self._given_known
         return self._answered(now)
 
     def failed(self, why: str, now: float) -> list[Reply]:
-        """It is not."""
+        """Record that the commit under way failed: undo all requests that wait and return their refusals."""
         self._given, self.why = None, why
         self.failures += 1
         self._retry_at = now + RETRY_S
@@ -134,15 +142,15 @@ class Commits:
 
     @property
     def error(self) -> Unavailable:
-        """The reply to a request that was taken back."""
+        """Reply to a request that was undone."""
         return Unavailable(f"the change cannot be saved ({self.why}), so it was not made; try again later", RETRY_S)
 
     def retry_due(self, now: float) -> bool:
-        """Whether to try again what could not be written."""
+        """Return whether a failed commit is to be tried again now."""
         return bool(self.why) and not self.busy and now >= self._retry_at
 
     def trouble(self, now: float) -> str:
-        """Why what happens now is not known after a restart; empty while it is."""
+        """Return why a restart would lose changes made now; empty when commits succeed."""
         if self.why:
             return self.why
         waited = now - self._given_at if self.busy else 0.0
@@ -158,8 +166,10 @@ class Commits:
 def unsaved(
     on_disk: Mapping[JobId, Registration], registrations: Mapping[JobId, Registration], ends: Ends
 ) -> Mapping[JobId, bool]:
-    """Return the jobs whose registration is another one than on disk, and whether what was published of them before
-    still holds."""
+    """Return the jobs whose registration differs from the one on disk.
+
+    The value is whether what was published of the saved registration is still true. It is False for a job that is not
+    on disk, and for a job whose lease has ended."""
 
     def ran_out(saved: Registration) -> bool:
         end = ends.of(saved.job_id, saved.uid)
@@ -175,7 +185,9 @@ def unsaved(
 def published(
     now: Mapping[JobId, Value], saved: Mapping[JobId, Value], unsaved: Mapping[JobId, bool]
 ) -> Mapping[JobId, Value]:
-    """Return what may be published of each job. ``now``: of all jobs. ``saved``: when what is on disk was given to the
-    store. ``unsaved``: as ``unsaved`` gives it."""
+    """Return what may be published of each job: the value on disk where a change of the job is not on disk yet.
+
+    ``now``: current values of all jobs. ``saved``: values when the state on disk was given to the store. ``unsaved``:
+    result of the function ``unsaved``."""
     kept = {job_id: saved.get(job_id) if holds else None for job_id, holds in unsaved.items()}
     return updated(now, {job_id: value for job_id, value in kept.items() if now.get(job_id) is not value})

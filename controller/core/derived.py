@@ -1,9 +1,8 @@
-"""What follows from what: one table.
+"""Table of derived values.
 
-A row is a function and the inputs that its value follows from, state (``s``) or other rows (``self``). Calling a row
-gives its value. The function is called again only when one of the inputs has changed (``controller.memo``). Functions
-that are objects (``Flows()``, ``Pins()`` …), and those of ``per_key`` and ``joined``, remember more finely, per job,
-flow or switch.
+A row is a function and its inputs: state (``s``) or other rows (``self``). Calling a row returns its value. The
+function is called again only when an input has changed (``controller.memo``). Function objects (``Flows()``, ``Pins()``
+…) and the functions of ``per_key`` and ``joined`` also keep results per job, flow or switch.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ NO_BACKGROUND: Mapping[LinkId, float] = {}
 
 
 class Derived:
-    """The table of derived values. Each attribute is a row, and is described where it is set."""
+    """Rows of the table; each attribute is a row and is documented where it is set."""
 
     def __init__(self, config: Config, s: State, extension: Extension) -> None:
         max_paths = config.planning.max_paths
@@ -101,21 +100,21 @@ class Derived:
         # ---- jobs
 
         self.jobs = Row(MeasuredJobs(), lambda: (s.jobs.jobs, s.demand.demands))
-        """The accepted jobs, with the virtual links that they are planned for."""
+        """Accepted jobs, with the virtual links that the planner uses for them."""
         self.missing = Row(joined(addresses, _missing), lambda: (s.jobs.jobs, s.fabric.hosts))
-        """Addresses of unknown hosts, of the jobs that name any."""
+        """Addresses of the unknown hosts of each job that names any."""
         self.ready = Row(per_key(_if_ready), lambda: (self.jobs(), self.missing(), extension.waiting()))
-        """The jobs that can be planned."""
+        """Jobs that can be planned."""
         self.waiting = Row(per_key(_flow_ids), lambda: (self.missing(), self.jobs()))
-        """The flows of jobs that miss hosts."""
+        """Flows of the jobs that wait for unknown hosts."""
         self.flows = Row(Flows(), lambda: (self.ready(), s.fabric.hosts))
-        """The flows to plan by job, without routes."""
+        """Flows to plan, by job, without routes."""
         self.registrations = Row(per_key(_registration), lambda: (s.jobs.jobs,))
-        """The registration of each job, to be saved."""
+        """Registration of each job, to be saved."""
         self.measured = Row(per_key(_measured), lambda: (s.demand.demands,))
-        """The measured virtual links of jobs that are planned for these, to be saved."""
+        """Measured virtual links of each job that is planned with them, to be saved."""
         self.polled_soon = Row(leaves_of, lambda: (s.demand.soon, s.fabric.hosts))
-        """The leaves whose counters say first what jobs send that are being learnt."""
+        """Leaves whose counters are polled first, because jobs are being learned there."""
 
         # ---- links: those that plans may use, and those that packets are sent over
 
@@ -127,48 +126,48 @@ class Derived:
         )
         """The drained parts by name, with their links and what is beside them."""
         self.excluded = Row(excluded_links, lambda: (self.drained_parts(), s.drains.waiting))
-        """The drained links on which no flow is planned any more."""
+        """Drained links on which the planner routes no flow any more."""
         self.plannable = when(
             is_drained, Row(without, lambda: (s.fabric.links, self.excluded())), lambda: s.fabric.links
         )
-        """All links but the excluded ones."""
+        """All links except the excluded ones."""
         self.flows_by_link = Row(by_link, lambda: (s.routes.routes,))
-        """The flows on each link that routes use."""
+        """Flows on each link, by the running routes."""
         self.drained_flows = Row(_drained_flows, lambda: (self.drained_parts(), self.flows_by_link(), self.waiting()))
-        """The flows on each drained link, without those of jobs that miss hosts."""
+        """Flows on each drained link, without those of jobs that wait for unknown hosts."""
         self.forwarding_links = Row(forwarding_links, lambda: (s.fabric.links, self.excluded(), self.drained_flows()))
-        """All links but the excluded ones that no route uses."""
+        """All links except the excluded ones that no route uses."""
         self.forwarding = when(
             is_drained, Row(with_links, lambda: (s.fabric, self.forwarding_links())), lambda: s.fabric
         )
-        """The fabric of the forwarding links, from which rules follow."""
+        """Fabric of the forwarding links, from which rules are derived."""
         self.closed = Row(_closed, lambda: (one_way, extension.links))
-        """One-way ports that lead nowhere now."""
+        """Ports that are one-way and lead nowhere at the moment."""
         self.routed_lost_links = Row(lost_links, lambda: (self.flows_by_link(), s.fabric.links))
-        """Lost links of routes."""
+        """Lost links that running routes use."""
 
         # ---- the problem
 
         self.paths = Row(_paths, lambda: (self.plannable(), max_paths))
-        """The candidate paths."""
+        """Candidate paths."""
         self.ports = Row(_ports, lambda: (s.fabric.switches,))
-        """All ports of switches, whose counters count."""
+        """All ports of switches; port counters of other ports are ignored."""
         self.nominal_bps = Row(capacities, lambda: (s.fabric.links, s.fabric.hosts, NO_BACKGROUND))
-        """The capacity of each link without background."""
+        """Capacity of each link without background."""
         self.uncounted = Row(
             Uncounted(),
             lambda: (self.jobs(), self.missing(), s.routes.orphans, s.fabric.hosts, s.load.measured.counted),
         )
-        """The announced flows that no rule counts yet."""
+        """Announced flows that no rule counts yet."""
         self.uncounted_links = Row(
             UncountedLinks(), lambda: (s.fabric.hosts, s.fabric.links, self.uncounted(), self.paths())
         )
-        """All links that each of them may use, pinned or not, as its bytes of a moment ago may have."""
+        """Links that the uncounted flows may use, pinned or not: any of these may have counted their latest bytes."""
         self.background = Row(
             background,
             lambda: (s.load.measured, self.uncounted_links() if s.load.beyond else NO_USES, s.fabric.hosts),
         )
-        """The background of each link that has any, in bit/s."""
+        """Background in bit/s of each link that has any."""
         self.planned_background = when(
             lambda: s.recent.held,
             Row(
@@ -183,9 +182,9 @@ class Derived:
             ),
             self.background,
         )
-        """The background with what links carried until lately."""
+        """Background for planning: the measured one, raised where links carried more until lately."""
         self.capacity_bps = Row(capacities, lambda: (self.plannable(), s.fabric.hosts, self.planned_background()))
-        """The capacity of each link for announced traffic."""
+        """Capacity of each link for announced traffic."""
         self.snapshot = Row(
             Snapshot,
             lambda: (
@@ -197,68 +196,68 @@ class Derived:
                 self.excluded(),
             ),
         )
-        """What the problem of the next planning cycle is made of."""
+        """Inputs of the next planning problem."""
 
         # ---- rules
 
         self.with_rules = Row(
             per_key(_if_any_host), lambda: (self.jobs(), self.missing(), dict.fromkeys(s.cycle.unplanned, True))
         )
-        """The jobs that have rules: some host of theirs is known, and their first plan is not about to come."""
+        """Jobs that have rules: at least one of their hosts is known, and they are not waiting for their first plan."""
         self.pins = Row(
             pins, lambda: (self.forwarding(), self.with_rules(), s.routes.routes, s.routes.orphans, pins.turn)
         )
-        """The pins of all flows whose turn has come."""
+        """Pins of all flows whose turn has come."""
         self.pins_due: Callable[[], bool] = lambda: pins.due
-        """Whether some jobs wait for their turn, which comes with ``next_pins``."""
+        """Whether some jobs still wait for their turn; ``next_pins`` starts the next turn."""
         self.next_pins: Callable[[], None] = pins.next_turn
         self.rules = Row(
             pipeline.desired, lambda: (s.fabric, self.pins(), s.sync.installed, self.forwarding(), self.closed())
         )
-        """The rules that every switch should hold."""
+        """Rules that every switch should hold."""
         self.rules_and_unknown = Row(
             KeepUnknown(gateways), lambda: (s.fabric.hosts, self.rules(), s.sync.installed, self.closed())
         )
-        """The same with the installed rules that lead to unknown hosts."""
+        """``rules``, plus the installed rules that lead to unknown hosts."""
         self.adopting_rules = Row(_adopting_rules, lambda: (s.fabric, s.sync.installed, rate_pps, one_way_at))
-        """The rules that every switch should hold while what switches hold is adopted."""
+        """Rules that every switch should hold while the controller adopts what switches hold."""
         self.counted_links = Row(counted_links, lambda: (s.fabric.hosts, s.fabric.links, self.pins(), self.paths()))
-        """The links that the packets of each rule that counts may use."""
+        """Links that the packets of each counting rule may use."""
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(
             s.fabric.hosts, s.fabric.links, self.plannable()
         )
-        """Whether ``counted_links`` looks at nothing but other pins now, which takes little time."""
+        """Whether only pins have changed for ``counted_links``, so that calling it takes little time."""
         self.confirmed = Row(
             ConfirmedRoutes(),
             lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins, s.wanted.rules, s.sync.installed),
         )
-        """The wanted pins and routes that switches hold."""
+        """Wanted pins and routes that the switches hold."""
         self.levels = Row(_in_force, lambda: (s.cycle.levels, s.wanted.pins.fallen | s.cycle.unplanned))
-        """The levels of the planned jobs all of whose routes stand."""
+        """Slowdowns of the planned jobs whose routes are all in force."""
 
         # ---- published of jobs, as they are on disk (``core/commits.py``)
 
         self.unsaved = Row(unsaved, lambda: (s.commits.on_disk.jobs, self.registrations(), s.jobs.ends))
-        """The jobs whose latest change is not on disk."""
+        """Jobs whose latest change is not on disk."""
         self.published_jobs = Row(published, lambda: (self.jobs(), s.commits.known.jobs, self.unsaved()))
-        """The jobs as before changes that are not on disk."""
+        """Jobs as they may be published, without changes that are not on disk."""
         self.published_demands = Row(published, lambda: (s.demand.demands, s.commits.known.demands, self.unsaved()))
-        """Their measured demands."""
+        """Measured demands of the published jobs."""
         self.published_missing = Row(joined(addresses, _missing), lambda: (self.published_jobs(), s.fabric.hosts))
-        """Addresses of unknown hosts, of those of them that name any."""
+        """Addresses of the unknown hosts of each published job that names any."""
         self.published_waiting: Callable[[], Mapping[JobId, str]] = lambda: extension.waiting_as_published(
             self.published_jobs()
         )
-        """Why the extension lets some of them wait."""
+        """Reason why the extension makes a published job wait, by job."""
         self.islands = Row(islands_beside_the_largest, lambda: (s.fabric.switches, self.plannable(), s.fabric.hosts))
-        """The hosts that cannot reach most others."""
+        """Hosts that cannot reach the largest group of connected hosts."""
         self.parted = Row(
             joined(addresses_of_flows, count_without_path),
             lambda: (self.published_jobs(), s.fabric.hosts, self.islands()),
         )
-        """How many flows have no path, of the jobs that have any such."""
+        """Number of flows without a path, of the jobs that have any."""
         self.without_path = Row(_without, lambda: (self.parted(), frozenset(self.published_waiting())))
-        """The same without jobs that wait for the extension."""
+        """Number of flows without a path, of the jobs that do not wait for the extension."""
         self.job_statuses = Row(
             JobStatuses(),
             lambda: (
@@ -272,53 +271,53 @@ class Derived:
                 self.published_waiting(),
             ),
         )
-        """The published status of each job."""
+        """Published status of each job."""
         self.demand_alarms = Row(per_key(demand_alarm), lambda: (self.published_demands(),))
-        """The alarms of jobs that contradict their announcement."""
+        """Alarms of jobs whose traffic contradicts their announcement."""
         self.missed = Row(not_awaited, lambda: (self.published_missing(), s.parts.awaited))
-        """Addresses of hosts that jobs miss and that had the time to come since the start."""
+        """Addresses of unknown hosts, by job, that had time to appear since the start."""
         self.host_alarms = Row(per_key(host_alarm), lambda: (self.missed(),))
-        """The alarms of jobs that miss these."""
+        """Alarms of jobs whose hosts are missing."""
         self.cut_off = Row(unless_awaited, lambda: (self.without_path(), s.parts.awaited))
-        """How many flows have no path, once all parts had the time to come since the start."""
+        """Number of flows without a path, by job; empty while parts may still appear after the start."""
 
         # ---- published of the fabric
 
         self.named_hosts = Row(
             Index[JobId, Job, PartKey](named_parts, s.parts.declared_hosts), lambda: (self.published_jobs(),)
         )
-        """The hosts that jobs or the inventory file name, with these jobs."""
+        """Hosts that jobs or the inventory file name, with the jobs that name them."""
         self.saved_parts = Row(per_key(saved_part), lambda: (s.parts.parts, self.named_hosts()))
-        """The parts of the fabric that a restart should know."""
+        """Parts of the fabric to be saved for a restart."""
         self.known_switches = Row(per_key(if_switch), lambda: (s.parts.parts,))
-        """The switches that are remembered."""
+        """Remembered switches."""
         self.down_parts = Row(per_key(if_down), lambda: (s.parts.parts,))
-        """The parts that are down."""
+        """Parts that are down."""
         self.drained_keys = Row(drained_keys, lambda: (s.drains.parts, self.down_parts()))
-        """The drained switches, and the cables that are down and drained."""
+        """Drained switches, and the drained cables that are down."""
         self.excepted = Row(
             excepted,
             lambda: (s.parts.explained, tuple(s.refusals.taken), self.drained_keys(), self.down_parts()),
         )
-        """The parts that raise no alarm when they are down."""
+        """Parts that raise no alarm when they are down."""
         self.part_alarms = Row(per_key(part_alarm), lambda: (self.down_parts(), self.excepted(), self.named_hosts()))
-        """The alarms of cables and hosts that are down."""
+        """Alarms of cables and hosts that are down."""
         self.switch_alarms = Row(
             switch_alarms, lambda: (self.down_parts(), self.excepted(), s.parts.known_switches, s.parts.roles)
         )
-        """The alarms of switches that are down."""
+        """Alarms of switches that are down."""
         self.shared_names = Row(shared_names, lambda: (self.known_switches(), s.fabric.switches))
-        """The names that several switches have."""
+        """Names that several switches have."""
         self.fabric_told_apart = Row(switches_told_apart, lambda: (s.fabric, self.shared_names()))
-        """The fabric with another name for each switch."""
+        """Fabric with a unique name for each switch."""
         self.part_alarms_told_apart = Row(subjects_told_apart, lambda: (self.part_alarms(), self.shared_names()))
         self.switch_alarms_told_apart = Row(subjects_told_apart, lambda: (self.switch_alarms(), self.shared_names()))
-        """The alarms with another subject for each part."""
+        """Alarms of parts with a unique subject for each part."""
 
         self.what_is_drained: Callable[[], Drained] = lambda: Drained(
             self.drained_parts(), self.drained_flows(), s.drains.waiting
         )
-        """What is drained, and the flows there."""
+        """Drained parts with the flows on them."""
 
 
 def _missing(job: Job, hosts: Mapping[str, Host]) -> tuple[str, ...] | None:

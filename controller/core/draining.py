@@ -1,9 +1,8 @@
-"""When a drained part of the fabric can be pulled: no route uses it, no switch beside it sends there, and counters show
-that nothing is sent over it but probes.
+"""States of drained parts: a part can be pulled when no route uses it and counters show only probes on its links.
 
-In: what is drained, the flows on it, what the switches at the other ends of its cables hold, counters. Out: a
-``DrainStatus`` each. Switches without a cable to the part, and rules that lead elsewhere, hold no drain. Pure; ``now``
-is monotonic seconds.
+In: what is drained, the flows on it, the rules of the switches at the other ends of its cables, and counters. Out: a
+``DrainStatus`` for each part. A switch without a cable to the part, and a rule that leads elsewhere, does not delay the
+drain. The module is pure; ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -26,56 +25,63 @@ from controller.tables.rules import RuleSet
 from controller.tables.switch_sync import SwitchSync
 
 BYTES_PER_PROBE = 200
-"""A probe has fewer; LLDP that switches send themselves is not more often."""
+"""Upper bound of the bytes of a probe, as counted on a link; switches send LLDP of their own at most as often."""
 
 MAX_NAMED = 4
-"""Of what a part waits for."""
+"""Largest number of names in ``waits_for``."""
 
 
 class Drained(NamedTuple):
-    """What is drained. ``parts``: by name. ``flows``: on each drained link that has any. ``waiting``: links that flows
-    may still be planned on."""
+    """Drained parts and the flows on them."""
 
     parts: Mapping[str, DrainedPart]
+    """Drained parts by name."""
     flows: Mapping[LinkId, frozenset[FlowId]]
+    """Flows on each drained link that has any."""
     waiting: frozenset[LinkId]
+    """Drained links on which flows may still be planned."""
 
 
 @dataclass(slots=True)
 class _Emptying:
-    """``quiet``: the ports that send nothing there, by the rules of their switches; False while the switch has left
-    since. ``empty_at``: when all of them were, None while they are not. ``waits_for``: in words."""
+    """Progress of one drained part on which no flow is routed."""
 
     quiet: dict[PortRef, bool] = field(default_factory=dict)
+    """Ports whose switches have no rule that sends to the part; False if the switch has disconnected since."""
     empty_at: float | None = None
+    """Time since which all ports have been quiet; None while one is not."""
     waits_for: tuple[str, ...] = ()
+    """Obstacles that the part waits for, in words."""
 
     def wait_for(self, names: Mapping[str, None], now: float) -> None:
-        """Note what the part waits for. It is empty from ``now`` on when that is nothing."""
+        """Record what the part waits for; without names it is empty from ``now`` on."""
         self.waits_for = _some(names)
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 
     def note_quiet(self, src: PortRef, is_read: bool) -> None:
-        """Note that a port sends nothing to the part."""
+        """Record that a port sends nothing to the part."""
         self.quiet[src] = is_read
 
     def note_sending(self, src: PortRef) -> None:
-        """Note that a port may send to the part."""
+        """Record that a port may send to the part."""
         self.quiet.pop(src, None)
 
 
 class _Beside(NamedTuple):
-    """What the switches around drained parts hold. ``sending``: of the ports that could send to a part those that may,
-    by the rules that their switches hold or are about to. ``fed``: switches that packets may come into, from these or
-    from hosts. ``refused``: how many rules each switch refuses."""
+    """Forwarding state of the switches around drained parts."""
 
     sending: frozenset[PortRef] = frozenset()
+    """Ports that may send to a drained part, by the rules that their switches hold or are about to get."""
     fed: frozenset[Dpid] = frozenset()
+    """Switches that packets may enter, from those ports or from hosts."""
     refused: Mapping[Dpid, int] = Counter()
+    """Number of rules that each switch refuses."""
 
 
 class Draining:
-    """``probe_interval_s``: between two probes over a link."""
+    """Progress of all drains.
+
+    ``probe_interval_s``: seconds between two probes over a link."""
 
     def __init__(self, load: LinkLoad, sync: SwitchSync, counters: CounterIntake, probe_interval_s: float) -> None:
         self._load = load
@@ -87,8 +93,10 @@ class Draining:
         self._now = 0.0
 
     def follow(self, drained: Drained, fabric: Fabric, rules_due: bool, now: float) -> None:
-        """``rules_due``: what switches should hold is to be derived anew. A part that was empty once is, until flows
-        use it, or a switch beside it comes back with other rules."""
+        """Update the progress of each drain.
+
+        A part that has been empty stays empty until flows use it, or until a switch beside it reconnects with other
+        rules. ``rules_due``: the rules that switches should hold are about to be derived again."""
         self._now = now
         before, self._emptying = self._emptying, {}
         for name, part in drained.parts.items():
@@ -103,11 +111,11 @@ class Draining:
             of.wait_for(waits, now)
 
     def forget(self) -> None:
-        """It is not known any more which routes run."""
+        """Forget all progress: the running routes are not known any more."""
         self._emptying = {}
 
     def _beside(self, drained: Drained, fabric: Fabric) -> _Beside:
-        """Not worked out when all is quiet."""
+        """Return the forwarding state around drained parts; it is empty, without any work, when all ports are quiet."""
         if all(of.quiet.get(one.src) for name, of in self._emptying.items() for one in drained.parts[name].senders):
             return _Beside()
         senders = {sender for part in drained.parts.values() for sender in part.senders}
@@ -130,8 +138,10 @@ class Draining:
         return _Beside(frozenset(one.src for one in sending), frozenset(fed), refused)
 
     def _why_not_quiet(self, sender: Sender, of: _Emptying, beside: _Beside | None, fabric: Fabric) -> str:
-        """Empty for a port that sends nothing to the part. A switch that has left keeps its rules: what it was found to
-        hold before counts. ``beside``: None while rules are due."""
+        """Return why a port may still send to the part, or an empty string when it does not.
+
+        A disconnected switch keeps its rules, so the last result for it counts. ``beside``: None while rules are
+        due."""
         src = sender.src
         is_read = src.dpid in self._sync.installed
         if not is_read and src in of.quiet:
@@ -141,7 +151,7 @@ class Draining:
             return ""
         refused = beside.refused[src.dpid] if beside else 0
         settled = src.dpid in self._sync.settled and not refused
-        # A switch without another way keeps its groups (tables.pipeline); where nothing comes in they send nothing.
+        # A switch without another path keeps its groups (tables.pipeline); where no packets come in, they send nothing.
         if beside and (src not in beside.sending or (settled and is_read and src.dpid not in beside.fed)):
             if is_read:
                 of.note_quiet(src, is_read=True)
@@ -158,8 +168,9 @@ class Draining:
     def statuses(
         self, drained: Drained, fabric: Fabric, known: Mapping[PartKey, Part], down: Collection[PartKey]
     ) -> Mapping[str, DrainStatus]:
-        """Of each part, by name. ``known``: the parts of the fabric that are remembered; ``down``: those of them that
-        are not there."""
+        """Return the status of each drained part, by name.
+
+        ``known``: remembered parts of the fabric. ``down``: those that are down."""
         return {name: self._status(name, drained, fabric, known, down) for name in drained.parts}
 
     def _status(
@@ -172,7 +183,7 @@ class Draining:
     ) -> DrainStatus:
         drain, links, senders, _ = drained.parts[name]
         of = self._emptying.get(name)
-        # Through a switch a flow uses two of its links.
+        # A flow through a switch uses two of its links.
         left = len(frozenset[FlowId]().union(*(drained.flows.get(link, NO_FLOWS) for link in links)))
         state: DrainState = "moving" if left else "confirming"
         found = DrainStatus(name, drain.since, state, left, len(links))
@@ -196,7 +207,7 @@ class Draining:
         return DrainStatus(name, drain.since, state, 0, len(links), 8 * most_bytes / seconds)
 
     def _is_late(self, link: LinkId, empty_at: float) -> bool:
-        """Whether the counter of the link has not been read twice since the part was empty, or not for long."""
+        """Return whether the link's counter is stale or was read fewer than twice since the part became empty."""
         read = self._counters.read.get(link.dpid)
         if read is None or read.ports < self._now - self._counters.stale_after_s:
             return True
@@ -204,11 +215,11 @@ class Draining:
 
 
 def _is_dark(fabric: Fabric, at: PortRef) -> bool:
-    """Whether the port is known to be down, so that nothing can come in there."""
+    """Return whether the port is known to be down, so that no packet can arrive there."""
     return at.dpid in fabric.switches and not is_up(fabric.switches, at)
 
 
 def _some(names: Mapping[str, None]) -> tuple[str, ...]:
-    """The first of them, and how many more there are."""
+    """Return the first few names, and how many more there are."""
     found = tuple(names)
     return (*found[:MAX_NAMED], f"{len(found) - MAX_NAMED} more") if len(found) > MAX_NAMED else found

@@ -1,6 +1,6 @@
-"""What a message leads to, as one value: work, with the time when it is due, and commands that need nothing else.
+"""Consequences of a message: work with the time when it is due, and commands to give.
 
-Effects of many messages merge with ``|``; work of one kind is done once for all messages that asked for it.
+Effects of several messages merge with ``|``; work of one kind is done once for all messages that requested it.
 """
 
 from __future__ import annotations
@@ -13,27 +13,32 @@ from types import MappingProxyType
 from controller.core.messages import Command
 
 MAX_DEBOUNCES = 10
-"""Work that waits for quiet is done after this many quiet times at the latest, however often more is asked for."""
+"""Largest delay of work that waits for quiet, as a multiple of its quiet time."""
 
 
 class Work(Enum):
-    """``RULES``: derive the rules that switches should hold. ``STAGE``: compare them with what switches hold and send
-    the first stage. ``PLAN``: begin a planning cycle. ``LEVELS``: work out those of the running routes. ``SAVE``: write
-    what a restart must know."""
+    """Kinds of work."""
 
     RULES = auto()
+    """Derive the rules that switches should hold."""
     STAGE = auto()
+    """Compare these with the rules that switches hold and send the first stage of the difference."""
     PLAN = auto()
+    """Begin a planning cycle."""
     LEVELS = auto()
+    """Compute the slowdowns under the running routes."""
     SAVE = auto()
+    """Write what a restart must know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Monotonic seconds. ``quiet_at``: later if the same work is asked for again before; ``latest_at``: in any case."""
+    """Time when work is due, in monotonic seconds."""
 
     quiet_at: float
+    """Time when the work is due unless it is requested again before."""
     latest_at: float
+    """Time when the work is due in any case."""
 
     def __or__(self, other: Due) -> Due:
         return Due(max(self.quiet_at, other.quiet_at), min(self.latest_at, other.latest_at))
@@ -41,10 +46,12 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """``due``: work by kind. ``commands``: in the order in which they are to be given."""
+    """Work and commands."""
 
     due: Mapping[Work, Due] = field(default_factory=lambda: MappingProxyType({}))
+    """Due time of each kind of work."""
     commands: tuple[Command, ...] = ()
+    """Commands, in the order in which they are to be given."""
 
     def __or__(self, other: Effects) -> Effects:
         if not other.due:
@@ -53,12 +60,12 @@ class Effects:
         return Effects({**self.due, **both}, self.commands + other.commands)
 
     def has_due(self, work: Work, now: float) -> bool:
-        """Whether this work is to be done by now."""
+        """Return whether this work is due by ``now``."""
         due = self.due.get(work)
         return due is not None and now >= min(due.quiet_at, due.latest_at)
 
     def without(self, work: Work) -> Effects:
-        """The same after this work was done."""
+        """Return the effects without this kind of work."""
         return replace(self, due={kind: due for kind, due in self.due.items() if kind is not work})
 
 
@@ -66,20 +73,20 @@ NOTHING = Effects()
 
 
 def at_once(*works: Work) -> Effects:
-    """Work that waits for nothing."""
+    """Return work that is due at once."""
     return Effects(dict.fromkeys(works, Due(float("-inf"), float("-inf"))))
 
 
 def not_before(work: Work, at: float) -> Effects:
-    """Work that waits for nothing but that time."""
+    """Return work that is due at the time ``at``."""
     return Effects({work: Due(at, at)})
 
 
 def when_quiet(work: Work, now: float, quiet_s: float) -> Effects:
-    """Work that waits until nothing has asked for it for ``quiet_s`` seconds."""
+    """Return work that is due when it has not been requested again for ``quiet_s`` seconds."""
     return Effects({work: Due(now + quiet_s, now + MAX_DEBOUNCES * quiet_s)})
 
 
 def commands(*to_give: Command) -> Effects:
-    """Commands, and no work."""
+    """Return commands without work."""
     return Effects(commands=to_give)

@@ -1,7 +1,8 @@
-"""All that the core knows of an extension: what it takes, and what it gives.
+"""Interface between the core and an extension.
 
-An extension owns switches that forward nothing by themselves, such as optical switches. It decides where one-way ports
-of the other switches lead, and which jobs wait for that. ``controller.extensions`` loads the one that is configured.
+An extension owns switches that do not forward packets by themselves, such as optical switches. It decides where one-way
+ports of the other switches lead, and which jobs wait for that. ``controller.extensions`` loads the configured
+extension.
 """
 
 from __future__ import annotations
@@ -22,71 +23,78 @@ from controller.status import NO_EXTENSION, ExtensionStatus
 from signalbox.jobs.spec import JobId
 
 Arrange = Callable[[Job, Arrangement, float], Effects]
-"""Makes a job run as arranged, from now on. Raises ``SignalboxError``, and then nothing has
-changed."""
+"""Callback that makes a job run with an arrangement from the given time on.
+
+It raises ``SignalboxError`` without changing anything."""
 
 
 class Extension:
-    """The interface of extensions, and the one that does nothing. ``now`` is monotonic seconds."""
+    """Interface of extensions; this base class does nothing. ``now`` is monotonic seconds."""
 
     answer: Callable[[Any], object] | None = None
-    """Answers the question of a ``WorkOut`` in a process of its own, as ``prepare`` is called there before."""
+    """Function that answers the question of a ``WorkOut`` in a separate process, after ``prepare`` ran there once."""
     prepare: Callable[[], object] | None = None
 
     # ---- what it takes
 
     def take(self, message: object, arrange: Arrange, now: float) -> Effects | None:
-        """Return what follows from a message of switches or a ``WorkedOut``, None when it is not for the extension."""
+        """Return the effects of a switch message or a ``WorkedOut``, or None for a message of others."""
         return None
 
     def tick(self, arrange: Arrange, now: float) -> Effects:
-        """Return what has become due. Called ten times a second."""
+        """Return the effects that have become due. The core calls this ten times a second."""
         return NOTHING
 
     def iteration_ended(self, job_id: JobId, arrange: Arrange, now: float) -> Effects:
-        """Return what has waited for the end of an iteration of the job."""
+        """Return the effects that waited for an iteration of the job to end."""
         return NOTHING
 
     def take_settings(self, config: Config) -> None:
-        """Take over the settings that may change while the controller runs."""
+        """Apply the settings that may change at run time."""
 
     # ---- what it gives
 
     def work(self) -> Sequence[Command]:
-        """Begin what is due, before rules are derived. ``links`` is as it should be then."""
+        """Return commands for what is due, before rules are derived.
+
+        Afterwards ``links`` has the links that rules may use."""
         return ()
 
     def change(self, now: float) -> Sequence[Command]:
-        """Change where ports lead. Called while the other switches hold their rules, and none leads elsewhere."""
+        """Return commands that change where ports lead.
+
+        The core calls this while the other switches hold their rules and none of these leads elsewhere."""
         return ()
 
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
-        """Return jobs that have waited and can run now: routes to begin with, None where those of before stay."""
+        """Return the jobs that need not wait any longer, with their first routes; None keeps the routes they have."""
         return {}
 
     @property
     def links(self) -> Mapping[PortRef, PortRef]:
-        """Where one-way ports may lead; the same object while nothing changes. Probes say where they do."""
+        """Port that each one-way port may lead to; the same object while nothing changes.
+
+        Probes confirm the actual links."""
         return _NO_LINKS
 
     def waiting(self) -> Mapping[JobId, str]:
-        """Why jobs wait: for hosts that another job has taken, or for links."""
+        """Return why jobs wait, for example for links or for hosts that another job occupies."""
         return _NO_JOBS
 
     def waiting_as_published(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
-        """``waiting``, of jobs as they are on disk."""
+        """Return ``waiting`` for jobs as they are on disk."""
         return _NO_JOBS
 
     def alarms(self, fabric: Fabric) -> Iterable[Alarm]:
-        """``fabric``: with a name of its switches for each."""
+        """Return the alarms of the extension. ``fabric``: the topology with a unique name for each switch."""
         return ()
 
     def status(self) -> ExtensionStatus:
-        """Return what others may see of the extension."""
+        """Return the status of the extension that is published."""
         return NO_EXTENSION
 
     def no_parts(self, names: Sequence[str]) -> WhyNot:
-        """Return why names that mean something of the extension cannot be drained."""
+        """Return why names that belong to the extension cannot be drained."""
         return NO_REASONS
 
 

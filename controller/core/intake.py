@@ -1,7 +1,7 @@
-"""Takes messages in: each goes to the owners of the state that it changes, and its consequences are returned.
+"""Intake of messages: each goes to the owners of the state that it changes, and its effects are returned.
 
-Derived values are read here, and nothing is sent: ``control_loop`` does what becomes due. Requests of the API go on to
-``core/requests.py``.
+The intake reads derived values and sends nothing: ``control_loop`` does what becomes due. Requests of the API are
+handled in ``core/requests.py``.
 """
 
 from __future__ import annotations
@@ -44,21 +44,28 @@ from signalbox.errors import SignalboxError
 from signalbox.words import Strategy
 
 JOBS_REST_S = 0.1
-"""Between rules for jobs that have changed: of thousands of jobs some change all the time, and each change makes
-several stages of rules."""
+"""Shortest time in seconds between two derivations of rules for changed jobs.
+
+Among thousands of jobs some change all the time, and each change makes several stages of rules."""
 
 PARTS_QUIET_S = 1.0
-"""Parts of the fabric come and go by hundreds, or one again and again: they are saved together."""
+"""Quiet time in seconds before changed parts of the fabric are saved.
+
+Parts appear and vanish by hundreds, or one part again and again; they are saved together."""
 
 ASLEEP_S = 1.0
-"""Between two ticks: this process was stopped, or the machine; renewals that came meanwhile were not heard."""
+"""Time in seconds between two ticks from which the process, or the machine, must have been stopped.
+
+The controller heard no lease renewals meanwhile, so it restarts all leases."""
 
 LINKS_QUIET_S = 0.2
-"""Links that come (not those that are lost) wait for others: thousands come when a fabric is found."""
+"""Time in seconds for which new links wait for more links, because thousands appear when a fabric is discovered.
+
+Lost links do not wait."""
 
 
 class Intake:
-    """``now`` is monotonic seconds."""
+    """Handler of all messages of the control loop; ``now`` is monotonic seconds."""
 
     def __init__(self, config: Config, state: State, derived: Derived, extension: Extension) -> None:
         self._config = config
@@ -70,7 +77,9 @@ class Intake:
         self._requests = Requests(state, derived, extension, self._jobs_changed)
 
     def take(self, message: Message, now: float) -> Effects:
-        """Errors of a request become its reply; anything else that raises is a bug."""
+        """Change the state as the message says and return the effects.
+
+        Errors of a request become its reply. Any other exception is a bug."""
         match message:
             case Planned():
                 return self._planned(message, now)
@@ -97,7 +106,7 @@ class Intake:
                 return self._network(message, now)
 
     def pass_time(self, now: float) -> Effects:
-        """What is due between two ticks: switches that are given up, phases that end."""
+        """Return the effects of what becomes due between two ticks: switches that are given up, and phases that end."""
         s = self._state
         s.phases.pass_time(now)
         gone = s.departures.due(now)
@@ -106,19 +115,19 @@ class Intake:
         return self._changed(now) if gone else NOTHING
 
     def links_came(self, now: float) -> Effects:
-        """Rules and then the plan follow, when no more links come."""
+        """Return the effects of new links: rules, and then the plan, once no more links appear."""
         if not self._state.topology.take_news():
             return NOTHING
         quiet_s = LINKS_QUIET_S + self._config.planning.debounce_s
         return when_quiet(Work.RULES, now, LINKS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
 
     def _changed(self, now: float) -> Effects:
-        """Rules follow at once, the plan when it is quiet."""
-        self._state.topology.take_news()  # whatever it is, this covers it
+        """Return the effects of a changed network: rules at once, and the plan when it is quiet."""
+        self._state.topology.take_news()
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _jobs_changed(self, now: float) -> Effects:
-        """Rules follow at once, if none have just been made, the plan when it is quiet."""
+        """Return the effects of changed jobs: rules soon (see ``JOBS_REST_S``), and the plan when it is quiet."""
         rules = not_before(Work.RULES, self._state.wanted_at + JOBS_REST_S)
         return rules | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
@@ -169,7 +178,7 @@ class Intake:
         return NOTHING
 
     def follow_extension(self, now: float) -> Effects:
-        """Where one-way ports may lead is another: rules and the plan follow."""
+        """Return the effects of changed links of the extension: rules and the plan follow."""
         return self._changed(now) if self._state.topology.allow(self._extension.links, now) else NOTHING
 
     def _connected(self, message: SwitchConnected, now: float) -> Effects:
@@ -197,7 +206,7 @@ class Intake:
         return self._changed(now) | (self._begin_adoption(now) if late else NOTHING)
 
     def _begin_adoption(self, now: float) -> Effects:
-        """What the switches hold counts, not what is known here."""
+        """Begin to adopt what the switches hold: their rules now count for more than the state of the controller."""
         self._state.adoption.begin(now)
         self._state.phases.take(Input.ADOPTION_NEEDED, now)
         return at_once(Work.RULES)
@@ -224,7 +233,7 @@ class Intake:
     # ---- time
 
     def _tick(self, now: float, at: float) -> Effects:
-        """``at``: now in seconds since 1970."""
+        """Handle a tick; ``at`` is the time in seconds since 1970."""
         s = self._state
         effects = commands(*s.sync.tick(now))
         if s.sync.retrying:
@@ -259,7 +268,7 @@ class Intake:
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
 
     def _evaluate_counters(self, now: float) -> Effects:
-        """Evaluate counters once all switches have answered; what is measured may start a plan."""
+        """Evaluate the counters once all switches have answered; what is measured may start a plan."""
         s, d = self._state, self._derived
         if not s.counters.round_over(now):
             return NOTHING
@@ -284,24 +293,25 @@ class Intake:
         return effects
 
     def _follow_parts(self, now: float, at: float) -> Effects:
-        """What a restart should know of the fabric may be another."""
+        """Record which parts of the fabric are up, and save them soon if a restart should know more."""
         self._state.parts.follow(self._state.fabric, now, at)
         before, self._saved_parts = self._saved_parts, self._derived.saved_parts()
         return NOTHING if self._saved_parts is before else when_quiet(Work.SAVE, now, PARTS_QUIET_S)
 
     def _senders(self) -> frozenset[LinkId]:
-        """Links on which hosts send more than is counted."""
+        """Return the links on which hosts send more than the rules count."""
         return frozenset(link for link in self._derived.background() if link.direction == "in")
 
     def _suspicious(self) -> frozenset[str]:
-        """Addresses of hosts that send more than is announced for them."""
+        """Return the addresses of hosts that send more than jobs announced for them."""
         busy = {link.at for link in self._senders()}
         hosts = self._state.fabric.hosts
         return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
 
     def _judge_demand(self, now: float, judge: Callable[[float], None], plan: Effects = NOTHING) -> Effects:
-        """What jobs really send may change what is planned for, and what is counted. ``plan``: what is due then
-        besides."""
+        """Call ``judge`` and return the effects if it changes the virtual links that jobs are planned with.
+
+        ``plan``: effects that are added in this case."""
         s = self._state
         before = self._derived.jobs()
         judge(now)
@@ -316,7 +326,7 @@ class Intake:
         return changed | at_once(Work.SAVE) if self._derived.measured() != s.commits.latest.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:
-        """Take what the switches hold for the running plan, once all of it is known."""
+        """Adopt what the switches hold as the running routes, once all of it is known."""
         s = self._state
         if s.departures.waiting or not s.sync.installed:
             return NOTHING

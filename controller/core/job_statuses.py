@@ -1,4 +1,4 @@
-"""The published status of every job."""
+"""Published status of every job."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ NO_PHASES: Mapping[int, float] = {}
 
 
 class JobStatuses:
-    """Derives the status of every job. Looks at jobs that have changed, at those whose hosts have, and at those whose
-    confirmed routes have got another generation. Other pairs make one more generation."""
+    """Derivation of the status of every job.
+
+    A call examines only jobs that have changed, jobs with changed hosts, and jobs whose confirmed routes have a new
+    generation. A change of the pairs of a job adds one to the published generation of its routes."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
@@ -46,7 +48,9 @@ class JobStatuses:
         levels: Levels,
         waiting: Mapping[JobId, str] = MappingProxyType({}),
     ) -> Mapping[JobId, JobStatus]:
-        """``levels``: of the jobs that have any. ``waiting``: why the extension lets jobs wait."""
+        """Return the status of each job.
+
+        ``levels``: slowdowns of the jobs that have any. ``waiting``: reasons why the extension makes jobs wait."""
         changed, gone = self._changed(jobs, missing, generation, waiting, dict.fromkeys(levels.outweighed, True))
         others = {ip for ip, *_ in differing(self._hosts, hosts)}
         self._hosts = hosts
@@ -89,10 +93,11 @@ class JobStatuses:
 
 
 class _Routed(NamedTuple):
-    """``withheld``: why there is no prediction."""
+    """Routes of a job and its state."""
 
     state: JobState
     withheld: str
+    """Reason why no prediction is published; empty if one is."""
     routes: Mapping[FlowId, Route | None]
 
 
@@ -111,7 +116,7 @@ def _routed(
 
 
 def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
-    """Of each phase, on an idle fabric."""
+    """Return the ideal time of each phase, in seconds."""
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
     return ideal_time_s(job.sending, nic_bps, OVERHEAD[job.transport])
 

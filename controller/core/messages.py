@@ -1,7 +1,7 @@
-"""Everything that goes into the control loop, and everything that comes out of it.
+"""Messages into the control loop, and commands out of it.
 
-Each stage defines its own messages; here is their union, with the messages that belong to no stage. No message names
-OpenFlow, gRPC or Ryu.
+Each package defines its own messages; this module defines their union, and the messages that belong to no package. No
+message names OpenFlow, gRPC or Ryu.
 """
 
 from __future__ import annotations
@@ -21,43 +21,45 @@ from controller.tables.messages import FromSwitches, ToSwitches
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Sent ten times a second; time-outs, leases and periodic work happen on it. ``at``: seconds since 1970, only to
-    tell when something happened."""
+    """Timer message, sent ten times a second, on which time-outs, leases and periodic work happen."""
 
     at: float = field(default_factory=time.time, compare=False)
+    """Time in seconds since 1970, used only to record when something happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewSettings:
-    """The configuration was read again. It differs from the one before in what may change at run time only."""
+    """The configuration was read again; only settings that may change at run time differ."""
 
     config: Config
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Resolve the future with ``value``; a ``SignalboxError`` becomes its exception. ``after_status``: the status that
-    shows what the request did is published first, since the API reads it there once the reply is in. Not where the
-    request has changed nothing that a status shows."""
+    """Resolve the future with ``value``; a ``SignalboxError`` becomes its exception."""
 
     future: Future[Any]
     value: object
     after_status: bool = True
+    """Whether the status that shows the result is published first, because the API reads it after the reply.
+
+    False where the request has changed nothing that a status shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkOut:
-    """Have a question of the extension answered, in a process of its own; ``WorkedOut`` brings the answer."""
+    """Have a question of the extension answered in a separate process; ``WorkedOut`` brings the answer."""
 
     question: Any
 
 
 @dataclass(frozen=True, slots=True)
 class WorkedOut:
-    """``answer``: a text that says why there is none, where there is none."""
+    """Answer to a question of the extension."""
 
     question: Any
     answer: Any
+    """The answer, or a text that says why there is none."""
 
 
 Message = FromSwitches | Request | Planned | Levels | WorkedOut | StateSaved | StateNotSaved | Tick | NewSettings

@@ -1,7 +1,7 @@
-"""What follows from parts of the fabric that are missing: which are saved, which raise no alarm, and which flows of
-jobs have no path: whatever is planned or hashed, their packets do not arrive.
+"""Consequences of missing parts: which parts are saved, which raise no alarm, and which flows have no path.
 
-After a start, what may only be found later is not reported.
+A flow without a path is not delivered, whatever the planner or ECMP does. After a start, parts that may still appear
+are not reported.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from signalbox.jobs.spec import JobId
 
 
 def addresses(job: Job) -> frozenset[str]:
-    """Return the hosts that a job must have, by address."""
+    """Return the addresses of the hosts that a job must have."""
     return job.addresses
 
 
 def addresses_of_flows(job: Job) -> frozenset[str]:
-    """Return the hosts between which the job is planned for, by address."""
+    """Return the addresses of the hosts that the planned flows of a job connect."""
     return job.virtual_links.addresses
 
 
 def named_parts(job: Job) -> Iterable[PartKey]:
-    """Return the hosts that a job names, as parts of the fabric."""
+    """Return the keys of the hosts that a job names."""
     return map(host_key, job.addresses)
 
 
 def count_without_path(job: Job, hosts: Mapping[str, Host], islands: Islands) -> int | None:
-    """Return how many virtual links of a job have no path, between hosts that are known; None where all have one."""
+    """Return the number of virtual links of a job between known hosts that have no path; None if it is zero."""
     pairs = job.pairs if islands else ()
     unconnected = (src in hosts and dst in hosts and not connected(islands, src, dst) for src, dst in pairs)
     return sum(unconnected) or None
@@ -50,15 +50,17 @@ def if_switch(_: PartKey, part: Part) -> Part | None:
 
 
 def saved_part(_: PartKey, part: Part, named: frozenset[JobId] | None) -> Part | None:
-    """What a restart should know of the part. Of hosts only those that are down and named: the others are found again,
-    and a host that invents others must not fill the state."""
+    """Return the part if a restart should know it, else None.
+
+    Hosts are saved only while they are down and named: the controller finds the others again, and a host that invents
+    addresses must not fill the state."""
     if part.kind is PartKind.HOST:
         return part if named is not None and part.down_since is not None else None
     return part if part.seen or part.down_since is not None else None
 
 
 def drained_keys(drains: Mapping[str, Drain], down: Mapping[PartKey, Part]) -> frozenset[PartKey]:
-    """The drained switches, and the cables that are down and drained. ``drains``: by name."""
+    """Return the keys of the drained switches, and of the drained cables that are down. ``drains``: by name."""
     cables = {drain.key for drain in drains.values() if isinstance(drain.part, frozenset)} & down.keys()
     switches = [drain for drain in drains.values() if isinstance(drain.part, int)]
     of_switches = (key for key, part in down.items() if any(drain.covers(part) for drain in switches))
@@ -71,9 +73,11 @@ def excepted(
     drained: frozenset[PartKey],
     down: Mapping[PartKey, Part],
 ) -> Mapping[PartKey, bool]:
-    """The parts of those that are ``down`` that raise no alarm, each with True. ``explained``: by another part that is
-    down. ``taken``: switches that another controller is the master of, which is another alarm. ``drained``: taken out
-    of use, which explains no host: such a switch raises no alarm, and should have none."""
+    """Return the parts of ``down`` that raise no alarm, each with the value True.
+
+    ``explained``: parts that are down because of another part.
+    ``taken``: switches with another controller as master, for which there is a separate alarm.
+    ``drained``: drained switches and cables. A drained switch explains no missing host: it should have no hosts."""
     silent = {down[key].name for key in drained & down.keys() if key.kind is PartKind.SWITCH}
     hosts = (key for key in explained if key.kind is PartKind.HOST) if silent else ()
     changes: dict[PartKey, bool | None] = {key: None for key in hosts if down[key].ends[0].switch in silent}
@@ -81,14 +85,14 @@ def excepted(
 
 
 def shared_names(known: Mapping[PartKey, Part], switches: Mapping[Dpid, Switch]) -> frozenset[str]:
-    """The names that several switches have, of those that are known and those that are connected."""
+    """Return the names that several of the known and connected switches have."""
     names = {part.ends[0].at.dpid: part.name for part in known.values() if part.seen}
     names |= {dpid: switch.name for dpid, switch in switches.items()}
     return frozenset(name for name, count in Counter(names.values()).items() if count > 1)
 
 
 def switches_told_apart(fabric: Fabric, shared_names: frozenset[str]) -> Fabric:
-    """With other names for switches that share theirs."""
+    """Return the fabric with a unique name for each switch."""
     if not shared_names:
         return fabric
     switches = {
@@ -101,7 +105,7 @@ def switches_told_apart(fabric: Fabric, shared_names: frozenset[str]) -> Fabric:
 def not_awaited(
     missing: Mapping[JobId, tuple[str, ...]], awaited: frozenset[PartKey]
 ) -> Mapping[JobId, tuple[str, ...]]:
-    """Of the addresses that jobs miss those that are not ``awaited`` (``KnownParts``)."""
+    """Return the missing addresses of each job without the ``awaited`` ones (see ``KnownParts``)."""
     if not awaited:
         return missing
     left = {job_id: tuple(ip for ip in ips if host_key(ip) not in awaited) for job_id, ips in missing.items()}
@@ -109,5 +113,5 @@ def not_awaited(
 
 
 def unless_awaited(without_path: Mapping[JobId, int], awaited: frozenset[PartKey]) -> Mapping[JobId, int]:
-    """None while switches or cables are ``awaited``, which may be what is missing on the paths."""
+    """Return ``without_path``, or nothing while switches or cables are ``awaited`` that may complete the paths."""
     return {} if any(key.kind is not PartKind.HOST for key in awaited) else without_path

@@ -1,15 +1,17 @@
-"""The phases of the controller, as a table, and what moves it from one to the next. Pure.
+"""Phases of the controller, as a table, with the state that moves it from one phase to the next. Pure.
 
-*Adopting*: after a start, what switches hold counts for more than what the controller knows, and nothing is deleted or
-narrowed until every link that installed rules name has been seen, or no further switch has connected for
+*Adopting*: after a start, the rules that switches hold count for more than what the controller knows. Nothing is
+deleted or narrowed until every link that installed rules name has been seen, or no further switch has connected for
 ``adoption_patience_s``. Rules that lead to unknown hosts stay for one lease more
-(docs/explanation/restart-and-repair.md). The same holds after a large part of the switches has left together: a switch
-that dies takes its ports down, which its neighbours report at once, but a connection may also end because of the
-control network, while packets still flow. So a switch is given up ``GRACE_S`` after its connection ended, and
-when many leave together none is given up.
+(docs/explanation/restart-and-repair.md).
 
-*Steady*: rules follow from the fabric and the routes. After links were lost, first *removing next hops*, then
-*repairing*: rules are not derived anew meanwhile, for ``HURRY_S`` at most.
+The controller adopts again after a large fraction of the switches has left together. A switch that dies takes its ports
+down, which its neighbours report at once. A connection may also end because of the control network, while packets still
+flow. So a switch is given up ``GRACE_S`` after its connection ended, and no switch is given up when many leave
+together.
+
+*Steady*: rules are derived from the fabric and the routes. When links are lost, the phases *removing next hops* and
+then *repairing* follow. Rules are not derived meanwhile, for ``HURRY_S`` at most in each phase.
 """
 
 from __future__ import annotations
@@ -23,20 +25,26 @@ from controller.histogram import Histogram
 from controller.tables.rules import RuleSet
 
 HURRY_S = 0.1
-"""How long the full derivation of rules waits, at most, for the switches to confirm the removal of lost next hops, and
-then for a repair of the routes."""
+"""Longest time in seconds for which the full derivation of rules waits for lost next hops to be removed.
+
+It then waits as long again, at most, for a repair of the routes."""
 GRACE_S = 0.1
-"""From the end of a connection until its switch is given up."""
+"""Seconds from the end of a connection until its switch is given up."""
 TOGETHER_S = 1.0
-"""Switches that leave within this time leave together."""
+"""Longest time in seconds between the ends of connections of switches that count as leaving together."""
 MANY_FRACTION = 0.25
 MANY_AT_LEAST = 3
+"""Number and fraction of the switches that must leave together for a new adoption."""
 MOST_PATIENCES = 8
-"""The longest adoption, in multiples of its patience. Every new switch starts the patience again, so a peer that
-connects with one dpid after another could otherwise keep the controller from planning for ever."""
+"""Longest adoption, in multiples of its patience.
+
+Every new switch restarts the patience, so a peer that connects with one dpid after another could otherwise keep the
+controller from planning for ever."""
 
 
 class Phase(Enum):
+    """Phases of the controller; see the docstring of the module."""
+
     ADOPTING = auto()
     STEADY = auto()
     REMOVING_NEXT_HOPS = auto()
@@ -44,7 +52,7 @@ class Phase(Enum):
 
 
 class Input(Enum):
-    """What moves the controller from phase to phase."""
+    """Events that move the controller from phase to phase."""
 
     ADOPTION_NEEDED = auto()
     ADOPTED = auto()
@@ -72,15 +80,15 @@ NEXT: Mapping[tuple[Phase, Input], Phase] = {
     (_R, Input.REPAIR_ANSWERED): _N,
     (_R, Input.TIME_OVER): _S,
 }
-"""The legal transitions. Any other pair is a bug of the caller."""
+"""Phase that follows each legal pair of phase and event. Any other pair is a bug of the caller."""
 
 
 class IllegalTransition(RuntimeError):
-    """The input cannot happen in the phase of the controller."""
+    """The event cannot happen in the current phase of the controller."""
 
 
 class Phases:
-    """Which phase the controller is in. ``now`` is monotonic seconds."""
+    """Current phase of the controller. ``now`` is monotonic seconds."""
 
     def __init__(self) -> None:
         self.phase = Phase.ADOPTING
@@ -92,21 +100,21 @@ class Phases:
 
     @property
     def urgent(self) -> bool:
-        """Lost links are being answered: what can wait does."""
+        """Whether the controller is answering lost links, so that all other work waits."""
         return self.phase in (Phase.REMOVING_NEXT_HOPS, Phase.REPAIRING)
 
     @property
     def awaits_confirmation(self) -> bool:
-        """Whether rules are derived again as soon as the switches have confirmed that next hops are gone."""
+        """Whether rules are derived again as soon as the switches confirm the removal of next hops."""
         return self.phase is Phase.REMOVING_NEXT_HOPS
 
     @property
     def awaits_repair(self) -> bool:
-        """Whether rules are derived again after the answer of the planner."""
+        """Whether rules are derived again as soon as the planner has answered."""
         return self.phase is Phase.REPAIRING
 
     def take(self, happened: Input, now: float) -> None:
-        """Go to the next phase. Raises ``IllegalTransition`` for an input that the present one does not have."""
+        """Enter the next phase. Raises ``IllegalTransition`` when the event is not legal in the current phase."""
         if (self.phase, happened) not in NEXT:
             raise IllegalTransition(f"{happened.name} in the phase {self.phase.name}")
         self.phase = NEXT[self.phase, happened]
@@ -114,18 +122,22 @@ class Phases:
             self._hurry_until = now + HURRY_S
 
     def pass_time(self, now: float) -> None:
-        """Ends what has lasted for ``HURRY_S``."""
+        """End an urgent phase that has lasted for ``HURRY_S``."""
         if self.urgent and now >= self._hurry_until:
             self.take(Input.TIME_OVER, now)
 
 
 class Adoption:
-    """``unknown_kept_until``: monotonic seconds until which rules that lead to unknown hosts are kept; infinite until
-    the first adoption is over, minus infinite after that lease. ``expects_rules``: the saved state shows that this is a
-    restart."""
+    """Progress of the adoption of installed rules.
+
+    ``expects_rules``: whether the saved state shows that this is a restart, so that switches should hold rules.
+    ``orphan_lease_s``: seconds for which rules to unknown hosts are kept after the first adoption."""
 
     def __init__(self, patience_s: float, orphan_lease_s: float, expects_rules: bool, now: float) -> None:
         self.unknown_kept_until = math.inf
+        """Monotonic seconds until which rules that lead to unknown hosts are kept.
+
+        Infinite until the first adoption ends, minus infinite after the lease that follows."""
         self._patience_s = patience_s
         self._orphan_lease_s = orphan_lease_s
         self._expects_rules = expects_rules
@@ -135,7 +147,7 @@ class Adoption:
 
     @property
     def is_first(self) -> bool:
-        """The lease that began with the first adoption is not over."""
+        """Whether the first adoption, or the lease that follows it, is not over."""
         return self.unknown_kept_until > -math.inf
 
     def begin(self, now: float) -> None:
@@ -143,22 +155,25 @@ class Adoption:
         self._connected_since.clear()
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
-        """Others may follow: the patience begins anew. A switch that connects again and again counts once."""
+        """Restart the patience, because other switches may follow. Repeated connections of one switch count once."""
         if dpid not in self._connected_since:
             self._connected_since.add(dpid)
             self._since = now
 
     def rules_read(self, dpid: Dpid, rules: RuleSet, now: float) -> bool:
-        """Whether another adoption has to begin: a switch that is read for the first time holds rules that others may
-        depend on, and the lease of the first adoption is not over."""
+        """Return whether another adoption must begin.
+
+        It must when a switch that is read for the first time holds rules, before the lease of the first adoption is
+        over. Other switches may depend on those rules."""
         late = dpid not in self._read
         self._read.add(dpid)
         return late and bool(rules.flows) and now < self.unknown_kept_until
 
     def is_complete(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], all_read: bool, now: float) -> bool:
-        """Whether what the switches hold can be adopted: every link that rules name has been seen, or the patience is
-        over. ``installed``: of every switch that was read; ``all_read``: these are all that are connected. After a
-        restart empty switches are not complete: the others with rules are still to come."""
+        """Return whether rules can be adopted: all links that they name have been seen, or the patience is over.
+
+        ``installed``: rules of each switch that was read. ``all_read``: whether this is every connected switch. After a
+        restart, a fabric of empty switches is not complete: switches with rules are still to connect."""
         held = {dpid: rules.group_ports for dpid, rules in installed.items()}
         links_seen = all(
             LinkId(dpid, port) in fabric.links or not is_up(fabric.switches, PortRef(dpid, port))
@@ -173,7 +188,7 @@ class Adoption:
             self.unknown_kept_until = now + self._orphan_lease_s
 
     def lease_over(self, now: float) -> bool:
-        """True once, when rules that no registered job has claimed need not be kept any more."""
+        """Return True once, when rules that no registered job has claimed need not be kept any longer."""
         over = -math.inf < self.unknown_kept_until <= now
         if over:
             self.unknown_kept_until = -math.inf
@@ -188,8 +203,10 @@ class Departures:
         self._left_at: dict[Dpid, float] = {}
 
     def left(self, dpid: Dpid, fabric: Fabric, now: float) -> bool:
-        """Whether a large part of the ``fabric``, which still has this switch, has left together. A switch without a
-        link does not count: one that connects and leaves again and again could otherwise stop all planning."""
+        """Record that a switch left and return whether many switches of the ``fabric`` left together.
+
+        ``fabric`` still contains this switch. A switch without links does not count: one that connects and leaves
+        repeatedly could otherwise stop all planning."""
         self._waiting[dpid] = now
         self._left_at = {dpid: at for dpid, at in self._left_at.items() if at > now - TOGETHER_S}
         if not any(link.dpid == dpid for link in fabric.links):
@@ -199,14 +216,14 @@ class Departures:
 
     @property
     def waiting(self) -> bool:
-        """Some switches have left and are not given up yet."""
+        """Whether some switches have left and are not given up yet."""
         return bool(self._waiting)
 
     def returned(self, dpid: Dpid) -> None:
         self._waiting.pop(dpid, None)
 
     def due(self, now: float) -> list[Dpid]:
-        """The switches to give up now."""
+        """Return the switches to give up now."""
         due = [dpid for dpid, at in self._waiting.items() if at <= now - GRACE_S]
         for dpid in due:
             del self._waiting[dpid]
@@ -214,37 +231,38 @@ class Departures:
 
 
 class LinkLosses:
-    """``before``: the links before the last call of ``lost``. ``repair_s``: from the moment that a loss was known until
-    the switches had confirmed the repaired routes, None until then; ``repair_times``: all of these. ``now`` is
-    monotonic seconds."""
+    """Lost links, and the time until their routes are repaired. ``now`` is monotonic seconds."""
 
     def __init__(self) -> None:
         self.before: Mapping[LinkId, Link] = {}
+        """Links before the last call of ``lost``."""
         self.repair_s: float | None = None
+        """Seconds from the latest loss until the switches confirmed the repaired routes; None until then."""
         self.repair_times = Histogram()
+        """Distribution of all such times."""
         self._links: Mapping[LinkId, Link] = {}
         self._unrouted: frozenset[LinkId] = frozenset()
         self._broken_since: float | None = None
 
     def lost(self, links: Mapping[LinkId, Link]) -> list[LinkId]:
-        """The links that have been lost since the last call."""
+        """Return the links that have been lost since the last call."""
         self.before, self._links = self._links, links
         return [] if self.before is links else [link for link in self.before if link not in links]
 
     @property
     def broken(self) -> bool:
-        """Since a loss the switches have not confirmed routes without lost links."""
+        """Whether routes that use lost links are not yet replaced on the switches."""
         return self._broken_since is not None
 
     def break_more_routes(self, unrouted: frozenset[LinkId], now: float) -> bool:
-        """Whether routes use more lost links than at the last call. ``unrouted``: all that they use."""
+        """Return whether routes use more lost links than at the last call. ``unrouted``: all lost links in use."""
         more, self._unrouted = unrouted - self._unrouted, unrouted
         if more and self._broken_since is None:
             self.repair_s, self._broken_since = None, now
         return bool(more)
 
     def all_confirmed(self, now: float) -> None:
-        """The switches hold what they should."""
+        """Record that the switches hold all wanted rules."""
         if not self._unrouted and self._broken_since is not None:
             self.repair_s, self._broken_since = now - self._broken_since, None
             self.repair_times = self.repair_times.observed(self.repair_s)

@@ -1,7 +1,7 @@
-"""One planning cycle after another: which problem is being solved, and what becomes of the answers.
+"""Sequence of planning cycles: which problem is being solved, and what becomes of the answer.
 
-In: problems, the worker's answers with the decisions on them. Out: ``SolvePlan`` commands, new running routes when a
-repair comes or a plan is worth its moves, and replies to those who asked for a plan.
+In: problems, and the answers of the worker with the decisions on them. Out: ``SolvePlan`` commands, new running routes
+when a repair arrives or a plan is worth its moves, and replies to those who requested a plan.
 """
 
 from __future__ import annotations
@@ -27,17 +27,11 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy
 
 MOST_REST_S = 2.0
+"""Longest rest in seconds between an answer of the planner and the next cycle."""
 
 
 class PlanningCycle:
-    """``levels``: of jobs under the running routes, as of the last cycle. ``plan``: the newest plan, adopted or not.
-    ``target``: a plan with more moves than a cycle may make: the adopted plans lead there.
-    ``plan_at``: monotonic seconds when it came; ``plan_times``: seconds that each plan took.
-    ``baseline_levels``: of other schemes on the plan's problem, empty until they are known. ``adopted``: the running
-    routes are those of the plan. ``demand_source``: which bytes of each job the plan was made for. ``reason``: what
-    became of the newest plan, and why. ``repair``: the latest one. ``unplanned``: new jobs until their first cycle is
-    over; rules that only count their flows would be replaced by pins in a moment. ``generation``: of the latest
-    problem; ``jobs``: all that there were then."""
+    """State of the planning cycle and the newest plan."""
 
     def __init__(self, config: PlanningConfig, routes: RunningRoutes) -> None:
         self._config = config
@@ -47,66 +41,82 @@ class PlanningCycle:
         self._levels_due = False
         self._lost = False
         self.jobs: Mapping[JobId, Job] = {}
+        """All jobs at the time of the latest problem."""
         self._waiters: list[Future[Any]] = []
         self._waiters_for_next: list[Future[Any]] = []
         self._next_at = math.inf
         self._began_at = 0.0
         self._rests_until = -math.inf
         self.unplanned: frozenset[JobId] = frozenset()
+        """New jobs until their first cycle is over; they get no rules before, since a plan would replace these soon."""
         self.generation = 0
+        """Number of the latest problem."""
         self.levels = Levels(0)
+        """Slowdowns of jobs under the running routes, as of the last cycle."""
         self.plan: Plan | None = None
+        """The newest plan, adopted or not."""
         self.target: TargetLeft | None = None
+        """Goal plan, which has more moves than a cycle may make; the adopted plans lead to it step by step."""
         self.demand_source: Mapping[JobId, DemandSource] = {}
+        """Source of the bytes, by job, that the plan was made for."""
         self._solving_source: Mapping[JobId, DemandSource] = {}
         self.baseline_levels: Mapping[str, float] = {}
+        """Slowdown of each baseline on the problem of the plan; empty until it is known."""
         self.adopted = False
+        """Whether the running routes are those of the newest plan."""
         self.reason = ""
+        """Decision on the newest plan, and its reason."""
         self.cycles_done = 0
         self.plans_total = 0
         self.plan_at: float | None = None
+        """Time of the newest plan in monotonic seconds."""
         self.plan_times = Histogram()
+        """Distribution of the seconds that plans took."""
         self.moved_flows_total = 0
         self.repair: Repair | None = None
+        """The latest repair of broken routes."""
         self.repairs_total = 0
         self.repaired_flows_total = 0
 
     @property
     def solving(self) -> bool:
-        """An answer is awaited."""
+        """Whether the planner is working on a problem."""
         return self._solving is not None
 
     def take_settings(self, config: PlanningConfig, now: float) -> None:
-        """They count from the next cycle on; a shorter interval at once."""
+        """Apply settings from the next cycle on; a shorter interval applies at once."""
         if self._next_at < math.inf:
             self._next_at = min(self._next_at, now + config.interval_s)
         self._config = config
 
     def rests(self, now: float) -> bool:
-        """After an answer there is no other cycle for as long as that took, ``MOST_REST_S`` at most: jobs that come and
-        go all the time would else keep a processor busy with plans."""
+        """Return whether the next cycle must wait.
+
+        The rest after an answer is as long as the answer took, but at most ``MOST_REST_S``. Otherwise jobs that come
+        and go all the time would keep a processor busy with plans."""
         return now < self._rests_until
 
     def period_over(self, now: float) -> bool:
-        """The next periodic cycle is due."""
+        """Return whether the next periodic cycle is due."""
         return now >= self._next_at
 
     def supersede(self) -> None:
-        """The network has changed: the answer to the problem that is being solved is not awaited any more, and the next
-        cycle need not rest."""
+        """Drop the problem that is being solved: the network has changed, and the next cycle need not rest."""
         self._solving, self._rests_until = None, -math.inf
 
     def answer_next(self, waiter: Future[Any]) -> None:
-        """Reply with the outcome of the next cycle that begins. One that is being solved is finished first: else no
-        plan would ever be taken while requests come faster than answers."""
+        """Reply with the outcome of the next cycle that begins.
+
+        A running cycle is finished first: otherwise no plan would be adopted while requests come faster than
+        answers."""
         self._waiters_for_next.append(waiter)
 
     def wait_for_plan(self, job_id: JobId) -> None:
-        """The job is new, and its first plan is about to come."""
+        """Record that the job is new and its first plan will come soon."""
         self.unplanned |= {job_id}
 
     def stop_waiting(self, jobs: frozenset[JobId]) -> None:
-        """These jobs have rules, or will not get a plan."""
+        """Record that these jobs have rules or will not get a plan."""
         self.unplanned -= jobs
 
     def begin(
@@ -120,10 +130,14 @@ class PlanningCycle:
         lost: bool,
         now: float,
     ) -> list[Command]:
-        """``snapshot``: of all ``jobs`` whose hosts are known, on these ``links``, with generation ``self.generation +
-        1``. ``demand_source``: of the jobs whose hosts are known. ``repairs``: flows whose paths have gone
-        are repaired before the plan comes. ``lost``: because links were lost; flows that leave a detour, or follow a
-        host that has moved, are no repair that counts."""
+        """Begin a cycle and return its commands.
+
+        ``snapshot``: problem of all ``jobs`` with known hosts on these ``links``; its generation is ``self.generation +
+        1``.
+        ``demand_source``: source of the bytes of each job with known hosts.
+        ``repairs``: whether flows with lost paths are repaired before the plan arrives.
+        ``lost``: whether links were lost. Otherwise a repair only moves flows off a detour or after a host that has
+        moved, and is not counted."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links
@@ -139,14 +153,14 @@ class PlanningCycle:
         return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.target, installs, anew, repairs)]
 
     def work_out_levels(self, snapshot: Snapshot) -> list[Command]:
-        """Return what asks for the levels of the running routes, when loads are others and nothing is planned.
-        ``snapshot``: as for ``begin``."""
+        """Return the command that computes the slowdowns under the running routes, for changed loads without a plan.
+
+        ``snapshot``: as in ``begin``."""
         self.generation, self._levels_due = snapshot.generation, True
         return [WorkOutLevels(snapshot, self._config.ecmp_draws)]
 
     def take_levels(self, levels: Levels) -> None:
-        """Take those of the running routes as long as no others have been adopted, and those of published schemes for
-        the newest plan."""
+        """Record slowdowns, of baselines for the newest plan or of the running routes, unless they are outdated."""
         if levels.of_scheme is not None:
             if self.plan and self.plan.generation == levels.generation:
                 self.baseline_levels = levels.of_scheme
@@ -155,12 +169,12 @@ class PlanningCycle:
 
     @property
     def limits(self) -> PlanLimits:
-        """Of every cycle."""
+        """Limits of every cycle."""
         config = self._config
         return PlanLimits(config.time_limit_s, config.max_moves, config.ecmp_draws)
 
     def take(self, planned: Planned, strategy: Strategy, fabric: Fabric, now: float) -> list[Command]:
-        """The worker's answer; one for a problem that is not awaited any more is dropped."""
+        """Handle an answer of the worker and return the replies; an answer to a superseded problem is dropped."""
         snapshot, answer = self._solving, planned.answer
         if snapshot is None or answer.generation != snapshot.generation:
             return []
@@ -178,7 +192,7 @@ class PlanningCycle:
             return []
         self._solving = None
         if lost:
-            return []  # a link was lost while the problem was solved: that change has its own cycle
+            return []  # a link was lost during the solve; that change starts its own cycle
         decision = planned.decision
         assert decision
         self.plan, self.adopted, self.baseline_levels = answer, False, {}
@@ -196,11 +210,11 @@ class PlanningCycle:
         return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
 
     def forget_repair(self) -> None:
-        """Routes use more lost links: the latest repair is not the answer to these."""
+        """Forget the latest repair, because routes now use more lost links."""
         self.repair = None
 
     def _take_repair(self, planned: Planned) -> None:
-        """Adopt it at once; the plan that follows is compared with it."""
+        """Adopt a repair at once; the planner compares the next plan with it."""
         if planned.repaired and self._lost:
             self.repair = Repair(planned.repaired, planned.plan.times.total_ms)
             self.repairs_total += 1
@@ -210,7 +224,7 @@ class PlanningCycle:
 
     @property
     def min_gain(self) -> float:
-        """Relative gain of levels that makes moves worth it."""
+        """Smallest relative gain in slowdown that makes moves worthwhile."""
         return self._config.min_gain
 
     def _adopt(self, planned: Planned) -> None:

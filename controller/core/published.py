@@ -1,4 +1,4 @@
-"""What others may see of the controller: the published ``Status``, and all alarms."""
+"""Published view of the controller: the ``Status``, and all alarms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controller.tables.table_use import TableUse
 
 
 def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequence[Mapping[Any, Alarm]]:
-    """Return what is wrong now, in groups, without times. ``now``: in monotonic seconds."""
+    """Return the alarms that are raised now, in groups, without times. ``now`` is monotonic seconds."""
     fabric = d.fabric_told_apart()
     others = (*raised_alarms(s, fabric, d.cut_off(), now), *extension.alarms(fabric))
     return (
@@ -30,8 +30,9 @@ def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequen
 
 
 def status(s: State, d: Derived, extension: Extension, alarms: AlarmTimes, rules_due: bool) -> Status:
-    """Return everything that others may see, as of now. ``alarms``: with their times. ``rules_due``: rules are to be
-    derived anew. Jobs are as they are on disk."""
+    """Return the published status. Jobs appear as they are on disk.
+
+    ``alarms``: alarms with their times. ``rules_due``: whether rules are about to be derived again."""
     down = d.down_parts()
     late = s.wanted.not_followed(d.jobs()) if rules_due else frozenset[Dpid]()
     return Status(
@@ -89,7 +90,7 @@ def status(s: State, d: Derived, extension: Extension, alarms: AlarmTimes, rules
 def _switches(
     sync: SwitchSync, fabric: Fabric, tables: Mapping[Dpid, tuple[TableUse, ...]], late: frozenset[Dpid]
 ) -> dict[Dpid, SwitchStatus]:
-    """``late``: the rules that these should hold are not derived yet."""
+    """Return the status of each connected switch. ``late``: switches whose wanted rules are not derived yet."""
     foreign = sync.foreign
     refusing = {dpid for dpid, _ in sync.refused} | late
     return {

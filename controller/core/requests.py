@@ -1,6 +1,7 @@
-"""Takes requests of the API in: jobs that come, change and go, what they report, and what operators ask for.
+"""Requests of the API: register, change and end jobs, report measurements, and operate the fabric.
 
-In: a request. Out: its effects; the reply to what has to be saved is held until it is (``core/commits.py``).
+In: a request. Out: its effects. The reply to a request whose change must be saved waits for the disk
+(``core/commits.py``).
 """
 
 from __future__ import annotations
@@ -50,11 +51,15 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy
 
 RETRY_S = 0.5
-"""When what is not known yet may be: rules are read, and routes of jobs confirmed, within tenths of a second."""
+"""Seconds after which a client should retry when something is not known yet.
+
+Rules are read, and routes of jobs confirmed, within tenths of a second."""
 
 
 class Requests:
-    """``changed``: the effects of a network or of jobs that have changed. ``now`` is monotonic seconds."""
+    """Handler of requests; ``now`` is monotonic seconds.
+
+    ``changed``: returns the effects of a changed network or changed jobs."""
 
     def __init__(
         self, state: State, derived: Derived, extension: Extension, changed: Callable[[float], Effects]
@@ -65,7 +70,7 @@ class Requests:
         self._changed = changed
 
     def take(self, message: Request, now: float) -> Effects:
-        """Raises ``SignalboxError``, and then nothing has changed."""
+        """Carry out a request and return the effects. Raises ``SignalboxError`` and then changes nothing."""
         s = self._state
         match message:
             case RegisterJob():
@@ -88,7 +93,7 @@ class Requests:
             case ReportConnections():
                 return self._connections(message, now)
             case Replan() | Explain() | WhatIf() | GetPlanProof() if message.reply.cancelled():
-                return NOTHING  # it changes nothing, and nobody waits for it
+                return NOTHING  # the request changes nothing, and nobody waits for it
             case Replan(reply):
                 s.cycle.answer_next(reply)
                 return at_once(Work.PLAN)
@@ -116,7 +121,7 @@ class Requests:
         return at_once(Work.SAVE)
 
     def _analyse(self, message: Question) -> Effects:
-        """Have a question answered about the network as it is now."""
+        """Have a question answered about the current network."""
         s, d = self._state, self._derived
         intact, fabric = s.topology.intact, with_links(s.fabric, d.plannable())
         network = Network(d.snapshot(), fabric, intact, s.cycle.limits, FabricNames(intact), d.excluded())
@@ -132,7 +137,9 @@ class Requests:
         return commands(Analyse(request, message.reply))
 
     def _refuse_unknown_routes(self, every: bool) -> None:
-        """Raises ``NotKnownYet`` while it is not known what runs: nowhere, or, where ``every`` route counts, of one."""
+        """Raise ``NotKnownYet`` while the running routes are not known.
+
+        ``every``: whether the answer needs every route; otherwise a question is refused only when no route is known."""
         s = self._state
         if not s.fabric.switches:
             raise NotKnownYet("no switch is connected: there is nothing to analyse yet")
@@ -154,7 +161,9 @@ class Requests:
             raise NotKnownYet(text, {}, RETRY_S)
 
     def refuse(self, message: Request, error: SignalboxError) -> Effects:
-        """What may have been refused for a change that is not on disk waits for that: it may be taken back."""
+        """Reply with the error, but after the disk if changes are waiting for it.
+
+        The request may have been refused because of such a change, which may still be undone."""
         commits = self._state.commits
         if isinstance(error, InvalidInput) or not commits.holding:
             return commands(Reply(message.reply, error, after_status=False))
@@ -162,7 +171,7 @@ class Requests:
         return at_once(Work.SAVE)
 
     def not_saved(self, why: str, now: float) -> Effects:
-        """A commit has failed: what waited for it is undone and refused."""
+        """Undo and refuse the requests that waited for a failed commit."""
         s, strategy, held = self._state, self._state.strategy, self._state.commits.holding
         replies = s.commits.failed(why, now)
         if not held:
@@ -173,13 +182,13 @@ class Requests:
         return self._changed(now) | commands(*replies)
 
     def arrange(self, job: Job, arrangement: Arrangement, now: float) -> Effects:
-        """Make the job run as the extension has arranged. Raises as ``JobRegistry.arrange``."""
+        """Apply the arrangement of the extension to the job. Raises the errors of ``JobRegistry.arrange``."""
         self._state.jobs.arrange(job, arrangement)
         self.release_routes(now)
         return self._changed(now) | at_once(Work.SAVE)
 
     def release_routes(self, now: float) -> None:
-        """Jobs are gone, or some of their pairs, and their routes with them."""
+        """Release the routes of jobs, or of pairs of jobs, that have been removed."""
         s = self._state
         s.demand.follow(s.jobs.jobs, now)
         s.routes.release(self._derived.jobs())
@@ -210,7 +219,7 @@ class Requests:
         return self._changed(now) | when_saved
 
     def _update(self, message: UpdateJobs, now: float) -> Effects:
-        """Routes of pairs that stay are kept until the plan that follows, whichever of the jobs has a pair then."""
+        """Change jobs. The routes of pairs that remain are kept until the next plan, even if a pair changes jobs."""
         s = self._state
         before = {update.job_id: s.jobs.known(update.job_id) for update in message.updates}
         for update in message.updates:
@@ -254,8 +263,11 @@ class Requests:
         end: JobEnd | None = None,
         begun: Job | None = None,
     ) -> Effects:
-        """Also to what changes nothing: what it confirms may still wait for the disk. ``before``: the jobs before
-        it. ``end``: of a registration, certain when it is on disk. ``begun``: the job of a registration that begins."""
+        """Reply when the change is on disk.
+
+        A request that changes nothing waits too, because what it confirms may still wait for the disk. ``before``: the
+        jobs before the request. ``end``: end of a registration, which is final once it is on disk. ``begun``: job of a
+        registration that begins."""
         s = self._state
 
         def then(now: float) -> None:
@@ -278,7 +290,7 @@ class Requests:
 
         def undo(_: float) -> None:
             s.drains.restore(before, s.fabric.links, waiting)
-            s.draining.forget()  # rules may go over what was not drained meanwhile
+            s.draining.forget()  # rules may have used the parts while they were not drained
             s.cycle.supersede()
 
         if isinstance(message, DrainParts):
@@ -292,7 +304,7 @@ class Requests:
         return at_once(Work.RULES, Work.PLAN, Work.SAVE)
 
     def _places_of_hosts(self, down: Mapping[PartKey, Part]) -> Mapping[str, Dpid]:
-        """Where the hosts are, or were last, that jobs or the inventory file name, whether they are up or not."""
+        """Return the switch of each host that jobs or the inventory file name, or the last one if the host is down."""
         hosts, found = self._state.fabric.hosts, {}
         for key in self._derived.named_hosts():
             if key.id in hosts:
@@ -307,7 +319,7 @@ class Requests:
         s.commits.hold(None, None, lambda _: s.set_strategy(before))
         s.set_strategy(message.strategy)
         if message.strategy is Strategy.ECMP:
-            s.cycle.supersede()  # no plan will be taken
+            s.cycle.supersede()  # no plan will be adopted
         cycles = s.cycle.cycles_done + s.cycle.solving  # the next one counts
         superseded = s.sending.wait_for_strategy(message.reply, message.strategy, cycles, now)
         if message.strategy is not Strategy.PLANNED:

@@ -1,7 +1,7 @@
-"""What is sent to switches next, what they have confirmed, and the replies that wait for that.
+"""Changes to send to switches, what the switches have confirmed, and the replies that wait for that.
 
-In: the wanted rules, what switches hold. Out: stages of changes, requests to probe the ports of switches that have
-become ready, replies. Jobs whose confirmed routes change begin a new epoch (``jobs.job``). Pure.
+In: the wanted rules, and the rules that switches hold. Out: stages of changes, requests to probe the ports of switches
+that have become ready, and replies. Jobs whose confirmed routes change begin a new epoch (``jobs.job``). Pure.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ from signalbox.jobs.subflows import Dividing
 from signalbox.words import Strategy
 
 ARP_ANSWER_AFTER_S = 0.5
-"""An ARP request is answered when rules lead to its target, and after this time at the latest: a switch that does not
-confirm its rules delays no answer."""
+"""Longest delay in seconds of the answer to an ARP request.
+
+The controller normally answers when rules lead to the target; a switch that does not confirm its rules delays no answer
+further."""
 
 
 @dataclass(frozen=True, slots=True)
 class _StrategyWaiter:
-    """Waits for a planning cycle beyond ``cycles_done``, and for the switches to confirm what follows from it."""
+    """Request that waits for a planning cycle beyond ``cycles_done`` and for the switches to confirm its result."""
 
     future: Future[Any]
     strategy: Strategy
@@ -46,16 +48,19 @@ class _StrategyWaiter:
 
 
 class Sending:
-    """``pins``: how many to a path are confirmed. ``routes``: per job, see ``Confirmed``. ``generation``: of every job
-    whose routes have ever changed, a number that grows when they do, or what tells their subflows apart; another
-    mapping then. ``install_times``: seconds from sending a stage until all of its switches had confirmed it. ``now`` is
-    monotonic seconds."""
+    """Changes under way and confirmed routes; ``now`` is monotonic seconds."""
 
     def __init__(self, sync: SwitchSync, topology: TopologyState, phases: Phases) -> None:
         self.pins = 0
+        """Number of confirmed pins to a path."""
         self.routes: Mapping[str, Mapping[FlowId, Route]] = {}
+        """Confirmed routes of each job; see ``Confirmed``."""
         self.generation: Mapping[JobId, int] = {}
+        """Generation of the routes of each job whose routes have ever changed; each change makes a new mapping.
+
+        It grows when the routes change, or the way in which subflows are told apart."""
         self.install_times = Histogram()
+        """Distribution of the seconds from sending a stage until all of its switches have confirmed it."""
         self._sent_at: dict[int, float] = {}
         self._sync = sync
         self._topology = topology
@@ -67,7 +72,7 @@ class Sending:
         self._arp_answers: list[tuple[float, SendArpReply]] = []
 
     def next_stage(self, wanted: Mapping[Dpid, RuleSet], now: float) -> list[Command]:
-        """The first stage of the difference between what switches should hold and what they hold."""
+        """Return the commands that send the first stage of the difference between wanted and installed rules."""
         stage = self._sync.next_stage(wanted)
         if stage:
             self._sent_at[stage.change_id] = now
@@ -75,7 +80,7 @@ class Sending:
         return [*([stage] if stage else []), *([ProbePorts(ready)] if ready else [])]
 
     def stage_done(self, message: StageDone, now: float) -> None:
-        """A stage that the last of its switches has confirmed counts; one that a switch has not answered does not."""
+        """Record the results of a stage. Only stages that all switches answered count in ``install_times``."""
         self._sync.stage_done(message, now)
         done = {change: self._sent_at.pop(change) for change in self._sent_at.keys() - self._sync.under_way}
         answered = not any(result.timed_out for result in message.results.values())
@@ -83,14 +88,15 @@ class Sending:
             self.install_times = self.install_times.observed(now - done[message.change_id])
 
     def is_confirmed(self, now: float) -> bool:
-        """Whether what switches hold can be compared with what they should hold: not while that is about to change."""
+        """Return whether the rules on switches can be compared with the wanted rules, which are not about to change."""
         if self._phases.awaits_confirmation and not self._sync.busy:
             self._phases.take(Input.ALL_CONFIRMED, now)
         return not (self._phases.adopting or self._phases.urgent)
 
     def take_confirmed(self, confirmed: Confirmed, jobs: Mapping[JobId, Job], at: float) -> None:
-        """Keep what is confirmed, and begin an epoch of jobs whose routes that changes. ``jobs``: with what they are
-        planned for. ``at``: now in monotonic seconds."""
+        """Keep the confirmed routes, and begin an epoch of each job whose routes have changed.
+
+        ``jobs``: jobs with the virtual links that they are planned with. ``at``: now in monotonic seconds."""
         self.pins = confirmed.pins
         before, self.routes = self.routes, confirmed.routes
         touched = dict.fromkeys(JobId(name) for name, *_ in differing(before, self.routes))
@@ -120,15 +126,17 @@ class Sending:
         self._arp_answers += [(now, answer) for answer in answers]
 
     def wait_for_strategy(self, reply: Future[Any], strategy: Strategy, cycles_done: int, now: float) -> list[Reply]:
-        """Returns the reply to an earlier request that has not been answered yet."""
+        """Wait for confirmation of the strategy; return the reply to an earlier request that is still unanswered."""
         before, self._for_strategy = self._for_strategy, _StrategyWaiter(reply, strategy, now, cycles_done)
         return [Reply(before.future, Superseded(f"superseded: {strategy} was set"))] if before else []
 
     def due_replies(
         self, rules_due: bool, saved: bool, cycles_done: int, losses: LinkLosses, now: float
     ) -> list[Command]:
-        """``rules_due``: the wanted rules are to be derived anew, so that nothing counts as confirmed. ``saved``: a
-        strategy that was set is on disk."""
+        """Return the replies that are due now.
+
+        ``rules_due``: whether the wanted rules are about to be derived again, so that nothing counts as confirmed.
+        ``saved``: whether a strategy that was set is on disk."""
         all_confirmed = not (rules_due or self._sync.busy or self._sync.unsettled)
         if all_confirmed:
             losses.all_confirmed(now)
@@ -144,6 +152,6 @@ class Sending:
         return due
 
     def refuse_strategy(self, error: SignalboxError) -> list[Reply]:
-        """The strategy was set back."""
+        """Return the refusal of the waiting request, because the strategy was set back."""
         waiter, self._for_strategy = self._for_strategy, None
         return [Reply(waiter.future, error)] if waiter else []

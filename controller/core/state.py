@@ -1,6 +1,6 @@
-"""What the controller knows: each kind of state has one owner, and only the owner's methods change it.
+"""State of the controller: each kind of state has one owner, and only the owner's methods change it.
 
-What follows from this state is declared in ``derived``.
+``derived`` declares what follows from this state.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy
 
 UNKNOWN_PORT_BPS = 10e9
-"""Of a port that does not say its speed."""
+"""Capacity in bit/s of a port that reports no speed."""
 
 MAX_NAMED = 16
-"""Saved jobs that cannot be accepted, in one message."""
+"""Largest number of saved jobs that one error message names."""
 
 
 class Wanted(NamedTuple):
-    """What switches should hold, as last derived, less the next hops that have been lost since. ``jobs``, ``pins``:
-    those that ``rules`` were derived from."""
+    """Rules that switches should hold, as last derived, minus next hops that have been lost since."""
 
     jobs: Mapping[JobId, Job]
+    """Jobs that ``rules`` were derived from."""
     pins: PinSet
+    """Pins that ``rules`` were derived from."""
     rules: Mapping[Dpid, RuleSet]
 
     def not_followed(self, jobs: Mapping[JobId, Job]) -> frozenset[Dpid]:
-        """The switches with pins of jobs that have gone or changed since."""
+        """Return the switches with pins of jobs that were removed or changed since."""
         changed = [job_id for job_id, was, _ in differing(self.jobs, jobs) if was]
         pins = chain.from_iterable(self.pins.of.get(job_id, ()) for job_id in changed)
         return frozenset(link.dpid for pin in pins for link in pin.path or ())
@@ -69,78 +70,78 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """What the controller knows: one owner per kind of state."""
+    """State of the controller, with one owner for each kind of state."""
 
     strategy: Strategy
-    """What becomes of plans."""
+    """Decision on what becomes of plans."""
     first_strategy: Strategy
-    """The strategy before any was saved."""
+    """Strategy of the configuration, before any was saved."""
     commits: Commits
-    """What is on disk, and requests that wait for that."""
+    """State on disk, and requests that wait for the disk."""
     topology: TopologyState
     """Switches, ports, links and hosts."""
     parts: KnownParts
-    """Which of them there have been, and what is down."""
+    """Parts of the fabric that have ever been seen, and which are down."""
     drains: Drains
-    """What of these operators have taken out of use."""
+    """Parts that operators have taken out of use."""
     draining: Draining
-    """Whether that carries nothing any more."""
+    """Progress of the drains: whether the drained parts still carry traffic."""
     hosts: HostDiscovery
-    """ARP questions and claims."""
+    """ARP questions to hosts, and claims of addresses."""
     jobs: JobRegistry
-    """Specs, leases, reported times."""
+    """Specs, leases and reported times of jobs."""
     epochs: Epochs
-    """When measured times of jobs begin."""
+    """Start of the measured times of each job."""
     demand: MeasuredDemand
-    """What jobs really send."""
+    """Measured traffic of jobs."""
     routes: RunningRoutes
-    """The running routes."""
+    """Running routes."""
     load: LinkLoad
     """Samples of counters, and the measured background."""
     recent: RecentBackground
-    """The background of before."""
+    """Background of the recent past."""
     load_events: LoadEvents
-    """When loads start a plan."""
+    """Loads that start a plan."""
     counters: CounterIntake
-    """Which counter counts what."""
+    """Assignment of counters to what they count."""
     tables: TableUses
-    """How full flow tables are."""
+    """Fill levels of flow tables."""
     cycle: PlanningCycle
-    """The planning cycle and the newest plan."""
+    """Planning cycle and newest plan."""
     wanted: Wanted
-    """What switches should hold."""
+    """Rules that switches should hold."""
     sync: SwitchSync
-    """What every switch holds, and changes under way."""
+    """Rules that every switch holds, and changes under way."""
     sending: Sending
     """Confirmed pins and routes, and replies that wait for confirmation."""
     losses: LinkLosses
-    """Lost links, and whether the answer to them is confirmed."""
+    """Lost links, and whether the repaired routes are confirmed."""
     phases: Phases
-    """How far what is known of the network can be trusted."""
+    """Phase of the controller: how far its knowledge of the network can be trusted."""
     adoption: Adoption
-    """How far what switches hold has been adopted."""
+    """Progress of the adoption of what switches hold."""
     departures: Departures
     """Switches that have left and are not given up yet."""
     refusals: Refusals
-    """Packets and connections that were refused."""
+    """Packets and connections that the controller refused."""
     silences: Silences
-    """Alarms that operators know of."""
+    """Silenced alarms."""
     wanted_at: float = -math.inf
-    """When the wanted rules were derived, in monotonic seconds."""
+    """Time when the wanted rules were derived, in monotonic seconds."""
 
     @property
     def fabric(self) -> Fabric:
-        """The current snapshot of the topology."""
+        """Current snapshot of the topology."""
         return self.topology.fabric
 
     @property
     def saved_strategy(self) -> Strategy:
-        """The one that is on disk, or was configured: one that is being saved may be set back."""
+        """Strategy on disk, or the configured one; a strategy that is being saved may still be set back."""
         return self.commits.on_disk.strategy or self.first_strategy
 
     @property
     def plan_installed(self) -> bool:
-        """The newest plan is what runs."""
+        """Whether the newest plan is what runs."""
         return self.cycle.adopted and not self.wanted.pins.fallen
 
     def want(
@@ -151,8 +152,10 @@ class State:
         counted_links: Callable[[], UsesOf] | None,
         now: float,
     ) -> None:
-        """What switches should hold from ``now`` on. ``counted_links``: per rule that counts the links that its packets
-        may use; called when counters are evaluated next. None where that has not changed."""
+        """Set the rules that switches should hold from ``now`` on.
+
+        ``counted_links``: returns the links that the packets of each counting rule may use, called at the next
+        evaluation of counters; None if they have not changed."""
         self.wanted, self.wanted_at = Wanted(jobs, pins, rules), now
         if counted_links:
             self.load.routes_changed(now, counted_links)
@@ -162,11 +165,11 @@ class State:
         self.wanted = self.wanted._replace(rules=rules)
 
     def set_strategy(self, strategy: Strategy) -> None:
-        """Decide from now on what becomes of plans."""
+        """Set what becomes of plans from now on."""
         self.strategy = strategy
 
     def take_settings(self, config: Config, now: float) -> None:
-        """Those that may change while the controller runs (``controller.config.Reloaded``)."""
+        """Apply the settings that may change at run time (``controller.config.Reloaded``)."""
         self.cycle.take_settings(config.planning, now)
         self.load.take_noise_fraction(config.counters.noise_fraction)
         self.tables.take_alarm_fraction(config.counters.table_alarm_fraction)
@@ -176,8 +179,9 @@ class State:
 
 
 def initial(config: Config, saved: SavedState, declared: Declared, now: float) -> State:
-    """The state of a controller that has just started. ``now``: monotonic seconds. Raises ``InvalidInput`` when jobs
-    that were saved cannot be accepted any more."""
+    """Return the state of a controller that has just started; ``now`` is monotonic seconds.
+
+    Raises ``InvalidInput`` when saved jobs cannot be accepted any more."""
     settings = TopologySettings(
         (config.discovery.hold_down_s, config.discovery.max_hold_down_s),
         config.discovery.edge_after_s,
@@ -196,7 +200,7 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
     counters = CounterIntake(load, demand.counters, config.counters.interval_s)
     named = chain.from_iterable(job.addresses for job in jobs.jobs.values())
     parts = KnownParts(declared, saved.parts, config.discovery.adoption_patience_s, now, named)
-    is_restart = replace(saved, parts={}) != SavedState()  # of jobs: only they have rules that are to be adopted
+    is_restart = replace(saved, parts={}) != SavedState()  # parts do not count: only jobs have rules to adopt
     return State(
         strategy=saved.strategy or config.planning.strategy,
         first_strategy=config.planning.strategy,
@@ -239,7 +243,9 @@ def _refused(config: Config, problems: list[str]) -> str:
 
 
 def _capacity_bps(config: Config, switch: Switch, port: Port, at_edge: bool) -> float:
-    """Of what is plugged into a port, each way: as configured, else as the port says. ``at_edge``: it is a host."""
+    """Return the capacity of a port in bit/s, each way: the configured one, else the speed that the port reports.
+
+    ``at_edge``: whether a host is connected to the port."""
     for link in config.fabric.link:
         if (link.switch, link.port) == (switch.name, port.name):
             return link.bps
