@@ -1,9 +1,10 @@
-"""The background of every link: what was measured on it, less what may be announced flows that are not counted yet; and
-for how long links that were busy are not taken for free.
+"""Background of every link: measured traffic minus what announced flows that no rule counts yet may have sent.
 
-Until a flow is counted a part of what its source sends beyond counted flows may be on any link that it may use, and is
-taken off there. A link keeps all that these hosts cannot have sent, or their destinations received: registering a job
-hides no traffic of others.
+A source may send more than the counted flows account for. Until its flows are counted, this excess may be on any link
+that they may use, so it is subtracted from each of these links. A link keeps what these sources cannot have sent, or
+what their destinations have not received. Registering a job therefore does not hide traffic of others.
+
+``RecentBackground`` keeps links that were busy until lately from counting as free.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from controller.fabric.topology import Host, LinkId
 
 
 def background(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -> Mapping[LinkId, float]:
-    """Bit/s of every link that has any. ``uncounted``: announced flows that are not counted yet, with all links that
-    each may use."""
+    """Return the background in bit/s of every link that has any.
+
+    ``uncounted``: announced flows that no rule counts yet, each with all links that it may use."""
     bps = measured.beyond_bps
     if uncounted and bps.any():
         seems_bps, *at_most_bps = _of_flows(measured, uncounted, hosts)
@@ -33,9 +35,11 @@ def background(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -
 
 
 def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -> Iterator[Floats]:
-    """Give per link the most that these flows seem to have carried there, then the most that they can have, over each
-    part of the window: what their sources sent, what their destinations received, and flow by flow the smaller of both.
-    0 on links that carry nothing beyond counted flows."""
+    """Yield arrays with an upper bound, per link, of the traffic of these flows beyond counted flows.
+
+    The first array is what they seem to have carried; the others are the most that they can have carried in each part
+    of the window. The bound is what the sources sent, what the destinations received, or the sum over flows of the
+    smaller of both, whichever is least. It is 0 on links without traffic beyond counted flows."""
     place = measured.place
     src = np.array([place.get(hosts[flow.src_ip].uplink, -1) for flow in uncounted], np.int64)
     dst = np.array([place.get(hosts[flow.dst_ip].downlink, -1) for flow in uncounted], np.int64)
@@ -45,7 +49,7 @@ def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) ->
     flows = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
 
     def by_host(of: Rows) -> tuple[Rows, Rows]:
-        """Return links and hosts: each host once, however many of the flows it has."""
+        """Return links and hosts as pairs, each host once per link however many of the flows it has."""
         pairs = np.sort(links * (len(place) + 1) + of[flows] % (len(place) + 1))
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique would hash: far slower
         return np.divmod(pairs, len(place) + 1)
@@ -59,7 +63,7 @@ def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) ->
 
 
 def _carrying(measured: Measured, links: frozenset[LinkId]) -> Rows:
-    """The places of those that carry something beyond counted flows."""
+    """Return the places of those links that carry traffic beyond counted flows."""
     rows = np.array([measured.place[link] for link in links if link in measured.place], np.int64)
     carrying: Rows = rows[measured.beyond_bps[rows] > 0]
     return carrying
@@ -68,30 +72,32 @@ def _carrying(measured: Measured, links: frozenset[LinkId]) -> Rows:
 # ---- links that were busy
 
 HOLD_S = 15.0
-"""Seconds after which a link whose background has ended counts as free for flows that are not on it. Traffic that comes
-and goes would else draw flows back between its bursts, and drive them away again with each."""
+"""Seconds from the end of the background on a link until the link counts as free for flows on other links.
+
+Intermittent traffic would otherwise attract flows between its bursts and drive them away again with each burst."""
 
 NEAR = 0.9
-"""Share of the most that a link carried from which on it still does."""
+"""Fraction of its recent maximum from which a link counts as still carrying that maximum."""
 
 LEFT_S = 2 * SETTLE_S
 """Seconds in which the bytes of flows that have left a link may hide background on it."""
 
 
 class _Held(NamedTuple):
-    """The most that a link carried lately, and when it did last."""
+    """Most background that a link carried lately, in bit/s, and the last time when it did, in monotonic seconds."""
 
     bps: float
     at: float
 
 
 class RecentBackground:
-    """Keeps the most that links carried within ``HOLD_S``. ``held``: of the links that carry less now, another object
-    with each change. ``left``: those of them that flows have just left."""
+    """Largest background of each link within ``HOLD_S``."""
 
     def __init__(self) -> None:
         self.held: Mapping[LinkId, float] = {}
+        """Largest background in bit/s of the links that carry less now; each change makes another object."""
         self.left: frozenset[LinkId] = frozenset()
+        """Links that flows have left within ``LEFT_S``."""
         self._most: dict[LinkId, _Held] = {}
         self._flows: Mapping[LinkId, Collection[object]] = {}
         self._left_at: dict[LinkId, float] = {}
@@ -103,9 +109,10 @@ class RecentBackground:
         uncounted: Uses,
         now: float,
     ) -> None:
-        """Take in what was measured on links between switches: no route avoids those of hosts. ``flows``: that are
-        pinned to each link. What links carried that ``uncounted`` flows may use may have been theirs: it is
-        forgotten."""
+        """Record what was measured on links between switches; links of hosts do not matter, no route avoids them.
+
+        ``flows``: flows pinned to each link. The record of a link that ``uncounted`` flows may use is dropped, because
+        the traffic may have been theirs."""
         unknown = _links_of(uncounted) if self._most else frozenset()
         self._most = {link: most for link, most in self._most.items() if now < most.at + HOLD_S and link not in unknown}
         for link, bps in background_bps.items():
@@ -126,8 +133,10 @@ def planned_background(
     carrying: Container[LinkId],
     uncounted: Uses,
 ) -> Mapping[LinkId, float]:
-    """Return what plans are made for: on links that carry pinned flows the background of now, unless flows have just
-    left them, on others also what is held. Links that ``uncounted`` flows may use are as they are."""
+    """Return the background to plan with, in bit/s.
+
+    For links in ``carrying``, which pinned flows use, it is the present background, unless flows have just left them.
+    For other links it is at least what is ``held``. Links that ``uncounted`` flows may use keep the present value."""
     kept = [link for link in held if link in left or link not in carrying]
     if not kept:
         return background_bps

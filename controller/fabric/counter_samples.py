@@ -1,7 +1,7 @@
-"""Samples of many cumulative counters at once, and the figures of links made from them.
+"""Samples of many cumulative counters, and the figures of links derived from them.
 
-In: totals as they are read. Out: totals and rates at any instants that the samples cover; the latest figures of all
-links as one frozen mapping over arrays. One row per counter, newest sample last, so that thousands of counters are
+In: totals as they are read. Out: totals and rates at any instants that the samples cover, and the latest figures of all
+links as one frozen mapping over arrays. Each counter has a row, newest sample last, so that thousands of counters are
 evaluated together. Times are monotonic seconds.
 """
 
@@ -21,17 +21,17 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 DEPTH = 32
-"""Samples that are kept of each counter; where more come within the span, they are thinned out evenly."""
+"""Largest number of samples per counter; more frequent ones within the span are thinned out evenly."""
 
 WRAP = 1 << 48
-"""A counter that fell by nearly 2^64 has gone on by less than this: it wrapped around. Otherwise it was reset."""
+"""Largest increase of a counter that wrapped around at 2^64; any other decrease is a reset of the counter."""
 
 _MISSING = -1e15
-"""The time of samples that are not there; before any that are."""
+"""Time of samples that do not exist; earlier than any real one."""
 
 
 class Samples(Generic[Key]):
-    """``span_s``: how long samples are of use."""
+    """Samples of counters. ``span_s``: seconds for which samples are kept."""
 
     def __init__(self, span_s: float) -> None:
         self._spacing_s = span_s / (DEPTH - 2)
@@ -42,9 +42,10 @@ class Samples(Generic[Key]):
         self._totals = np.zeros((0, DEPTH), np.uint64)
 
     def add(self, at: float, totals: Mapping[Key, int]) -> Rows:
-        """What the counters said at one moment, below 2^64 each; returns their rows. A counter that went back was
-        reset, unless it wrapped around, and one read at an earlier time than before is of a switch that has started
-        again: they begin anew."""
+        """Add the value of each counter at one moment and return the rows of the counters. Values are below 2^64.
+
+        The history of a counter restarts if the value fell without a wrap-around. It also restarts if the time is not
+        later than the last one, which means that the switch has started again."""
         rows = self._rows(totals)
         values = np.fromiter(totals.values(), np.uint64, len(totals))
         last_at, last = self._times[rows, -1], self._totals[rows, -1]
@@ -59,8 +60,9 @@ class Samples(Generic[Key]):
         return rows
 
     def begin_at_zero(self, key: Key, since: float, until: float) -> None:
-        """A counter that is known to have stood at 0 all the time between, before its first sample. One that was read
-        before ``until`` is left as it is."""
+        """Record that a counter was 0 from ``since`` to ``until``, before its first sample.
+
+        A counter that was read before ``until`` is not changed."""
         (row,) = self._rows({key: 0})
         read = int((self._times[row] > _MISSING).sum())
         first = DEPTH - read
@@ -70,7 +72,7 @@ class Samples(Generic[Key]):
         self._totals[row, first - 2 : first] = 0
 
     def keep(self, wanted: Callable[[Key], bool]) -> None:
-        """Forgets all others. Rows get other numbers when there are any."""
+        """Forget all counters that are not ``wanted``. If there are any, rows are numbered again."""
         kept = {key: row for key, row in self.row_of.items() if wanted(key)}
         if len(kept) < len(self.row_of):
             rows = np.fromiter(kept.values(), np.int64, len(kept))
@@ -80,65 +82,68 @@ class Samples(Generic[Key]):
             self._numbered += 1
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """The others keep their rows; those of these are given to other counters."""
+        """Forget these counters. Other counters keep their rows; the free rows are used for new counters."""
         rows = [self.row_of.pop(key) for key in keys if key in self.row_of]
         self._times[rows] = _MISSING
         self._free += rows
 
     def not_read_since(self, at: float) -> list[Key]:
-        """The counters that were not read at or after this time."""
+        """Return the counters that were not read at or after the time ``at``."""
         unread = self._times[: self._rows_used, -1] < at
         return [key for key, row in self.row_of.items() if unread[row]] if unread.any() else []
 
     def begin_anew(self, keys: Iterable[Key]) -> None:
-        """What was read of these does not count any more."""
+        """Drop the samples of these counters."""
         self._times[[self.row_of[key] for key in keys if key in self.row_of]] = _MISSING
 
     @property
     def numbering(self) -> int:
-        """Another value whenever a counter gets a row, or another one."""
+        """Number that changes whenever a counter gets a row or another row."""
         return self._numbered
 
     @property
     def rows(self) -> int:
-        """All rows are below; some may belong to no counter."""
+        """Upper bound of the row numbers; some rows may belong to no counter."""
         return self._rows_used
 
     def read(self, rows: Rows) -> NDArray[np.bool_]:
-        """Which of these counters were read at all."""
+        """Return whether each row has a sample."""
         found: NDArray[np.bool_] = self._times[rows, -1] > _MISSING
         return found
 
     def rows_of(self, keys: Collection[Key]) -> Rows:
-        """-1 for counters that were never read."""
+        """Return the row of each counter; -1 for counters that were never read."""
         return np.fromiter((self.row_of.get(key, -1) for key in keys), np.int64, len(keys))
 
     def first_at(self, rows: Rows) -> Floats:
-        """When the oldest samples that are kept of each counter were read."""
+        """Return the time of the oldest sample of each row."""
         times = self._times[rows]
         oldest: Floats = np.where(times > _MISSING, times, np.inf).min(axis=1, initial=np.inf)
         return oldest
 
     def last_at(self, rows: Rows) -> Floats:
-        """When each counter was read last."""
+        """Return the time of the newest sample of each row."""
         newest: Floats = self._times[rows, -1]
         return newest
 
     def last(self, rows: Rows) -> NDArray[np.uint64]:
-        """What each counter said last, exactly."""
+        """Return the newest value of each row, exactly."""
         newest: NDArray[np.uint64] = self._totals[rows, -1]
         return newest
 
     def rates_bps(self, rows: Rows, instants: Floats) -> Floats:
-        """Bytes counted between consecutive instants, a row of which is given per counter, in bit/s; NaN where the
-        samples do not reach."""
+        """Return the rate in bit/s between consecutive instants, of which there is a row per counter.
+
+        It is NaN where the samples do not reach."""
         totals, _ = self._between(rows, instants)
         return 8 * np.diff(totals, axis=1) / np.diff(instants, axis=1)
 
     def read_near(self, rows: Rows, instants: Floats) -> tuple[Floats, Floats]:
-        """Return what each counter said at its row of instants, relative to its newest sample, NaN before the oldest
-        one; and how many seconds each instant is away from a sample, 0 where the counter stood still. After its newest
-        sample it is taken to stand still if it did before, else nothing is known."""
+        """Return the value of each counter at its row of instants, and how uncertain the instants are.
+
+        Values are relative to the newest sample and NaN before the oldest one. After its newest sample a counter is
+        assumed to keep its value if the last two samples were equal; otherwise the value is NaN. The second array has
+        the seconds from each instant to the nearest sample, or 0 where the counter did not change."""
         times = self._times[rows]
         apart = np.abs(times[:, None, :] - instants[:, :, None]).min(axis=2, initial=np.inf)
         totals, more = self._between(rows, np.minimum(instants, times[:, -1:]))
@@ -147,14 +152,17 @@ class Samples(Generic[Key]):
         return np.where(known, totals, np.nan), np.where(more > 0, apart, 0.0)
 
     def sampled_before(self, rows: Rows, instants: Floats) -> Floats:
-        """Return the time of the newest sample at or before each instant, and the instant itself where there is none;
-        a row of instants per counter."""
+        """Return the time of the newest sample at or before each instant, or the instant itself where there is none.
+
+        There is a row of instants per counter."""
         times = self._times[rows][:, None, :]
         newest = np.where(times <= instants[:, :, None], times, _MISSING).max(axis=2, initial=_MISSING)
         return np.where(newest > _MISSING, newest, instants)
 
     def recent_bps(self, rows: Rows, window_s: float) -> Floats:
-        """Over the last ``window_s`` of samples, or as much of it as there are; NaN before two samples."""
+        """Return the rate in bit/s over the last ``window_s`` of samples, or over all samples if they cover less.
+
+        It is NaN for counters with fewer than two samples."""
         end = self.last_at(rows)
         start = np.maximum(self.first_at(rows), end - window_s)
         enough = start < end
@@ -164,8 +172,9 @@ class Samples(Generic[Key]):
         return rates
 
     def since(self, rows: Rows, at: float) -> tuple[float, float] | None:
-        """Between the first and the last sample of each after ``at``: the shortest time (s) and the most bytes; None
-        while some counter has no two."""
+        """Return the shortest time in seconds between first and last sample after ``at``, and the most bytes counted.
+
+        Returns None while some counter has fewer than two samples after ``at``."""
         times, totals = self._times[rows], self._totals[rows]
         first = (times <= at).sum(axis=1)
         if (first > DEPTH - 2).any():
@@ -175,8 +184,9 @@ class Samples(Generic[Key]):
         return float((times[:, -1] - times[place, first]).min()), float(counted.max())
 
     def most_bps(self, rows: Rows, window_s: float) -> Floats:
-        """The most that the mean over the last ``window_s`` of samples can be; infinite where there are few samples.
-        Quickly worked out."""
+        """Return an upper bound of the mean rate in bit/s over the last ``window_s`` of samples; fast to compute.
+
+        It is infinite where there are few samples."""
         counted = (self._totals[rows, -1] - self._totals[rows, 0]).astype(np.float64)
         return np.where(self._times[rows, 0] > _MISSING, 8 * counted / window_s, np.inf)
 
@@ -195,10 +205,11 @@ class Samples(Generic[Key]):
         return np.fromiter(map(row_of.__getitem__, totals), np.int64, len(totals))
 
     def _between(self, rows: Rows, instants: Floats) -> tuple[Floats, Floats]:
-        """Return totals, interpolated, relative to the newest sample, NaN outside the samples; and how much was counted
-        between the two samples around each instant."""
+        """Return interpolated totals, and the bytes between the two samples around each instant.
+
+        Totals are relative to the newest sample and NaN outside the samples."""
         times, totals = self._times[rows], self._totals[rows]
-        since = -(totals[:, -1:] - totals).astype(np.float64)  # unsigned: right across a wrap
+        since = -(totals[:, -1:] - totals).astype(np.float64)  # unsigned arithmetic is right across a wrap-around
         right = (times[:, None, :] <= instants[:, :, None]).sum(axis=2)
         after = np.minimum(right, DEPTH - 1)
         before = np.maximum(right - 1, 0)
@@ -211,18 +222,20 @@ class Samples(Generic[Key]):
 
 
 class LinkStatus(NamedTuple):
-    """Of a link that was counted. ``bytes_total``: what the port of the switch says, since the switch began to count.
-    ``rate_bps``: in bit/s over the load window, None before two samples. ``background_bps``: None until a whole window
-    was measured."""
+    """Figures of a link with counters."""
 
     bytes_total: int
+    """Bytes that the port of the switch has counted since the switch started counting."""
     rate_bps: float | None
+    """Rate in bit/s over the load window; None before two samples."""
     background_bps: float | None
+    """Background in bit/s; None until it was measured over a whole window."""
 
 
 class LinkFigures(Mapping[LinkId, LinkStatus]):
-    """Of the links that were counted. ``place``: of each of them in the arrays: cumulative bytes, bit/s, bit/s; NaN
-    where a rate is not known."""
+    """Figures of all links with counters, kept in arrays.
+
+    ``place``: index of each link in the arrays. Rates are in bit/s, NaN where a rate is not known."""
 
     __slots__ = ("_background_bps", "_bytes", "_place", "_rate_bps")
 
@@ -256,7 +269,7 @@ class _Items(ItemsView[LinkId, LinkStatus]):
     _mapping: LinkFigures
 
     def __iter__(self) -> Iterator[tuple[LinkId, LinkStatus]]:
-        """All together: numbers of arrays one by one take much longer."""
+        """Yield all items. Converting whole arrays is much faster than reading their numbers one by one."""
         figures = self._mapping
         columns = (figures._bytes.tolist(), _or_none(figures._rate_bps), _or_none(figures._background_bps))
         rows = list(zip(*columns, strict=True))
@@ -264,17 +277,17 @@ class _Items(ItemsView[LinkId, LinkStatus]):
 
 
 def _or_none(values: Floats) -> list[float | None]:
-    """None for NaN."""
+    """Return the values with None for NaN."""
     return [None if value != value else value for value in values.tolist()]
 
 
 def known(value: np.float64) -> float | None:
-    """None for NaN."""
+    """Return the value, or None for NaN."""
     return None if np.isnan(value) else float(value)
 
 
 class RecentFigures:
-    """Keeps the figures of links up to date: only of those that were counted anew. ``links``: their samples."""
+    """Figures of links, recomputed only for links with new samples. ``links``: samples of the links."""
 
     def __init__(self, links: Samples[LinkId], window_s: float) -> None:
         self._links = links
@@ -287,18 +300,20 @@ class RecentFigures:
         self._figures = Memo(self._make)
 
     def counted(self, rows: Rows) -> None:
-        """There are new samples of these."""
+        """Record that these rows have new samples."""
         self._counted.append(rows)
         self._readings += 1
 
     def renumbered(self) -> None:
-        """Rows have other numbers."""
+        """Record that rows were numbered again."""
         self._rates_bps = np.zeros(0)
         self._counted = [np.arange(len(self._links.row_of))]
         self._readings += 1
 
     def rates_bps(self) -> Floats:
-        """Of every row of samples, over the window or as much of it as there are samples; NaN before two."""
+        """Return the rate in bit/s of every row over the window, or over all its samples if they cover less.
+
+        It is NaN for rows with fewer than two samples."""
         new = len(self._links.row_of) - len(self._rates_bps)
         self._rates_bps = np.append(self._rates_bps, np.full(new, np.nan))
         if self._counted:
@@ -311,16 +326,18 @@ class RecentFigures:
     def of(
         self, fabric: Fabric, background_bps: Mapping[LinkId, float], measured: Mapping[LinkId, bool]
     ) -> LinkFigures:
-        """Of every link of the fabric that was counted, host links too. ``background_bps``: where there is any;
-        ``measured``: whether a whole window was measured; other objects whenever they change. The same object as before
-        when nothing has changed."""
+        """Return the figures of all links of the fabric with counters, links of hosts included.
+
+        ``background_bps``: background of the links that have any. ``measured``: whether a link was measured over a
+        whole window. Both must be other objects when they change. The result is the same object while nothing
+        changes."""
         place, rows = self._found(fabric.links, fabric.hosts, self._links.numbering)
         return self._figures(place, rows, self._spread(background_bps, measured, place), self._readings)
 
     def _find(
         self, links: Mapping[LinkId, Link], hosts: Mapping[str, Host], _numbering: int
     ) -> tuple[Mapping[LinkId, int], Rows]:
-        """Return the links that have samples, each with its place, and their rows in this order."""
+        """Return the index of each link with samples, and the rows of these links in the same order."""
         at_hosts = (link for host in hosts.values() for link in (host.uplink, host.downlink))
         counted = [link for link in dict.fromkeys((*links, *at_hosts)) if link in self._links.row_of]
         return {link: at for at, link in enumerate(counted)}, self._links.rows_of(counted)
@@ -330,7 +347,7 @@ class RecentFigures:
 
 
 def _spread(values: Mapping[LinkId, float], measured: Mapping[LinkId, bool], place: Mapping[LinkId, int]) -> Floats:
-    """NaN where nothing was measured, 0 where there is no value."""
+    """Return the values as an array: NaN for links that were not measured, 0 for links without a value."""
     spread = np.array([0.0 if measured.get(link) else np.nan for link in place])
     for link, value in values.items():
         if link in place and measured.get(link):

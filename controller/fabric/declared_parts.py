@@ -1,4 +1,4 @@
-"""Which parts the inventory file declares, and which of those no known part is: stand-ins are remembered for them."""
+"""Parts that the inventory file declares, with stand-ins for those that were never seen."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _NOWHERE = PortRef(UNKNOWN_DPID, PortNo(0))
 
 
 class DeclaredParts:
-    """A stand-in is there as long as no part is known that it declares. A host, and a switch with a dpid, have the key
-    that they have when they come; they are known from the start."""
+    """Declared parts and the number of known parts that match each declaration.
+
+    A stand-in exists as long as no known part matches its declaration. A declared host, and a declared switch with a
+    dpid, are known from the start under the key that they will have when they appear."""
 
     def __init__(self, declared: Declared) -> None:
         self.roles = declared.role_of
@@ -25,11 +27,11 @@ class DeclaredParts:
 
     @property
     def hosts(self) -> Iterator[PartKey]:
-        """Of the declared hosts."""
+        """Keys of the declared hosts."""
         return map(host_key, self._hosts)
 
     def all(self) -> Iterator[Part]:
-        """What is known before anything was seen."""
+        """Yield the parts that are known before anything was seen."""
         for name, dpid in self._dpids.items():
             at = _NOWHERE if dpid is None else PortRef(dpid, PortNo(0))
             key = _key(PartKind.SWITCH, name) if dpid is None else switch_key(dpid)
@@ -42,8 +44,9 @@ class DeclaredParts:
             yield from (_of_bundle(bundle.a, bundle.b, n) for n in range(1, bundle.cables + 1))
 
     def count(self, part: Part, more: int) -> Iterator[tuple[Part, bool]]:
-        """``more``: 1 when the part becomes known, -1 when it is forgotten. Yields the stand-ins that this is about,
-        and whether each has to be there now."""
+        """Count a part that became known (``more`` = 1) or was forgotten (``more`` = -1).
+
+        Yields the stand-ins of the matching declarations, and whether each of them must exist now."""
         if not part.seen:
             return
         names = tuple(end.switch for end in part.ends)
@@ -62,7 +65,7 @@ class DeclaredParts:
                 yield _of_bundle(bundle.a, bundle.b, n), n > self._known[pair]
 
     def declares(self, part: Part) -> bool:
-        """Without this part a declared one would be missing."""
+        """Return whether a declared part would be missing without this part."""
         if not part.seen:
             return True
         name = part.ends[0].switch

@@ -1,7 +1,8 @@
-"""What operators have taken out of use: switches and cables that carry nothing any more, though they work.
+"""Drained parts: switches and cables that operators have taken out of use although they work.
 
-In: names as people see them, the fabric. Out: which links are excluded from plans, and then from forwarding. A drained
-part is known by dpids and ports: it stays drained when its switch leaves and comes back, or is called otherwise.
+In: names as operators give them, and the fabric. Out: the links that plans must not use, and then those that rules must
+not use. A drained part is identified by dpids and ports: it stays drained when its switch reconnects or changes its
+name.
 """
 
 from __future__ import annotations
@@ -17,71 +18,79 @@ from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef, is_u
 from signalbox.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 
 Places = Mapping[str, Dpid]
-"""The switch that each host is plugged into, by the host's address."""
+"""Switch that each host is connected to, by the address of the host."""
 
 NO_PLACES: Places = {}
 
 Drainable = frozenset[PortRef] | Dpid
-"""A cable by its two ports, or a switch: all its cables."""
+"""Drained part: a cable by its two ports, or a switch, which means all its cables."""
 
 MAX_NAMED = 4
-"""Parts in an error."""
+"""Largest number of parts that an error message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """``name``: of the part, as it was called then. ``since``: seconds since 1970."""
+    """A drained part."""
 
     part: Drainable
     name: str
+    """Name of the part at the time of the drain."""
     since: float
+    """Time of the drain in seconds since 1970."""
 
     @property
     def key(self) -> PartKey:
-        """As the parts that are remembered have it."""
+        """Key of the part, as in ``KnownParts``."""
         return cable_key(*self.part) if isinstance(self.part, frozenset) else switch_key(self.part)
 
     def covers(self, part: Part) -> bool:
-        """Whether it is the part, or a cable of it."""
+        """Return whether ``part`` is the drained part or one of its cables."""
         ends = () if isinstance(self.part, frozenset) or part.kind is not PartKind.LINK else part.ends
         return part.key == self.key or any(end.at.dpid == self.part for end in ends)
 
     def holds(self, link: Link) -> bool:
-        """Whether the link is (of) the part."""
+        """Return whether the link belongs to the drained part."""
         if isinstance(self.part, frozenset):
             return link.src in self.part and link.dst in self.part
         return self.part in (link.src.dpid, link.dst.dpid)
 
 
 class Sender(NamedTuple):
-    """A port that sends to a drained part when it sends at all. ``dst``: where its cable ends. ``name``: of its
-    switch."""
+    """A port from which packets could reach a drained part."""
 
     src: PortRef
     dst: PortRef
+    """Port at the other end of its cable."""
     name: str
+    """Name of the switch of the port."""
 
 
 class DrainedPart(NamedTuple):
-    """Where a drained part is. ``links``: those that are there. ``senders``: ports at the other ends of its cables,
-    also of cables that are down. ``hosts``: addresses of hosts that are plugged into it."""
+    """Location of a drained part."""
 
     drain: Drain
     links: frozenset[LinkId]
+    """Existing links of the part."""
     senders: tuple[Sender, ...]
+    """Ports at the other ends of its cables, cables that are down included."""
     hosts: tuple[str, ...]
+    """Addresses of the hosts that are connected to it."""
 
 
 NOT_DRAINED: Mapping[str, DrainedPart] = {}
 
 
 class Drains:
-    """``parts``: by name, another mapping whenever it changes. ``waiting``: links that are drained, but still used by
-    more flows than may move at a time; a restart waits for none."""
+    """All drained parts."""
 
     def __init__(self, saved: Mapping[str, Drain]) -> None:
         self.parts: Mapping[str, Drain] = saved
+        """Drains by name; a new mapping on each change."""
         self.waiting: frozenset[LinkId] = frozenset()
+        """Drained links on which flows may still be planned, because more flows use them than may move at a time.
+
+        They are not saved, so a restart drains them at once."""
 
     def drain(
         self,
@@ -92,10 +101,13 @@ class Drains:
         hosts: Places = NO_PLACES,
         no_parts: WhyNot = NO_REASONS,
     ) -> tuple[str, ...]:
-        """Returns the names of the parts that are meant. ``down``: parts that are not there, and can be drained before
-        they come back. ``hosts``: that are expected, beside those of the fabric. ``no_parts``: names of other things.
-        ``now``: seconds since 1970. Raises ``InvalidInput`` for names of nothing that can be drained, and ``Conflict``
-        when switches with hosts would be cut off; then nothing has changed."""
+        """Drain parts and return their names.
+
+        ``down``: parts that are down, which can be drained before they return. ``hosts``: expected hosts that are not
+        in the fabric. ``no_parts``: reasons for names of other things. ``now``: seconds since 1970.
+
+        Raises ``InvalidInput`` for names of nothing that can be drained, and ``Conflict`` when switches with hosts
+        would be cut off. In both cases nothing changes."""
         found = {drain.part: drain for drain in _named(names, fabric, down, now, no_parts)}
         name_of = {drain.part: drain.name for drain in self.parts.values()}
         parts = {**self.parts}
@@ -111,8 +123,9 @@ class Drains:
         return tuple(name_of[part] for part in found)
 
     def undrain(self, names: Iterable[str], fabric: Fabric, down: Collection[Part] = ()) -> None:
-        """``down``: as for ``drain``. Raises ``InvalidInput`` for names of nothing that is drained; then nothing has
-        changed."""
+        """Use drained parts again. ``down``: as for ``drain``.
+
+        Raises ``InvalidInput`` for names of nothing that is drained, and then changes nothing."""
         gone: set[str] = set()
         problems = []
         by_end = {name.partition(">")[0]: name for name in self.parts}
@@ -133,13 +146,14 @@ class Drains:
     def restore(
         self, parts: Mapping[str, Drain], links: Mapping[LinkId, Link], waiting: frozenset[LinkId] = frozenset()
     ) -> None:
-        """Exactly these are drained. ``waiting``: more links that do."""
+        """Set the drained parts to exactly ``parts``. ``waiting``: links that wait in addition to those that do now."""
         self.parts = parts
         self.waiting = (self.waiting | waiting) & drained_links(parts, links)
 
     def go_on(self, links: Mapping[LinkId, Link], flows: Mapping[LinkId, Collection[object]], most: float) -> None:
-        """Avoid more of what is drained: cables until ``most`` flows are on them, at least one. ``flows``: that use
-        each link."""
+        """Exclude waiting links, cable by cable, until ``most`` flows use the excluded ones, and at least one cable.
+
+        ``flows``: flows that use each link."""
         room = most
         for link in sorted(self.waiting):
             if link not in self.waiting:
@@ -155,19 +169,18 @@ class Drains:
 def links_named(
     names: Iterable[str], fabric: Fabric, down: Collection[Part], no_parts: WhyNot = NO_REASONS
 ) -> frozenset[LinkId]:
-    """Return the links of the parts that these names mean to ``Drains.drain``, as far as they are there. Raises
-    ``InvalidInput``."""
+    """Return the existing links of the parts that these names mean in ``Drains.drain``. Raises ``InvalidInput``."""
     found = _named(names, fabric, down, 0.0, no_parts)
     return drained_links({drain.name: drain for drain in found}, fabric.links)
 
 
 def links_of_parts(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, frozenset[LinkId]]:
-    """Those of these links that each part has."""
+    """Return the links that belong to each part."""
     return {name: frozenset(link.id for link in of_part) for name, of_part in _links_of(parts, links).items()}
 
 
 def _links_of(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mapping[str, Sequence[Link]]:
-    """Of each part, in one pass over the links, however many switches there are."""
+    """Return the links of each part, in one pass over the links however many switches there are."""
     of_switch: dict[Dpid, list[Link]] = {
         drain.part: [] for drain in parts.values() if not isinstance(drain.part, frozenset)
     }
@@ -187,7 +200,7 @@ def _links_of(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> Mappi
 def drained_parts(
     drains: Mapping[str, Drain], fabric: Fabric, known: Mapping[PartKey, Part]
 ) -> Mapping[str, DrainedPart]:
-    """Return where each drained part is now, by name. ``known``: all parts that are remembered."""
+    """Return the location of each drained part, by name. ``known``: all remembered parts."""
     if not drains:
         return NOT_DRAINED
     links, hosts = _links_of(drains, fabric.links), _hosts_of(drains, fabric)
@@ -203,8 +216,9 @@ def drained_parts(
 
 
 def _senders(drain: Drain, links: Iterable[Link], fabric: Fabric, known: Mapping[PartKey, Part]) -> Iterator[Sender]:
-    """Yield the ports at the other ends of the part's cables, of a cable both. A remembered cable that is down counts:
-    it may only seem so."""
+    """Yield the ports at the other ends of the part's cables; for a drained cable both ports.
+
+    A remembered cable that is down counts too, because it may still carry packets."""
     names: dict[tuple[PortRef, PortRef], str] = {}
     one = known.get(drain.key)
     for part in known.values() if isinstance(drain.part, int) else [one] if one else ():
@@ -216,7 +230,7 @@ def _senders(drain: Drain, links: Iterable[Link], fabric: Fabric, known: Mapping
 
 
 def _hosts_of(drains: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, list[str]]:
-    """Return the hosts that are plugged into each part, of those whose ports are up."""
+    """Return the addresses of hosts that are connected to each part and whose ports are up."""
     found: Mapping[str, list[str]] = {name: [] for name in drains}
     names = {drain.part: name for name, drain in drains.items()}
     for ip, host in fabric.hosts.items():
@@ -226,43 +240,46 @@ def _hosts_of(drains: Mapping[str, Drain], fabric: Fabric) -> Mapping[str, list[
 
 
 def drained_links(parts: Mapping[str, Drain], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
-    """Those of all parts."""
+    """Return the links of all parts."""
     return frozenset[LinkId]().union(*links_of_parts(parts, links).values())
 
 
 def without(links: Mapping[LinkId, Link], excluded: Collection[LinkId]) -> Mapping[LinkId, Link]:
-    """The same object when none is excluded."""
+    """Return the links without the excluded ones; the same object when none is excluded."""
     return {name: link for name, link in links.items() if name not in excluded} if excluded else links
 
 
 def excluded_links(parts: Mapping[str, DrainedPart], waiting: frozenset[LinkId]) -> frozenset[LinkId]:
-    """Return the links on which no flow is planned any more. ``waiting``: drained links that still are."""
+    """Return the drained links on which no flow is planned any more.
+
+    ``waiting``: drained links that may still be used."""
     return frozenset[LinkId]().union(*(part.links for part in parts.values())) - waiting
 
 
 def forwarding_links(
     links: Mapping[LinkId, Link], excluded: frozenset[LinkId], used: Collection[LinkId]
 ) -> Mapping[LinkId, Link]:
-    """Return the links without the excluded ones that no route uses. ``used``: those that some route does. Of a cable
-    both directions count or none: acknowledgements travel on the cables of their flow."""
+    """Return the links without the excluded ones that no route uses. ``used``: links of routes.
+
+    A cable is kept or removed with both directions, because acknowledgements travel on the cables of their flow."""
     both = {*used, *_other_ways(links[link] for link in used if link in links)} if excluded else ()
     return without(links, excluded.difference(both))
 
 
 def _other_ways(links: Iterable[Link]) -> Iterator[LinkId]:
-    """Of cables; a circuit is one way."""
+    """Yield the opposite directions of links; a circuit has none."""
     return (LinkId(*link.dst) for link in links if not link.one_way)
 
 
 def with_links(fabric: Fabric, links: Mapping[LinkId, Link]) -> Fabric:
-    """The same object when they are its own."""
+    """Return the fabric with these links; the same object when they are its own."""
     return fabric if links is fabric.links else replace(fabric, links=links)
 
 
 def _named(
     names: Iterable[str], fabric: Fabric, down: Collection[Part], now: float, no_parts: WhyNot
 ) -> Iterator[Drain]:
-    """Yield the parts that names mean. Raises ``InvalidInput``."""
+    """Yield the parts that the names mean. Raises ``InvalidInput``."""
     known = PartNames(fabric, down)
     problems: list[FieldProblem] = []
     for number, name in enumerate(limited(names)):
@@ -286,9 +303,10 @@ def _refuse_cut_off(
     before: Collection[LinkId],
     after: Collection[LinkId],
 ) -> None:
-    """Raises ``Conflict`` when switches with hosts that reach each other would not any more, or one is drained itself:
-    hosts on it reach each other only while it is there. ``leaves``: the switches with hosts. ``parts``: to be
-    drained."""
+    """Raise ``Conflict`` when the drain would cut off switches with hosts.
+
+    This is so when hosts could not reach each other any more, or when a switch with hosts is to be drained itself:
+    hosts on it reach each other only through it. ``leaves``: switches with hosts. ``parts``: parts to be drained."""
     for leaf in sorted(leaf for leaf in leaves if leaf in parts):
         raise Conflict(f"hosts on {fabric.name(leaf)} would have no path to others: nothing is drained")
     leaves = fabric.switches.keys() & leaves
@@ -304,6 +322,6 @@ def _refuse_cut_off(
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first few names, and how many more there are."""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more

@@ -1,7 +1,8 @@
-"""Finds hosts without flooding: ARP requests of the controller at edge ports, answers to the hosts that wait.
+"""Discovery of hosts without flooding: ARP requests of the controller at edge ports, and answers to waiting hosts.
 
-A host that sends from another port than its own has moved if its own port is down; otherwise the address is first asked
-for at its own port (``HostClaims``). Claims cost the owner of the address few questions, however many there are.
+A host that sends from a port other than its own has moved if its own port is down. Otherwise the controller first sends
+a request to the known port (``HostClaims``). However many claims there are, the owner of the address gets few
+requests.
 """
 
 from __future__ import annotations
@@ -23,24 +24,30 @@ ASK_AGAIN_S = 1.0
 WAIT_S = 3.0
 FORGET_S = 60.0
 MAX_QUESTIONS = 64
-"""Addresses asked for in one second; more wait for the next."""
+"""Largest number of addresses requested in one second; more wait for the next."""
 MAX_LOOKED_AT = 256
-"""Addresses that are looked at in one tick, whether they were asked for a moment ago."""
+"""Largest number of addresses examined in one tick to find out whether they were requested a moment ago."""
 MAX_QUESTION_FRAMES = 10_000
-"""And frames, because an address that is nowhere is asked for at every edge port; one address is always asked for."""
+"""Largest number of request frames in one second; an unknown address is requested at every edge port.
+
+One address per second is always requested."""
 MAX_WAITED_FOR = 4
-"""Unknown addresses that the hosts of one port may wait for: a host that makes up addresses delays no other."""
+"""Largest number of unknown addresses that hosts of one port may wait for.
+
+A host that makes up addresses thus delays no other host."""
 ASK_SILENT_AGAIN_S = 60.0
 MAX_SILENT_QUESTIONS = 16
-"""Hosts whose port is known and whose MAC is not, asked for in one second: no host waits for those."""
+"""Largest number of requests in one second to hosts with a known port and an unknown MAC address.
+
+No host waits for the answers."""
 
 NO_ADDRESS = "0.0.0.0"
-"""The sender of an ARP probe (RFC 5227), which claims no address."""
+"""Sender address of an ARP probe (RFC 5227), which claims no address."""
 
 QUESTIONS = 3
 ASK_EVERY_S = 1.0
 SETTLED_FOR_S = 10.0
-"""After a refusal further claims are refused without a question for this long."""
+"""Seconds after a refusal in which further claims to the address are refused without a request."""
 RECENT_S = 60.0
 MAX_INQUIRIES = 64
 MAX_INQUIRIES_OF_A_PORT = 4
@@ -48,28 +55,32 @@ MAX_INQUIRIES_OF_A_PORT = 4
 
 @dataclass(slots=True)
 class Inquiry:
-    """A host at ``at``, with this MAC, claims the address; ``asked`` questions went to ``old``."""
+    """A claim to an address, by a host at another port."""
 
     at: PortRef
+    """Port of the claim."""
     mac: str
+    """MAC address of the claim."""
     old: PortRef
+    """Port where the address is known, which gets the requests."""
     asked: int
+    """Number of requests sent."""
     asked_at: float
 
 
 class HostClaims:
-    """``refused``: claims that were not believed since the start, by the port they came from. ``refused_at``: when the
-    last was, where that is less than ``RECENT_S`` ago."""
+    """Claims to addresses whose known port is up."""
 
     def __init__(self) -> None:
         self.refused: Counter[PortRef] = Counter()
+        """Number of refused claims since the start, by the port that they came from."""
         self.refused_at: dict[PortRef, float] = {}
+        """Time of the last refusal within ``RECENT_S``, by port."""
         self._inquiries: dict[str, Inquiry] = {}
         self._settled_until: dict[str, float] = {}
 
     def claimed(self, ip: str, mac: str, at: PortRef, old: PortRef, now: float) -> bool:
-        """A claim from ``at`` for an address that lives at ``old``, whose port is up. True when ``old`` is to be asked
-        now."""
+        """Record a claim from ``at`` and return whether to send a request to ``old``, where the address is known."""
         inquiry = self._inquiries.get(ip)
         if inquiry and inquiry.at == at:
             inquiry.mac = mac
@@ -82,19 +93,19 @@ class HostClaims:
         return True
 
     def refuse(self, at: PortRef, now: float) -> None:
-        """A claim from this port is not believed."""
+        """Record that a claim from this port is refused."""
         self.refused[at] += 1
         self.refused_at[at] = now
 
     def alive(self, ip: str, at: PortRef, now: float) -> None:
-        """The address lives at ``at``: it spoke there and was believed. No claim from elsewhere holds."""
+        """Record that the owner of the address sent a packet at ``at``; claims from other ports are refused."""
         inquiry = self._inquiries.pop(ip, None)
         if inquiry and inquiry.at != at:
             self._settled_until[ip] = now + SETTLED_FOR_S
             self.refuse(inquiry.at, now)
 
     def advance(self, now: float) -> tuple[list[SendArpRequest], dict[str, Inquiry]]:
-        """Questions that are due, each an address and the port to ask at; and addresses that have moved."""
+        """Return the requests that are due, each to one port, and the claims of addresses that have moved."""
         questions, moved = [], {}
         for ip, inquiry in list(self._inquiries.items()):
             if now < inquiry.asked_at + ASK_EVERY_S:
@@ -115,7 +126,7 @@ class HostClaims:
 
 @dataclass(frozen=True, slots=True)
 class _Asker:
-    """A host that asked for an address, and until when it can use the answer."""
+    """A host that requested an address, and the time until which an answer is of use."""
 
     at: PortRef
     ip: str
@@ -124,8 +135,10 @@ class _Asker:
 
 
 class _Turns:
-    """Whose missing address is asked for next: those who wait take turns, whatever the number of their addresses, and
-    half of the turns are for those with addresses that were never asked for. Those come first among their own."""
+    """Order in which missing addresses are requested.
+
+    Those who wait take turns, however many addresses each waits for. Half of the turns are for those with addresses
+    that were never requested, which they request first."""
 
     def __init__(self) -> None:
         self._missing: Mapping[Hashable, Sequence[str]] = {}
@@ -136,7 +149,7 @@ class _Turns:
         self.addresses = 0
 
     def follow(self, missing: Mapping[Hashable, Sequence[str]]) -> None:
-        """Take the addresses of each who waits. Only what has changed is looked at."""
+        """Record the missing addresses of each who waits. Only differences are examined."""
         before, self._missing = self._missing, missing
         for who, known, ips in differing(before, missing):
             wanted, queue = set(ips or ()), self._queues.get(who, deque[str]())
@@ -156,7 +169,7 @@ class _Turns:
                 self._again[who] = None
 
     def next(self) -> str:
-        """Return some address; only while there are any."""
+        """Return the next address; there must be one."""
         self._turn += 1
         if self._never and (self._turn % 2 or not self._again):
             who, left = next(iter(self._never.items()))
@@ -174,7 +187,7 @@ class _Turns:
 
 
 class HostDiscovery:
-    """Learns into ``topology``."""
+    """Discovery of hosts; what is learnt is recorded in ``topology``."""
 
     def __init__(self, topology: TopologyState) -> None:
         self.claims = HostClaims()
@@ -190,7 +203,7 @@ class HostDiscovery:
         self._forgot_at = -math.inf
 
     def arp_seen(self, packet: ArpSeen, now: float) -> tuple[Learned, list[SendArpReply], list[SendArpRequest]]:
-        """Returns what became of the sender's claim to its address, answers and questions to send."""
+        """Return the result of the sender's claim to its address, and the answers and requests to send."""
         at, ip, mac = packet.at, packet.sender_ip, packet.sender_mac
         if self._topology.is_fabric_port(at):
             return "ignored", [], []
@@ -223,8 +236,9 @@ class HostDiscovery:
         return self.ask([ip], now)
 
     def advance(self, missing: Mapping[Any, Sequence[str]], now: float) -> list[SendArpRequest]:
-        """Hosts move for which no answer came from their old port. ``missing``: addresses that jobs wait for, by job;
-        the same objects as long as they do not change. Returns the questions that are due."""
+        """Move hosts whose old port has not answered, and return the requests that are due.
+
+        ``missing``: addresses that jobs wait for, by job; the same objects as long as they do not change."""
         contested, moved = self.claims.advance(now)
         hosts = self._topology.fabric.hosts
         for ip, claim in moved.items():
@@ -247,7 +261,7 @@ class HostDiscovery:
         return self.ask(due, now)
 
     def _ask_silent(self, now: float) -> list[SendArpRequest]:
-        """Once a second some of the hosts that were declared or adopted and have not said their MAC."""
+        """Return requests, once a second, to some of the declared or adopted hosts whose MAC address is unknown."""
         if now < self._silent_due:
             return []
         self._silent_due = now + ASK_AGAIN_S
@@ -263,7 +277,7 @@ class HostDiscovery:
         return [SendArpRequest(host.ip, (host.at,)) for host in asked]
 
     def ask(self, ips: Iterable[str], now: float) -> list[SendArpRequest]:
-        """Questions for these addresses at every edge port, none more often than once a second."""
+        """Return requests for these addresses at every edge port, each at most once a second."""
         self._forget_old(now)
         due = [ip for ip in dict.fromkeys(ips) if self._asked_at.get(ip, -math.inf) <= now - ASK_AGAIN_S]
         if not due:
@@ -277,7 +291,7 @@ class HostDiscovery:
         return [SendArpRequest(ip, everywhere) for ip in due]
 
     def _room(self, now: float) -> int:
-        """How many more addresses may be asked for now."""
+        """Return how many more addresses may be requested now."""
         while self._asked and self._asked[0] <= now - ASK_AGAIN_S:
             self._asked.popleft()
         if len(self._asked) >= self._limit:
@@ -289,7 +303,7 @@ class HostDiscovery:
         return max(0, self._limit - len(self._asked))
 
     def _answers(self, ip: str, mac: str, now: float) -> list[SendArpReply]:
-        """To the hosts that wait for this address."""
+        """Return answers to the hosts that wait for this address."""
         askers = self._waiting.pop(ip, {}).values()
         return [SendArpReply(asker.at, asker.ip, asker.mac, ip, mac) for asker in askers if asker.until > now]
 

@@ -1,7 +1,7 @@
-"""Which hosts cannot reach most others: the fabric has parted, a host's port is down, or its switch is gone.
+"""Hosts that cannot reach most others: the fabric is partitioned, their port is down, or their switch is disconnected.
 
-In: a ``Fabric`` snapshot's mappings. Out: by address the island (switches each of which reaches all others) that such a
-host is on. Pure.
+In: mappings of a ``Fabric`` snapshot. Out: for each such host the island that it is on. An island is a set of switches
+that all reach each other. Pure.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Container, Iterable, Mapping
 from controller.fabric.topology import Dpid, Host, Link, LinkId, Switch, is_up
 
 ALONE = Dpid(-1)
-"""Where a host is that can reach no other one, because its port is down or its switch is not connected."""
+"""Island of a host that reaches no other host, because its port is down or its switch is not connected."""
 
 Islands = Mapping[str, Dpid]
-"""By the address of each host outside the island with most hosts: the least dpid of its island, or ``ALONE``."""
+"""Island, named by its least dpid or ``ALONE``, of each host outside the island with most hosts, by address."""
 
 
 def islands_beside_the_largest(
     switches: Mapping[Dpid, Switch], links: Mapping[LinkId, Link], hosts: Mapping[str, Host]
 ) -> Islands:
-    """Empty while all hosts can reach each other."""
+    """Return the islands of hosts outside the largest one; empty while all hosts can reach each other."""
     island = island_of(switches, links)
     of_host = {ip: island[host.at.dpid] if is_up(switches, host.at) else ALONE for ip, host in hosts.items()}
     sizes = Counter(found for found in of_host.values() if found != ALONE)
@@ -30,12 +30,12 @@ def islands_beside_the_largest(
 
 
 def connected(islands: Islands, src_ip: str, dst_ip: str) -> bool:
-    """Whether there is a path between two known hosts."""
+    """Return whether there is a path between two known hosts."""
     return islands.get(src_ip) == islands.get(dst_ip) != ALONE
 
 
 def island_of(switches: Iterable[Dpid], links: Mapping[LinkId, Link]) -> dict[Dpid, Dpid]:
-    """Of each switch the least dpid among those that it reaches and that reach it."""
+    """Return, for each switch, the least dpid among the switches that it reaches and that reach it."""
     onward: defaultdict[Dpid, set[Dpid]] = defaultdict(set)
     back: defaultdict[Dpid, set[Dpid]] = defaultdict(set)
     one_way = False
@@ -54,7 +54,7 @@ def island_of(switches: Iterable[Dpid], links: Mapping[LinkId, Link]) -> dict[Dp
 
 
 def _reached(first: Dpid, beside: Mapping[Dpid, set[Dpid]], without: Container[Dpid]) -> set[Dpid]:
-    """Including itself."""
+    """Return the switches that can be reached from ``first``, itself included."""
     reached, ahead = {first}, [first]
     while ahead:
         new = [dpid for dpid in beside.get(ahead.pop(), ()) if dpid not in reached and dpid not in without]

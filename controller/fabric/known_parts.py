@@ -1,7 +1,7 @@
-"""Remembers which parts the fabric has had, so that one that goes is missed: switches, cables and hosts.
+"""Memory of the parts that the fabric has had, so that missing switches, cables and hosts are noticed.
 
-What is learnt stays until it is forgotten (docs/explanation/restart-and-repair.md). ``now`` is monotonic seconds,
-``at`` seconds since 1970. What does not change costs nothing.
+A part that was seen is remembered until it is forgotten (docs/explanation/restart-and-repair.md). ``now`` is monotonic
+seconds, ``at`` seconds since 1970. A part that does not change causes no work.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from controller.shared_map import SharedMap, differing
 from signalbox.errors import NO_SUCH_NAME, Conflict, FieldProblem, InvalidInput, cut
 
 MOST_OF_A_KIND = 16_384
-"""Beyond so many nothing new is remembered: a switch that invents others, or hosts, must not fill the memory."""
+"""Largest number of remembered parts of a kind.
+
+A switch that invents other switches, or hosts, must not fill the memory."""
 
 CAUSE_S = 1.0
-"""A cable or host that goes may have gone with its switch, which is noticed a moment later."""
+"""Seconds in which a lost cable or host may have been lost because of its switch, whose loss is noticed later."""
 
 
 class KnownParts:
-    """``parts``: all of them. ``explained``: of those that are down the cables and hosts whose switch is, or which have
-    not had the time to come back since it returned: they are no fault of another kind. ``absent``: how many are not
-    there, also before that means that they are down. ``awaited``: those of before the start that have not come and have
-    had no time to. ``patience_s``: how long switches and cables have to come after the start, hosts after these, and
-    cables after their switch. ``hosts``: addresses that saved jobs name."""
+    """Remembered parts of the fabric, present or down.
+
+    ``patience_s``: seconds that switches and cables have to appear after the start, hosts after these, and cables after
+    their switch. ``hosts``: addresses that saved jobs name."""
 
     def __init__(
         self,
@@ -55,16 +56,22 @@ class KnownParts:
         hosts: Iterable[str] = (),
     ) -> None:
         self.parts: Mapping[PartKey, Part] = SharedMap()
+        """All parts."""
         self.explained: Mapping[PartKey, bool] = SharedMap()
+        """Cables and hosts that are down for a known reason, so that they are no fault of their own.
+
+        Their switch is down, or it has returned and they have not had the time to return."""
         self.absent: Mapping[PartKind, int] = {}
+        """Number of parts of each kind that are not there, including those that do not count as down yet."""
         self.awaited: frozenset[PartKey] = frozenset()
+        """Parts of before the start that have not appeared and may still appear."""
         self._declared = DeclaredParts(declared)
         self._patience_s = patience_s
         self._fabric = Fabric()
         self._known: dict[PartKey, Part] = {}
         self._there: set[PartKey] = set()
         self._plugged: defaultdict[Dpid | str, set[PartKey]] = defaultdict(set)
-        """Cables and hosts by the switch that they are plugged into, by its name where it was never seen."""
+        """Cables and hosts of each switch, which is identified by its name if it was never seen."""
         self._hosts: defaultdict[Dpid, set[str]] = defaultdict(set)
         self._cables: defaultdict[PortRef, set[PartKey]] = defaultdict(set)
         self._connected: defaultdict[str, set[Dpid]] = defaultdict(set)
@@ -72,7 +79,7 @@ class KnownParts:
         self._went_at: dict[PartKey, float] = {}
         self._changed: set[PartKey] = set()
         self._explain_at = math.inf
-        """Monotonic seconds when ``explained`` follows from the same parts in another way."""
+        """Time in monotonic seconds when ``explained`` changes without a change of parts."""
         self._count: Counter[PartKind] = Counter()
         self._count_there: Counter[PartKind] = Counter()
         self._since: float | None = None
@@ -84,7 +91,7 @@ class KnownParts:
         self._publish(now)
 
     def _take(self, saved: Mapping[PartKey, Part]) -> None:
-        """Of declared parts that are not seen yet only those are taken that are still declared and not seen."""
+        """Take over saved parts; declared parts that were never seen only if they are still declared and unseen."""
         for part in self._declared.all():
             self._set(part.key, part)
         for key, part in saved.items():
@@ -96,7 +103,7 @@ class KnownParts:
 
     @property
     def roles(self) -> Mapping[Dpid | str, SwitchRole]:
-        """As declared: of switches by their dpid, or by their name."""
+        """Declared roles of switches, by dpid or by name."""
         return self._declared.roles
 
     @property
@@ -107,16 +114,15 @@ class KnownParts:
 
     @property
     def known_switches(self) -> int:
-        """Those that are connected and those that are absent, both of when the fabric was followed last: a switch that
-        leaves or returns counts once."""
+        """Number of connected and absent switches as of the last call of ``follow``; a returning switch counts once."""
         return len(self._fabric.switches) + self.absent.get(PartKind.SWITCH, 0)
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
-        """For the first time or again: its cables are found anew."""
+        """Record that a switch connected or reconnected, so that its cables have to be discovered again."""
         self._connected_at[dpid] = now
 
     def follow(self, fabric: Fabric, now: float, at: float) -> None:
-        """The fabric is this now. To be called ten times a second."""
+        """Update the parts to the current fabric. Called ten times a second."""
         before, self._fabric, self._since = self._fabric, fabric, at
         if self._started_at is None:
             self._started_at = at
@@ -148,13 +154,15 @@ class KnownParts:
                 self._follow_host(ip, fabric, now)
 
     def _is_expected(self, switch: Switch) -> bool:
-        """Known or declared. Another one is remembered once something is plugged into it: any program that reaches the
+        """Return whether the switch is known or declared.
+
+        Any other switch is remembered once a cable or host is connected to it: any program that reaches the OpenFlow
         port can connect as a switch."""
         declared = PartKey(PartKind.SWITCH, f"{DECLARED}{switch.name}")
         return switch_key(switch.dpid) in self._known or declared in self._known
 
     def _follow_links(self, before: Fabric, fabric: Fabric, now: float) -> None:
-        """Circuits are no parts: they come and go with what optical switches connect."""
+        """Update the cables. Circuits are no parts: they change with the connections of optical switches."""
         for _, was, link in differing(before.links, fabric.links):
             if was and not was.one_way and (link is None or link.dst != was.dst):
                 self._goes(cable_key(was.src, was.dst), now)
@@ -172,8 +180,9 @@ class KnownParts:
                 self._follow_host(ip, fabric, now, is_new=was is None)
 
     def _follow_host(self, ip: str, fabric: Fabric, now: float, is_new: bool = False) -> None:
-        """A host is there while its port is up: a silent one is not lost. One that is new and whose port is down, as
-        after a restart, is down."""
+        """Update a host. A host is present while its port is up, even if it is silent.
+
+        A new host whose port is down, as after a restart, is down."""
         key, host = host_key(ip), fabric.hosts.get(ip)
         switch = fabric.switches.get(host.at.dpid) if host else None
         if host and is_up(fabric.switches, host.at):
@@ -199,7 +208,7 @@ class KnownParts:
         self._is_there(key, True)
         if key in self._awaited:
             self._awaited.discard(key)
-            if part.kind is not PartKind.HOST:  # of thousands that are asked for one after the other
+            if part.kind is not PartKind.HOST:  # hosts may be thousands, requested one after the other
                 self._judged_at = now + self._patience_s
         if part.kind is PartKind.LINK:
             for end in part.ends:
@@ -222,9 +231,10 @@ class KnownParts:
     # ---- what operators forget
 
     def forget(self, names: Sequence[str], now: float) -> tuple[Part, ...]:
-        """These parts, and with a switch what is plugged into it, are not expected any more; returns them all. A cable
-        may be named by either of its ports, a switch by its dpid. Raises ``InvalidInput`` for names of no part, and
-        ``Conflict`` for parts that are there or declared; then all stay."""
+        """Stop expecting these parts and, with a switch, the parts connected to it; return all of them.
+
+        A cable may be named by either of its ports, and a switch by its dpid. Raises ``InvalidInput`` for names of no
+        part, and ``Conflict`` for parts that are present or declared. In both cases nothing changes."""
         if not names or len(names) > MAX_NAMES:
             raise InvalidInput.of("names", f"1 to {MAX_NAMES} names are needed (given: {len(names)})")
         by_name = self._by_name()
@@ -247,7 +257,7 @@ class KnownParts:
         return tuple(gone.values())
 
     def restore(self, parts: Iterable[Part], now: float) -> None:
-        """What was forgotten is known again, unless it has come back."""
+        """Remember forgotten parts again, unless they have returned."""
         for part in parts:
             if part.key not in self._known:
                 self._set(part.key, part)
@@ -261,7 +271,7 @@ class KnownParts:
         return found
 
     def _stays(self, name: str, part: Part) -> str:
-        """Why it cannot be forgotten; empty when it can."""
+        """Return why the part cannot be forgotten, or an empty string when it can."""
         if part.down_since is None:
             return f"{name} is not down: only what is down can be forgotten"
         if self._declared.declares(part):
@@ -308,7 +318,7 @@ class KnownParts:
             self._count_there[key.kind] += 1 if there else -1
 
     def _publish(self, now: float) -> None:
-        """``parts``, ``explained``, ``absent`` and ``awaited`` are as what was set."""
+        """Update ``parts``, ``explained``, ``absent`` and ``awaited`` to what was set."""
         if len(self.awaited) != len(self._awaited):  # it only shrinks
             self.awaited = frozenset(self._awaited)
         if not self._changed and now < self._explain_at:
@@ -323,8 +333,10 @@ class KnownParts:
         self._explain_at = min((end for end in until.values() if now < end < math.inf), default=math.inf)
 
     def _explained_until(self, part: Part) -> float:
-        """Infinite while a switch is down that it is plugged into. What was down before the start has gone by itself,
-        or with a switch that is down still."""
+        """Return the monotonic time until which a part that is down is explained.
+
+        It is infinite while a switch of the part is down. A part that was down before the start was lost by itself, or
+        with a switch that is still down."""
         if part.down_since is None or part.kind is PartKind.SWITCH:
             return -math.inf
         went_at = self._went_at.get(part.key)
@@ -343,7 +355,7 @@ class KnownParts:
 
 
 def _not_one(name: str, parts: Sequence[Part]) -> str:
-    """Why the name does not mean one part; empty when it does."""
+    """Return why the name does not mean one part, or an empty string when it does."""
     if not parts:
         return f"no part of the fabric that is remembered has the name '{cut(name)}'"
     if sum(part.down_since is not None for part in parts) > 1:
@@ -352,5 +364,5 @@ def _not_one(name: str, parts: Sequence[Part]) -> str:
 
 
 def _meant(parts: Sequence[Part]) -> Part:
-    """The one that is down, if one is."""
+    """Return the part that is down, if one is, else the first."""
     return next((part for part in parts if part.down_since is not None), parts[0])

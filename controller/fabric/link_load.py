@@ -1,8 +1,8 @@
-"""How busy each link is, and with what: counters in, rates out, and what links carry beyond counted flows.
+"""Load of each link: rates from counters, and the traffic beyond counted flows.
 
-That is what a link's port sent beyond the announced flows that may have used it. A job's own bytes are never taken for
-background, at the price of underestimating it (docs/explanation/discovery.md). ``background`` takes off what flows may
-be of it that nothing has counted yet. Thousands of links are evaluated together, in arrays.
+The excess of a link is what its port sent beyond the announced flows that may have used it. A job's own bytes never
+count as background, at the price of underestimating the background (docs/explanation/discovery.md). ``background`` then
+subtracts what uncounted flows may have sent. Thousands of links are evaluated together, in arrays.
 """
 
 from __future__ import annotations
@@ -21,39 +21,41 @@ from controller.memo import Memo
 
 PARTS = 3
 LAG_S = 0.5
-"""Seconds by which the counters of flows may be behind: Open vSwitch reads them from its datapath twice a second."""
+"""Seconds by which flow counters may lag: Open vSwitch reads them from its datapath twice a second."""
 
 QUEUED_S = 0.1
-"""Seconds that packets may take from where they are counted first to a link: they wait in queues."""
+"""Longest time in seconds from the counting of a packet to its sending on a link, while it waits in queues."""
 
 NEAR = 0.5
-"""Share of what is noise by which rates over two times may differ if traffic is steady."""
+"""Largest difference of the rates over two times if traffic is steady, as a fraction of the noise limit."""
 
 SETTLE_S = 2.0
-"""Seconds that switches may take to put other rules into force. Until then packets may use the links of before."""
+"""Longest time in seconds in which switches put changed rules into force; packets may use the old links until then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """What ``update`` has found. Arrays hold a value per link, at its ``place``, in bit/s.
-
-    ``beyond_bps``: what a link carries beyond the flows that are counted, where that is certain. ``certain_bps``: the
-    least that it carried beyond them, over each part of the window; NaN where it is not known. ``sent_bps``: the most
-    that it seems to have carried beyond them, of the links of hosts; ``most_sent_bps``: the most that it can have, over
-    each part; infinite where they are not known. ``noise_bps``: less than this is none. ``counted``: flows whose bytes
-    are known for the whole window. ``reached``: of which links the samples reach back a whole window."""
+    """Result of ``update``. Arrays have one value in bit/s for each link, at the index ``place[link]``."""
 
     place: Mapping[LinkId, int]
+    """Index of each link in the arrays."""
     beyond_bps: Floats
+    """Traffic beyond counted flows where it is certain, else 0."""
     certain_bps: Floats
+    """Lower bound of the traffic beyond counted flows in each part of the window; NaN where unknown."""
     sent_bps: Floats
+    """Traffic beyond counted flows that hosts' links seem to have carried at most; infinite where unknown."""
     most_sent_bps: Floats
+    """Upper bound of that traffic in each part of the window; infinite where unknown."""
     noise_bps: Floats
+    """Rate below which traffic counts as noise."""
     counted: frozenset[Pair]
+    """Flows whose bytes are known for the whole window."""
     reached: NDArray[np.bool_]
+    """Whether the samples of each link reach back a whole window."""
 
     def of(self, links: Collection[LinkId]) -> Measured:
-        """Return the same of these links only."""
+        """Return the result for these links only."""
         rows = np.array([self.place[link] for link in links], np.int64)
         beyond, certain, sent = self.beyond_bps[rows], self.certain_bps[rows], self.sent_bps[rows]
         arrays = (beyond, certain, sent, self.most_sent_bps[rows], self.noise_bps[rows])
@@ -61,26 +63,31 @@ class Measured:
 
 
 class _Sized(NamedTuple):
-    """``place``: of each link in the arrays. ``at_host``: whether a host is at one end."""
+    """Capacities of links as an array."""
 
     place: Mapping[LinkId, int]
+    """Index of each link in the arrays."""
     bps: Floats
+    """Capacity of each link in bit/s."""
     at_host: NDArray[np.bool_]
+    """Whether each link has a host at one end."""
 
 
 class _Announced(NamedTuple):
-    """Rules that are wanted ``since`` then. ``first``: since when those before are not, which were wanted for a moment.
-    ``uses``: works out what they use."""
+    """Rules that are wanted from a time on."""
 
     first: float
+    """Time when the previous rules, some of them wanted for a moment only, ended."""
     since: float
+    """Time from which the rules are wanted."""
     uses: Callable[[], UsesOf]
+    """Function that computes which links the rules use."""
 
 
 class LinkLoad:
-    """Counters of all links and announced flows over a sliding window of ``window_s`` seconds. ``measured``: another
-    object whenever it was measured anew, which it was at ``measured_at``. ``noise_fraction``: of a link's capacity,
-    less than this is no background."""
+    """Counters of all links and announced flows over a sliding window of ``window_s`` seconds.
+
+    ``noise_fraction``: fraction of a link's capacity below which traffic is no background."""
 
     def __init__(self, window_s: float, noise_fraction: float, now: float = 0.0) -> None:
         self._window_s = window_s
@@ -97,7 +104,9 @@ class LinkLoad:
         self._reached = Memo(_reached)
         none, of_parts = np.zeros(0), np.zeros((0, PARTS))
         self.measured = Measured({}, none, of_parts, none, of_parts, none, frozenset(), np.zeros(0, bool))
+        """Latest result; another object after each measurement."""
         self.measured_at = now
+        """Time of the latest measurement in monotonic seconds."""
         self._forget_at = now
 
     def take_noise_fraction(self, noise_fraction: float) -> None:
@@ -106,7 +115,7 @@ class LinkLoad:
 
     @property
     def beyond(self) -> bool:
-        """Some link carries more than the flows that are counted."""
+        """Whether some link carries more than the counted flows."""
         return bool(self.measured.beyond_bps.any())
 
     def count_links(self, at: float, totals: Mapping[LinkId, int]) -> None:
@@ -128,37 +137,43 @@ class LinkLoad:
             self.measured = self.measured.of([link for link in self.measured.place if link.at in ports])
 
     def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:
-        """From ``now`` on there is a rule for each of these, whose packets use (at most) these links. What is not among
-        them is forgotten with the window. ``uses`` is called with the next ``update``, if at all: it must not hold up
-        what the change is about, and what lasts for less than ``QUEUED_S`` is no background of any link."""
+        """Record the links that rules may use from ``now`` on: at most those that ``uses`` returns for each rule.
+
+        A rule that is missing there is forgotten when the window ends. ``uses`` is called at the next ``update`` so
+        that computing the links does not delay the change of rules. Rules that lasted for less than ``QUEUED_S`` are
+        skipped, since they are no background of any link."""
         first = now
         if self._announced and now < self._announced[-1].since + QUEUED_S:
             first = self._announced.pop().first
         self._announced.append(_Announced(first, now, uses))
 
     def take_announced(self) -> None:
-        """Work out what rules may use, if that was not done since they changed."""
+        """Compute the links that rules may use, if this was not done since the rules changed."""
         announced, self._announced = self._announced, []
         for first, since, work_out in announced:
             appeared = self._uses.change(since, work_out())
             self._flows.begin_anew(appeared.again)  # what was counted before does not reach on
             for what, others in appeared.anew.items():
-                # Other rules have counted the flow until then, this one started at nothing. What they do not know of
-                # it, because they were new themselves, it does not either.
+                #  Other rules have counted the flow so far, and this rule started at zero. What they do not know of the
+                # flow, because they were new themselves, is not known here either.
                 rows = self._flows.rows_of(others)
                 known_at = self._flows.first_at(rows).max(initial=-np.inf) if (rows >= 0).all() else np.inf
                 if known_at < first:
                     self._flows.begin_at_zero(what, max(known_at, first - 2 * self._window_s), first)
 
     def counted_since(self, links: Collection[LinkId], at: float) -> tuple[float, float] | None:
-        """What the busiest of these has carried between its first and last sample after ``at``: seconds, at least of
-        all, and bytes, at most of all. None while one has no two samples."""
+        """Return the time and the bytes of the busiest of these links between its first and last sample after ``at``.
+
+        The time, in seconds, is the minimum over all links, and the bytes are the maximum. Returns None while a link
+        has fewer than two samples after ``at``."""
         rows = self._links.rows_of(links)
         return None if (rows < 0).any() else self._links.since(rows, at)
 
     def figures(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> LinkFigures:
-        """Of every link of the fabric that was counted, host links too. ``background_bps``: where there is any; another
-        object whenever it changes. The same object while nothing new was counted."""
+        """Return the figures of all links of the fabric with counters, links of hosts included.
+
+        ``background_bps``: background of the links that have any; another object whenever it changes. The result is the
+        same object while there are no new samples."""
         return self._recent.of(fabric, background_bps, self._reached(self.measured))
 
     # ---- what is carried beyond counted flows
@@ -175,8 +190,9 @@ class LinkLoad:
         self.measured = self._measure(now, self._sized(capacity_bps))
 
     def _measure(self, now: float, sized: _Sized) -> Measured:
-        """Return what links carry beyond all of their possible users that are counted. Only links that carry more than
-        noise are evaluated, and those of hosts that carry anything."""
+        """Return what links carry beyond all counted flows that may have used them.
+
+        Only links that carry more than noise, and links of hosts that carry anything, are evaluated."""
         rows = self._rows(sized.place, self._links.numbering)
         read, noise_bps = rows >= 0, self.noise_fraction * sized.bps
         place = np.full(self._links.rows, -1)
@@ -187,7 +203,7 @@ class LinkLoad:
         on = _Pairs(pairs[listed], users.flows[listed], users.until[listed])
         end = np.full(len(rows), -np.inf)
         end[read] = self._links.last_at(rows[read])
-        is_gone = np.zeros(self._flows.rows, bool)  # no more is read of these
+        is_gone = np.zeros(self._flows.rows, bool)  # rules whose counters are not read any more
         is_gone[users.gone] = True
         still = on.of(~is_gone[on.flows])
         np.minimum.at(end, still.links, self._flows.last_at(still.flows))
@@ -207,7 +223,7 @@ class LinkLoad:
         beyond, sent, certain, most_sent = *np.zeros((2, len(rows))), *np.zeros((2, len(rows), PARTS))
         certain[left] = excess - slack
         beyond[left] = _lately(excess, certain[left], noise_bps[left])
-        # All that links carry of flows whose rules are gone may have been sent by others.
+        # Others may have sent all that links seem to carry of flows whose rules are gone.
         sent[left] = _most(np.where(of_gone[left, None], carried, excess))
         at_most = np.where(of_gone[left, None], carried, np.minimum(carried, excess + slack))
         most_sent[left] = np.nan_to_num(np.maximum(at_most, 0.0), nan=np.inf)
@@ -215,11 +231,11 @@ class LinkLoad:
         return Measured(sized.place, beyond, certain, sent, most_sent, noise_bps, counted, reached)
 
     def _over_parts(self, links: Rows, on: _Pairs, end: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return three arrays with a column for each of the last one, two and three parts of the window before ``end``:
-        what these links carried, and what of it is beyond their users, in bit/s, NaN where that is not known; and for
-        which share of that time the counters of the users may not agree with theirs.
+        """Return carried traffic, excess and slack of these links, with columns for the last one, two and three parts.
 
-        The parts begin when counters of a link were read."""
+        The parts of the window before ``end`` begin when counters of a link were read. Carried traffic and excess
+        beyond the users are in bit/s, NaN where unknown. Slack is the fraction of the time for which the counters of
+        the users may disagree with those of the link."""
         ends, first, which = np.unique(end, return_index=True, return_inverse=True)
         parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # readings are not that regular
         begins = self._links.sampled_before(links[first], ends[:, None] - parts)
@@ -229,7 +245,7 @@ class LinkLoad:
         excess = totals[:, :1] - totals[:, 1:]
         with np.errstate(invalid="ignore", divide="ignore"):
             carried = 8 * excess / spans[which]
-        # Links of one switch were read together: most pairs of a flow ask for the same instants.
+        # Links of one switch were read together: most pairs of a flow need the same instants.
         asked, of_asked = np.unique(on.flows * len(ends) + which[on.links], return_inverse=True)
         at_end = asked % max(len(ends), 1)
         totals, flows_apart = self._flows.read_near(asked // max(len(ends), 1), instants[at_end])
@@ -246,8 +262,9 @@ class LinkLoad:
             return carried, 8 * excess / spans[which], slack_s / spans[which]
 
     def _reach_back(self, pairs: Rows, flows: Rows, end: Floats) -> NDArray[np.bool_]:
-        """Of every counter of a flow whether it reaches back a whole window on all links that it may have used.
-        ``end``: of each link's window, infinite where the link is not read any more."""
+        """Return, for every flow counter, whether it covers a whole window on all links that the flow may have used.
+
+        ``end``: end of each link's window, infinite where the link is not read any more."""
         earliest = np.full(self._flows.rows, np.inf)
         np.minimum.at(earliest, flows, end[pairs])
         first_at = self._flows.first_at(np.arange(len(earliest)))
@@ -255,8 +272,9 @@ class LinkLoad:
         return reach
 
     def _counted_now(self, users: Users, known: bytes) -> frozenset[Pair]:
-        """The flows all of whose rules have counted for long enough. ``known``: whether each of the ``users``' rules
-        has."""
+        """Return the flows whose rules have all counted for a whole window.
+
+        ``known``: whether each rule of ``users`` has."""
         if not any(known):
             return frozenset()
         missing = {users.pairs[number] for number, found in enumerate(known) if not found}
@@ -264,18 +282,18 @@ class LinkLoad:
 
 
 class _Pairs(NamedTuple):
-    """Which flows may have used which links, and until when: see ``Users``."""
+    """Pairs of links and flows that may have used them, and until when; see ``Users``."""
 
     links: Rows
     flows: Rows
     until: Floats
 
     def of(self, wanted: NDArray[np.bool_]) -> _Pairs:
-        """Return these pairs only."""
+        """Return the selected pairs."""
         return _Pairs(self.links[wanted], self.flows[wanted], self.until[wanted])
 
     def at(self, links: Rows, count: int) -> _Pairs:
-        """Return the pairs of these of ``count`` links, which are numbered anew."""
+        """Return the pairs of these of ``count`` links, with the links numbered again in this order."""
         number = np.full(count, -1)
         number[links] = np.arange(len(links))
         here = self.of(number[self.links] >= 0)
@@ -287,14 +305,15 @@ def _reached(measured: Measured) -> Mapping[LinkId, bool]:
 
 
 def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:
-    """The links that have any of these."""
+    """Return the links with a value other than 0."""
     links = tuple(measured.place)
     return {links[number]: float(bps[number]) for number in np.flatnonzero(bps)}
 
 
 def _lately(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
-    """Return what links carry beyond their users now, 0 where that is not certain or noise. ``excess``, ``certain``:
-    over each part of the window, in bit/s."""
+    """Return the present excess of each link, 0 where it is uncertain or noise.
+
+    ``excess`` and ``certain``: values in bit/s over each part of the window."""
     found = excess[:, 0]
     for part in range(1, PARTS):
         steady = (np.abs(excess[:, :part] - excess[:, part, None]) <= NEAR * noise_bps[:, None]).all(axis=1)
@@ -303,7 +322,7 @@ def _lately(excess: Floats, certain: Floats, noise_bps: Floats) -> Floats:
 
 
 def _most(bps: Floats) -> Floats:
-    """Return the most of each row, at least 0; infinite where nothing is known of the latest part."""
+    """Return the largest value of each row, at least 0; infinite where the latest part is unknown."""
     most = np.maximum(np.fmax.reduce(bps, axis=1), 0.0)
     return np.where(np.isnan(bps[:, 0]), np.inf, most)
 

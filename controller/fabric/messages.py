@@ -1,5 +1,4 @@
-"""Messages about switches, ports, links and hosts: what the southbound reports and is asked to send; and what operators
-ask of them."""
+"""Messages about switches, ports, links and hosts: southbound reports, packets to send, operators' requests."""
 
 from __future__ import annotations
 
@@ -14,16 +13,17 @@ from controller.fabric.topology import Dpid, Port, PortRef
 
 @dataclass(frozen=True, slots=True)
 class DrainParts:
-    """Take these out of use. ``at``: seconds since 1970. Replies with the parts' names when that is saved."""
+    """Take parts of the fabric out of use. The reply, sent once the drain is saved, has the names of the parts."""
 
     names: tuple[str, ...]
     at: float = field(default_factory=time.time)
+    """Time of the request in seconds since 1970."""
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class UndrainParts:
-    """Use these again. Replies with None when that is saved."""
+    """Use drained parts again. The reply, sent once that is saved, is None."""
 
     names: tuple[str, ...]
     reply: Future[Any] = field(default_factory=Future, compare=False)
@@ -31,7 +31,7 @@ class UndrainParts:
 
 @dataclass(frozen=True, slots=True)
 class SwitchConnected:
-    """The OpenFlow handshake is done and the ports are known. A reconnect sends it again."""
+    """A switch has completed the OpenFlow handshake and reported its ports; sent again when it reconnects."""
 
     dpid: Dpid
     name: str
@@ -45,8 +45,9 @@ class SwitchLeft:
 
 @dataclass(frozen=True, slots=True)
 class MastershipLost:
-    """Another controller has become the master of the switch: it takes no changes from us any more, and is not ours
-    until it connects again."""
+    """Another controller has become the master of the switch.
+
+    The switch accepts no changes from this controller until it connects again."""
 
     dpid: Dpid
     name: str
@@ -61,7 +62,7 @@ class PortChanged:
 
 @dataclass(frozen=True, slots=True)
 class LinkSeen:
-    """Discovery believes in the directed link now (sent once, not per probe)."""
+    """Discovery has confirmed the directed link. Sent once per link, not per probe."""
 
     src: PortRef
     dst: PortRef
@@ -69,7 +70,9 @@ class LinkSeen:
 
 @dataclass(frozen=True, slots=True)
 class LinkLost:
-    """Probes have stopped coming although both ports are up. Port and switch losses are not reported here."""
+    """Probes over a link have stopped although both ports are up.
+
+    Losses of ports and switches are reported otherwise."""
 
     src: PortRef
     dst: PortRef
@@ -77,13 +80,14 @@ class LinkLost:
 
 @dataclass(frozen=True, slots=True)
 class ArpSeen:
-    """An ARP packet that a switch handed up. ``target_ip`` is asked for (request) or spoken to (reply)."""
+    """An ARP packet that a switch sent to the controller."""
 
     at: PortRef
     op: Literal["request", "reply"]
     sender_ip: str
     sender_mac: str
     target_ip: str
+    """Address that is asked for (request) or addressed (reply)."""
 
 
 RefusalReason = Literal[
@@ -102,13 +106,16 @@ RefusalReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefused:
-    """An OpenFlow connection was ended for what came by it, or failed to. ``malformed``: bytes that are not OpenFlow.
-    ``version``: none in common. ``silent``: no handshake in time. ``not_reading``: what it was sent piled up. ``tls``:
-    no or a wrong certificate. ``duplicate_dpid``: a second switch with a known dpid. ``too_many``: connections, in all
-    or from one address. ``too_many_ports``: of the switch, or in all. ``other_certificate``: one of another dpid.
-    ``peer``: its address and port."""
+    """An OpenFlow connection that the controller ended because of what arrived on it, or did not.
+
+    Reasons: ``malformed``: bytes that are not OpenFlow. ``version``: no common version. ``silent``: no handshake in
+    time. ``not_reading``: the peer did not read what was sent. ``tls``: no certificate or a wrong one.
+    ``duplicate_dpid``: a second switch with a known dpid. ``too_many``, ``too_many_of_address``: too many connections,
+    in all or from one address. ``too_many_ports``: too many ports, of the switch or in all. ``other_certificate``: the
+    certificate of another dpid."""
 
     peer: str
+    """Address and port of the peer."""
     dpid: Dpid | None
     reason: RefusalReason
 
@@ -117,10 +124,12 @@ PacketRefusal = Literal["foreign", "malformed", "forged", "replayed", "reflected
 
 
 class RefusedPacket(NamedTuple):
-    """A packet that came in at ``at`` and is refused. ``foreign``: LLDP of other senders. ``malformed``: our LLDP,
-    incomplete. ``forged``: not signed with this process's key. ``replayed``: a probe that was used before, or that is
-    old. ``reflected``: sent back into the port it left. ``not_a_port``: from or to a port that is not up.
-    ``malformed_arp``: not whole, or in another station's name."""
+    """A refused packet, by the port where it arrived and the reason.
+
+    ``foreign``: LLDP of other senders. ``malformed``: incomplete LLDP of this controller. ``forged``: a probe that is
+    not signed with the key of this process. ``replayed``: a probe that was used before or is old. ``reflected``: a
+    probe that returned to the port it left. ``not_a_port``: a probe from or to a port that is not up.
+    ``malformed_arp``: incomplete ARP, or ARP in the name of another station."""
 
     at: PortRef
     reason: PacketRefusal
@@ -128,35 +137,35 @@ class RefusedPacket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PacketsRefused:
-    """How many packets were refused since the last such message, which is a second ago at least."""
+    """Number of refused packets since the last such message, at least a second ago."""
 
     counts: Mapping[RefusedPacket, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchFloods:
-    """The switch sends more than it is read for, since a second at least."""
+    """The switch has sent more than the controller reads for at least a second."""
 
     dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class ProbePorts:
-    """These switches have confirmed their rules and hand probes up from now on: probe what is not linked yet."""
+    """Probe the unlinked ports of these switches: they have confirmed their rules and hand probes up now."""
 
     dpids: frozenset[Dpid]
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnew:
-    """These one-way ports lead elsewhere now: probe them, and forget where they led."""
+    """Forget where these one-way ports led and probe them, because they lead elsewhere now."""
 
     ports: frozenset[PortRef]
 
 
 @dataclass(frozen=True, slots=True)
 class SendArpRequest:
-    """Ask for ``ip`` out of each of these edge ports, as an ARP probe (RFC 5227: sender address 0.0.0.0)."""
+    """Send an ARP request for ``ip`` out of these edge ports, as an ARP probe (RFC 5227: sender address 0.0.0.0)."""
 
     ip: str
     ports: tuple[PortRef, ...]
@@ -164,7 +173,7 @@ class SendArpRequest:
 
 @dataclass(frozen=True, slots=True)
 class SendArpReply:
-    """Tell the asker at ``at`` that ``ip`` is at ``mac``."""
+    """Answer the host at ``at`` that ``ip`` has the address ``mac``."""
 
     at: PortRef
     asker_ip: str
@@ -175,7 +184,7 @@ class SendArpReply:
 
 @dataclass(frozen=True, slots=True)
 class ForgetParts:
-    """Parts that are down are not expected any more. Replies with all that are forgotten (``KnownParts.forget``)."""
+    """Stop expecting parts that are down. The reply has all forgotten parts (``KnownParts.forget``)."""
 
     names: tuple[str, ...]
     reply: Future[Any] = field(default_factory=Future, compare=False)

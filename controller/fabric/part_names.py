@@ -1,7 +1,7 @@
-"""What names of switches and cables mean, as operators give them.
+"""Meaning of the names that operators give to switches and cables.
 
-A switch has its name and its dpid. A cable has the port at each of its ends, by number or name (``leaf1:3``,
-``0x1:leaf1-eth3``), also as it is printed (``leaf1:3>spine2``); two switches name all cables between them
+A switch is named by its name or dpid. A cable is named by the port at either end, with the number or name of the port
+(``leaf1:3``, ``0x1:leaf1-eth3``), or as it is printed (``leaf1:3>spine2``). Two switches name all cables between them
 (``leaf1:spine2``).
 """
 
@@ -25,7 +25,7 @@ def limited(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def names_of(part: Part) -> set[str]:
-    """Return all names of a part, as it is printed and as people may give them."""
+    """Return all names of a part: the printed one and those that operators may use."""
     names = {part.name, part.key.id}
     if part.kind is PartKind.LINK and part.seen:
         a, b = part.ends
@@ -37,8 +37,9 @@ def names_of(part: Part) -> set[str]:
 
 
 class PartNames:
-    """Names of the parts of a fabric, and of parts that are ``down``: of switches that are down only those names that
-    no switch there has."""
+    """Names of the parts of a fabric and of parts that are ``down``.
+
+    A switch that is down is found by its name only if no connected switch has this name."""
 
     def __init__(self, fabric: Fabric, down: Iterable[Part]) -> None:
         self._fabric = fabric
@@ -48,7 +49,7 @@ class PartNames:
         return self._switches.get(name, ())
 
     def cables(self, name: str) -> Mapping[frozenset[PortRef], str]:
-        """Return the cables by their two ports, each with its name as it is printed."""
+        """Return the cables with this name as pairs of ports, each with its printed name."""
         return self._cables.get(name) or self._cables.get(name.partition(">")[0], {})
 
     @cached_property
@@ -85,13 +86,14 @@ class PartNames:
         return {f"{self._fabric.name(host.at.dpid)}:{host.at.port}": host.ip for host in hosts}
 
     def why_not(self, name: str, no_parts: WhyNot) -> tuple[str, str]:
-        """Return why a name means neither a switch nor a cable, and the code of that, as ``FieldProblem`` has them.
-        ``no_parts``: names of other things."""
+        """Return why a name means neither a switch nor a cable, and the code of the reason as in ``FieldProblem``.
+
+        ``no_parts``: reasons for names of things that are not parts of the fabric."""
         here, colon, _ = name.partition(":")
         if name in no_parts:
             return no_parts[name], ""
         if name in self._never_seen:
-            return f"'{cut(name)}' is declared and has never been there: it can be drained once it was", ""
+            return f"'{cut(name)}' is declared but was never seen; it can be drained once it has been connected", ""
         if not colon or here not in self._switches:
             return (
                 f"there is no switch '{cut(here)}'; a part is a switch (spine2), a cable (leaf1:3, by its port), or "
@@ -99,7 +101,7 @@ class PartNames:
                 NO_SUCH_NAME,
             )
         if name in self._hosts:
-            return f"'{cut(name)}' leads to {self._hosts[name]}: only cables between switches can be drained", ""
+            return f"'{cut(name)}' leads to host {self._hosts[name]}; only cables between switches can be drained", ""
         return f"'{cut(name)}': {here} has no cable there; signalbox fabric lists those that it has", NO_SUCH_NAME
 
     @cached_property

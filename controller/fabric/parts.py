@@ -1,7 +1,7 @@
-"""The parts of a fabric that are remembered, whether they are there or not: switches, cables between them, hosts.
+"""Vocabulary of the remembered parts of a fabric, present or not: switches, cables between them, and hosts.
 
-Owns the vocabulary; ``known_parts`` owns which parts there are. A part is named as people see it: ``leaf1``,
-``leaf1:3>spine2``, ``10.0.1.2``.
+``known_parts`` owns the parts themselves. A part has the name that operators see: ``leaf1``, ``leaf1:3>spine2``,
+``10.0.1.2``.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from controller.fabric.topology import Dpid, Host, Link, PortNo, PortRef, Switch
 from controller.fabric.topology_state import DeclaredHost
 
 UNKNOWN_DPID = Dpid(-1)
-"""Of a switch that only the inventory file names: no switch has it."""
+"""Dpid of a switch that only the inventory file names; no switch has it."""
 
 DECLARED = "declared "
-"""The id of a part that was never seen is this and its name."""
+"""Prefix of the id of a part that was never seen; the name of the part follows."""
 
 MAX_NAMES = 1000
-"""Names of parts in one request."""
+"""Largest number of part names in one request."""
 
 WhyNot = Mapping[str, str]
-"""Of names that mean no part of the fabric: why, in words."""
+"""Reason, in words, why a name means no part of the fabric, by name."""
 
 NO_REASONS: WhyNot = {}
 
 
 def told_apart(name: str, dpid: Dpid, shared_names: frozenset[str]) -> str:
-    """A switch's name; ``leaf1(0x1)`` where others have it too."""
+    """Return the name of a switch, with its dpid (``leaf1(0x1)``) if several switches have the name."""
     return f"{name}({dpid:#x})" if name in shared_names else name
 
 
@@ -41,43 +41,45 @@ class PartKind(StrEnum):
 
 
 class PartKey(NamedTuple):
-    """``id``: of a switch its dpid, of a cable its two ports, of a host its address."""
+    """Identity of a part."""
 
     kind: PartKind
     id: str
+    """Dpid of a switch, both ports of a cable, or address of a host."""
 
 
 class End(NamedTuple):
-    """A port, with the names of its switch and of itself as they were last. ``at``: port 0 for a whole switch."""
+    """A port, with the last known names of its switch and of itself; port number 0 means the whole switch."""
 
     at: PortRef
     switch: str
     port: str = ""
 
     def told_apart(self, shared_names: frozenset[str]) -> End:
-        """With the dpid behind the name of its switch, where others have that name too."""
+        """Return the end with the dpid after the name of its switch if several switches have the name."""
         return self._replace(switch=told_apart(self.switch, self.at.dpid, shared_names)) if self.seen else self
 
     @property
     def seen(self) -> bool:
-        """Its switch has connected, or the file has its dpid."""
+        """Whether the dpid is known: the switch has connected, or the inventory file has its dpid."""
         return self.at.dpid != UNKNOWN_DPID
 
     @property
     def name(self) -> str:
-        """``leaf1:3``; of a port that was never seen with its name, ``leaf1:leaf1-eth3``."""
+        """Printed name: ``leaf1:3``, or ``leaf1:leaf1-eth3`` if the port number is unknown."""
         port = str(self.at.port) if self.at.port else self.port
         return f"{self.switch}:{port}" if port else self.switch
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``ends``: of a switch itself, of a cable both, of a host the port that it is plugged into. ``down_since``:
-    seconds since 1970; None while it is there, and before that is known."""
+    """A switch, cable or host that is remembered."""
 
     key: PartKey
     ends: tuple[End, ...]
+    """The switch itself, both ends of a cable, or the port of a host."""
     down_since: float | None = None
+    """Time since which the part is down, in seconds since 1970; None while it is present or may still appear."""
 
     @property
     def kind(self) -> PartKind:
@@ -85,12 +87,12 @@ class Part:
 
     @property
     def seen(self) -> bool:
-        """It was there at some time."""
+        """Whether the part was ever present."""
         return all(end.seen for end in self.ends)
 
     @property
     def name(self) -> str:
-        """As people see it."""
+        """Name that operators see."""
         if self.key.id.startswith(DECLARED):
             return self.key.id.removeprefix(DECLARED)
         if self.kind is PartKind.HOST:
@@ -115,7 +117,7 @@ def switch_part(switch: Switch) -> Part:
 
 
 def cable_part(link: Link, switches: Mapping[Dpid, Switch]) -> Part:
-    """``switches``: those that are connected, here and below."""
+    """Return the part of a cable. ``switches``: the connected switches."""
     return Part(cable_key(link.src, link.dst), tuple(_end(at, switches) for at in sorted((link.src, link.dst))))
 
 
@@ -131,11 +133,11 @@ def _end(at: PortRef, switches: Mapping[Dpid, Switch]) -> End:
 # ---- what the inventory file declares
 
 PortName = tuple[str, str]
-"""The names of a switch and of its port."""
+"""Names of a switch and of its port."""
 
 
 class SwitchRole(StrEnum):
-    """What a switch is for in the fabric, as the inventory file says."""
+    """Role of a switch in the fabric, from the inventory file."""
 
     LEAF = "leaf"
     SPINE = "spine"
@@ -143,11 +145,13 @@ class SwitchRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSwitch:
-    """``dpid``: None where any switch of this name is meant. ``role``: None where it is not declared."""
+    """A switch of the inventory file."""
 
     name: str
     dpid: Dpid | None = None
+    """Dpid of the switch; None for any switch with this name."""
     role: SwitchRole | None = None
+    """Role of the switch; None if it is not declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ class DeclaredCable:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredBundle:
-    """So many cables between two switches, at whatever ports."""
+    """Number of cables between two switches, at any ports."""
 
     a: str
     b: str
@@ -169,7 +173,7 @@ class DeclaredBundle:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """All that the file declares. Switches that links and hosts name are declared by that."""
+    """Contents of the inventory file. Switches that links and hosts name are declared too."""
 
     hosts: tuple[DeclaredHost, ...] = ()
     switches: tuple[DeclaredSwitch, ...] = ()
@@ -178,7 +182,7 @@ class Declared:
 
     @property
     def dpid_of(self) -> dict[str, Dpid | None]:
-        """Every switch by its name."""
+        """Declared dpid of every switch, by name."""
         of_links = (name for cable in self.cables for name, _ in (cable.a, cable.b))
         of_bundles = (name for bundle in self.bundles for name in (bundle.a, bundle.b))
         implied = (*of_links, *of_bundles, *(host.switch for host in self.hosts))
@@ -186,5 +190,5 @@ class Declared:
 
     @property
     def role_of(self) -> dict[Dpid | str, SwitchRole]:
-        """Of each switch with a role: by its dpid, or by its name where it is declared without."""
+        """Role of each switch that has one, by dpid, or by name if the dpid is not declared."""
         return {switch.dpid or switch.name: switch.role for switch in self.switches if switch.role}

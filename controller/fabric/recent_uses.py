@@ -1,8 +1,8 @@
-"""Which rules count the packets of which links, now and within the last two windows.
+"""Links that the packets of each rule may have used, now and within the last two windows.
 
-In: what rules may use, job by job, whenever that changes; rows of samples. Out: pairs of rows, a link's and a rule's
-whose packets may have used it, as arrays, with the time until which they may. Only jobs whose rules have changed are
-looked at.
+In: the links that rules may use, by job, whenever they change; rows of samples. Out: arrays of pairs of rows, a link
+and a rule whose packets may have used it, with the time until which they may have. Only jobs with changed rules are
+examined.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from controller.shared_map import differing
 
 
 class Counted(NamedTuple):
-    """What one rule counts: a flow, by source and destination address, or a part of its packets."""
+    """Traffic that one rule counts: a flow, by its source and destination addresses, or a part of its packets."""
 
     src_ip: str
     dst_ip: str
@@ -31,53 +31,61 @@ class Counted(NamedTuple):
 
 
 Uses = Mapping[Counted, tuple[frozenset[LinkId], ...]]
-"""Per rule that counts the links that its packets use, at most: sets of them, of which many rules may share one. Those
-of one rule have no link in common."""
+"""Links that the packets of each counting rule use at most.
+
+They are sets without common links; many rules may share one set."""
 
 NO_USES: Uses = {}
 
 UsesOf = Mapping[str, Uses]
-"""By what the rules were made for, a job for example: of one the same object as long as nothing in it changes."""
+"""Uses by the owner of the rules, for example a job; the same object as long as none of the owner's uses change."""
 
 Pair = tuple[str, str]
 """Source and destination address."""
 
 
 class Appeared(NamedTuple):
-    """Rules that there are now and were not just before. ``again``: those of them that were away for a while, of flows
-    that had no rule meanwhile; ``anew``: those of flows that other rules have counted until now, with these."""
+    """Rules that have just appeared."""
 
     again: list[Counted]
+    """Rules that had been away for a while, of flows that had no rule meanwhile."""
     anew: Mapping[Counted, list[Counted]]
+    """Rules of flows that other rules have counted until now, with these other rules."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Users:
-    """Which rule's packets may have used which link: a pair of rows of samples each, of all rules that counted within
-    the time. ``until``: monotonic seconds when the rule stopped using the link, infinite while it uses it. ``gone``:
-    rows of samples of those that do no more; ``pairs``: of all others, and their ``rows``, -1 without samples."""
+    """Links that the packets of each rule may have used within the span, as arrays of pairs of link and rule."""
 
     links: Rows
+    """Row of samples of the link in each pair."""
     flows: Rows
+    """Row of samples of the rule in each pair."""
     until: Floats
+    """Monotonic time when the rule stopped using the link; infinite while it uses it."""
     gone: Rows
+    """Rows of samples of rules that do not exist any more."""
     pairs: tuple[Pair, ...]
+    """Addresses of all existing rules."""
     rows: Rows
+    """Row of samples of each rule in ``pairs``; -1 without samples."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """As ``Users``, of one job. ``uses``: the latest first. ``known``: rows of all that have samples. ``partial``: some
-    rule has none."""
+    """Contents of ``Users`` for one job."""
 
     uses: tuple[Uses, ...]
+    """Uses of the job, latest first."""
     links: Rows
     flows: Rows
     until: Floats
     pairs: tuple[Pair, ...]
     rows: Rows
     known: Rows
+    """Rows of all its rules that have samples."""
     partial: bool
+    """Whether some rule has no samples."""
 
 
 _NONE = np.zeros(0, np.int64)
@@ -85,7 +93,7 @@ _NO_PART = _Part((), _NONE, _NONE, np.zeros(0), (), _NONE, _NONE, False)
 
 
 class RecentUses:
-    """``span_s``: how long uses count after they have ended. Times are monotonic seconds."""
+    """Uses of links by rules, kept for ``span_s`` seconds after they end. Times are monotonic seconds."""
 
     def __init__(self, span_s: float) -> None:
         self._span_s = span_s
@@ -99,7 +107,7 @@ class RecentUses:
         self._users: Users | None = None
 
     def change(self, since: float, uses: UsesOf) -> Appeared:
-        """From ``since`` on rules use these links."""
+        """Record that rules use these links from ``since`` on, and return the rules that have appeared."""
         before, self._latest = self._latest or {}, uses
         other = [name for name, was, now in differing(before, uses) if was != now]
         times = Counter(chain.from_iterable(uses.get(name, NO_USES) for name in other))
@@ -133,7 +141,7 @@ class RecentUses:
         return found
 
     def forget(self, now: float) -> list[Counted]:
-        """What ended before the time. Returns the rules that nothing is known of any more."""
+        """Forget uses that ended before the span and return the rules that are not known any more."""
         oldest = now - self._span_s
         over = [what for what, _ in takewhile(lambda item: item[1] <= oldest, self._gone.items())]
         for what in over:
@@ -147,11 +155,11 @@ class RecentUses:
         return over
 
     def __contains__(self, what: Counted) -> bool:
-        """Whether something is known of this rule."""
+        """Return whether this rule exists or existed within the span."""
         return what in self._made_for or what in self._gone
 
     def users(self, links: Samples[LinkId], flows: Samples[Counted]) -> Users:
-        """The same object while nothing changes."""
+        """Return the uses as arrays; the same object while nothing changes."""
         if self._numbering is None or self._numbering[0] != links.numbering:
             self._parts, self._users = {}, None
         counted_anew = self._numbering is None or self._numbering[1] != flows.numbering
@@ -163,7 +171,7 @@ class RecentUses:
 
     @property
     def counted_pairs(self) -> frozenset[Pair]:
-        """Those that some rule counts now."""
+        """Flows that some rule counts now."""
         return frozenset(self._rules_of)
 
     def _followed(
@@ -186,7 +194,7 @@ class RecentUses:
         links, rules = (np.concatenate([getattr(part, name) for part in parts]) for name in ("links", "flows"))
         until = np.concatenate([part.until for part in parts])
         times = np.bincount(np.concatenate([part.known for part in parts]))
-        if times.max(initial=0) > 1:  # a rule that was made for another job meanwhile is in several parts
+        if times.max(initial=0) > 1:  # a rule that passed to another job is in several parts
             links, rules, until = _latest_of_each(links, rules, until)
         return Users(
             links,
@@ -205,7 +213,9 @@ def _part(
     flows: Samples[Counted],
     rows_of: dict[frozenset[LinkId], Rows],
 ) -> _Part:
-    """``until``: when each of the ``uses`` ended. ``rows_of``: the links' rows of sets that were looked at already."""
+    """Return the part of one job.
+
+    ``until``: time when each of the ``uses`` ended. ``rows_of``: cache of the rows of sets of links."""
     used = [(what, sets, ended) for some, ended in zip(uses, until, strict=True) for what, sets in some.items()]
     known = dict.fromkeys(what for what, *_ in used)
     rows = dict(zip(known, flows.rows_of(known).tolist(), strict=True))
@@ -235,7 +245,7 @@ def _part(
 
 
 def _latest_of_each(links: Rows, flows: Rows, until: Floats) -> tuple[Rows, Rows, Floats]:
-    """Each pair once, with its latest end."""
+    """Return each pair once, with its latest end."""
     order = np.lexsort((-until, flows, links))
     links, flows, until = links[order], flows[order], until[order]
     first = np.ones(len(links), bool)

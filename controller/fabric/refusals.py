@@ -1,7 +1,8 @@
-"""Packets and connections that were refused, switches that flood, and switches that another controller took.
+"""Refused packets and connections, switches that flood, and switches that another controller took over.
 
-In: the southbound's messages, time. Out: totals since the start, and when each was refused last. A port
-that its switch did not describe is counted as port 0, so that a hostile switch cannot fill the memory. Pure.
+In: messages of the southbound, and the time. Out: totals since the start, and the time of the last refusal of each
+kind. A port that its switch did not describe is counted as port 0, so that a hostile switch cannot fill the memory.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,28 +24,35 @@ PACKETS_RECENT_S = 60.0
 DUPLICATES_RECENT_S = 30.0
 FLOODS_RECENT_S = 30.0
 CONNECTIONS_RECENT_S = 60.0
-"""A switch that is refused connects again every few seconds."""
+"""Seconds for which refused packets, duplicate dpids, floods and refused connections raise an alarm.
+
+A refused switch reconnects every few seconds."""
 NO_PORT = PortNo(0)
 
 
 class Refusals:
-    """``connections`` and ``packets``: since the start. ``last_packets``: when each was refused last. ``taken``: the
-    names of switches that have another master. ``duplicates``: the address of a second switch with a known dpid, and
-    when it tried last. ``floods``: when a switch sent too much last. ``last_connections``: of each other reason, the
-    address of the first that was refused since a time without any, and when the last was. ``now`` is monotonic
-    seconds."""
+    """Totals and latest times of refusals. ``now`` is monotonic seconds."""
 
     def __init__(self) -> None:
         self.connections: Counter[RefusalReason] = Counter()
+        """Number of refused connections since the start, by reason."""
         self.packets: Counter[RefusedPacket] = Counter()
+        """Number of refused packets since the start, by port and reason."""
         self.last_connections: dict[RefusalReason, tuple[str, float]] = {}
+        """Peer and time of the latest refusals, by reason, except duplicate dpids.
+
+        The peer is the first one since a time without refusals; the time is that of the last refusal."""
         self.last_packets: dict[RefusedPacket, float] = {}
+        """Time of the last refusal, by port and reason."""
         self.taken: dict[Dpid, str] = {}
+        """Names of the switches that have another master."""
         self.duplicates: dict[Dpid, tuple[str, float]] = {}
+        """Address of a second switch with a known dpid, and the time of its last attempt."""
         self.floods: dict[Dpid, float] = {}
+        """Time of the last flood of each switch."""
 
     def count_packets(self, message: PacketsRefused, fabric: Fabric, now: float) -> None:
-        """Of switches that are connected."""
+        """Count refused packets of connected switches."""
         for (at, reason), number in message.counts.items():
             switch = fabric.switches.get(at.dpid)
             if switch is not None:
@@ -65,12 +73,12 @@ class Refusals:
         self.floods[message.dpid] = now
 
     def switch_left(self, message: SwitchLeft | MastershipLost) -> None:
-        """Its connection ended, or another controller took it."""
+        """Forget the floods of a switch that disconnected or that another controller took over."""
         self.floods.pop(message.dpid, None)
         self.taken.pop(message.dpid, None)
         if isinstance(message, MastershipLost):
             self.taken[message.dpid] = message.name
 
     def switch_connected(self, dpid: Dpid) -> None:
-        """This controller is its master again."""
+        """Record that this controller is the master of the switch again."""
         self.taken.pop(dpid, None)

@@ -1,8 +1,8 @@
-"""Equal-cost shortest paths in the switch multigraph: every switch's next hops, and whole paths.
+"""Equal-cost shortest paths in the multigraph of switches: next hops of every switch, and whole paths.
 
-In: ``Fabric`` snapshots. Out: per destination the next hops of every switch and its distance, kept up to date as links
-come and go (``ShortestPaths``); per pair of switches the candidate paths of the planner (``CandidatePaths``). Only
-switches forward; hosts never do.
+In: ``Fabric`` snapshots. Out: ``ShortestPaths`` has the next hops and the distance of every switch for each
+destination, and updates them as links appear and vanish. ``CandidatePaths`` has the planner's candidate paths for each
+pair of switches. Only switches forward packets, hosts never do.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path
 from controller.shared_map import differing
 
 Hops = Mapping[Dpid, tuple[LinkId, ...]]
-"""Towards one destination: per switch that reaches it the links out of it that lie on a shortest path, sorted. The
-destination has no entry; parallel cables are separate next hops."""
+"""Next hops to one destination: for each switch that reaches it, its outgoing links on shortest paths, sorted.
+
+The destination has no entry; parallel cables are separate next hops."""
 
 LinksInto = Mapping[Dpid, Sequence[LinkId]]
 
 
 class Towards(NamedTuple):
-    """One destination. ``distance``: links to cross, of every switch that reaches it and of itself (0)."""
+    """Next hops to one destination, and the distance of every switch that reaches it, in links."""
 
     hops: Hops
     distance: Mapping[Dpid, int]
 
 
 def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
-    """The next hops towards each destination. One breadth-first search each."""
+    """Return the next hops to each destination, with one breadth-first search each."""
     into = links_into(fabric.links)
     return {dst: _search(into, dst).hops for dst in destinations}
 
 
 class ShortestPaths:
-    """The next hops of one fabric snapshot after the other.
+    """Next hops of successive fabric snapshots.
 
-    A link that comes or goes changes the next hops of one switch towards most destinations, and distances towards few.
-    Only towards those a new search is made; for the others the same object is returned where nothing changed.
-    """
+    A link that appears or vanishes changes the next hops of one switch for most destinations, and distances for few.
+    Only those few destinations are searched again; an unchanged destination keeps its object."""
 
     def __init__(self) -> None:
         self._links: Mapping[LinkId, Link] = {}
         self._known: dict[Dpid, Towards] = {}
 
     def towards(self, fabric: Fabric, destinations: Iterable[Dpid]) -> Mapping[Dpid, Towards]:
-        """Of each destination; the same object as before where nothing changed."""
+        """Return the next hops to each destination; the same object as before where nothing changed."""
         before, self._links = self._links, fabric.links
         changes = [*differing(before, self._links)]
         gone, new = [was for _, was, _ in changes if was], [link for _, _, link in changes if link]
@@ -67,7 +67,7 @@ class ShortestPaths:
 
 
 def _without(towards: Towards, gone: Iterable[Link]) -> Towards | None:
-    """None when a switch loses its last next hop: distances change."""
+    """Return the next hops without lost links; None when a switch loses its last one, which changes distances."""
     for link in gone:
         here = towards.hops.get(link.src.dpid, ())
         if link.id in here:
@@ -79,7 +79,7 @@ def _without(towards: Towards, gone: Iterable[Link]) -> Towards | None:
 
 
 def _with(towards: Towards, new: Iterable[Link]) -> Towards | None:
-    """None when a switch comes closer."""
+    """Return the next hops with new links, or None when a switch comes closer, which changes distances."""
     for link in new:
         there, here = towards.distance.get(link.dst.dpid), towards.distance.get(link.src.dpid)
         if there is None or (here is not None and here < there + 1):
@@ -92,7 +92,7 @@ def _with(towards: Towards, new: Iterable[Link]) -> Towards | None:
 
 
 def links_into(links: Mapping[LinkId, Link]) -> LinksInto:
-    """The links into each switch."""
+    """Return the links into each switch."""
     into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
     for link_id, link in links.items():
         into[link.dst.dpid].append(link_id)
@@ -100,7 +100,7 @@ def links_into(links: Mapping[LinkId, Link]) -> LinksInto:
 
 
 def _search(into: LinksInto, dst: Dpid) -> Towards:
-    """Breadth first from the destination: links from switches that were not reached before are next hops."""
+    """Search breadth-first from the destination; links from switches not reached before are next hops."""
     hops: dict[Dpid, tuple[LinkId, ...]] = {}
     distance, level = {dst: 0}, [dst]
     while level:
@@ -116,19 +116,19 @@ def _search(into: LinksInto, dst: Dpid) -> Towards:
 
 
 class CandidatePaths:
-    """The equal-cost shortest paths of one fabric snapshot, found when they are asked for and then remembered.
+    """Equal-cost shortest paths of one fabric snapshot, computed on request and then cached.
 
-    ``far_end``: the switch that each fabric link leads to. ``max_paths``: candidates per pair of switches more than two
-    links apart, of which there may be exponentially many. ``stretch``: links that a path may have more than the
-    shortest; candidates of a running controller have none.
-    """
+    ``max_paths``: largest number of candidates for a pair of switches more than two links apart, which may have
+    exponentially many."""
 
     stretch = 0
+    """Number of links by which a path may be longer than the shortest; 0 for candidates of a running controller."""
 
     def __init__(self, fabric: Fabric, max_paths: int) -> None:
         self._fabric = fabric
         self.max_paths = max_paths
         self.far_end: dict[LinkId, Dpid] = {link_id: link.dst.dpid for link_id, link in fabric.links.items()}
+        """Switch that each fabric link leads to."""
         self._out: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
         self._into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
         for link_id in sorted(fabric.links):
@@ -156,28 +156,27 @@ class CandidatePaths:
         return direct
 
     def without(self, links: Collection[LinkId]) -> CandidatePaths:
-        """The candidate paths of the same fabric without these links."""
+        """Return the candidate paths of the same fabric without these links."""
         left = {link_id: link for link_id, link in self._fabric.links.items() if link_id not in links}
         return CandidatePaths(replace(self._fabric, links=left), self.max_paths)
 
     def between(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
-        """The shortest paths; empty when there is none, the one empty path from a switch to itself.
+        """Return the shortest paths; none if unconnected, and one empty path from a switch to itself.
 
-        The order is deterministic, and goes round the next hops at every switch: the first k paths use as many
-        different first links as k paths can, so a cap cuts fairly instead of keeping the paths through one spine.
-        """
+        The order is deterministic and alternates between the next hops at every switch. The first k paths use as many
+        different first links as k paths can, so a limit does not prefer one spine."""
         found = self._found.get((src, dst))
         if found is None:
             found = self._found[src, dst] = self._find(src, dst)
         return found
 
     def cut(self, src: Dpid, dst: Dpid) -> bool:
-        """Whether there are more shortest paths than ``between`` lists."""
+        """Return whether there are more shortest paths than ``between`` returns."""
         self.between(src, dst)
         return (src, dst) in self._cut
 
     def ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
-        """The links that shortest paths begin with, and those that they end with; without finding the paths."""
+        """Return the first links and the last links of all shortest paths, without computing the paths."""
         before, after = self._next.get(src, frozenset()), self._previous.get(dst, frozenset())
         match self.distance(src, dst):
             case 2:
@@ -195,7 +194,7 @@ class CandidatePaths:
         )
 
     def _searched_ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
-        """Along the next hops."""
+        """Return the result of ``ends`` from a search along the next hops."""
         hops = self._towards(dst).hops
         here, last = {src}, set[LinkId]()
         while here:
@@ -205,7 +204,7 @@ class CandidatePaths:
         return hops.get(src, ()), [link for link in self._into[dst] if link in last]
 
     def leads(self, path: Path, src: Dpid, dst: Dpid) -> bool:
-        """Whether the path is there, and a shortest one from ``src`` to ``dst``."""
+        """Return whether the path exists and is a shortest path from ``src`` to ``dst``, or an allowed detour."""
         here = src
         for link in path:
             if link.dpid != here or link not in self.far_end:
@@ -214,11 +213,11 @@ class CandidatePaths:
         return here == dst and (self.is_shortest(len(path), src, dst) or self.is_detour(path, src, dst))
 
     def is_detour(self, path: Path, src: Dpid, dst: Dpid) -> bool:  # noqa: ARG002
-        """Whether the path is a longer one that is allowed all the same."""
+        """Return whether the path is an allowed path that is longer than the shortest."""
         return False
 
     def is_shortest(self, length: int, src: Dpid, dst: Dpid) -> bool:
-        """Whether a path of so many links that leads from ``src`` to ``dst`` is a shortest one."""
+        """Return whether a path of this length from ``src`` to ``dst`` is a shortest one."""
         if length == 2 and src != dst:
             return dst not in self._next.get(src, ())
         if length == 4 and src != dst:
@@ -226,26 +225,26 @@ class CandidatePaths:
         return length == self.distance(src, dst)
 
     def connected(self, src: Dpid, dst: Dpid) -> bool:
-        """Whether there is a path."""
+        """Return whether there is a path."""
         return self.distance(src, dst) is not None
 
     def distance(self, src: Dpid, dst: Dpid) -> int | None:
-        """Links on a shortest path; None where there is none."""
+        """Return the length of a shortest path in links; None where there is none."""
         pair = (src, dst)
         if pair not in self._distances:
             self._distances[pair] = self._measure(src, dst)
         return self._distances[pair]
 
     def links_from(self, dpid: Dpid) -> Sequence[LinkId]:
-        """The fabric links out of a switch, in port order."""
+        """Return the fabric links out of a switch, in port order."""
         return self._out.get(dpid, ())
 
     def links_into(self, dpid: Dpid) -> Sequence[LinkId]:
-        """The fabric links into a switch, in the order of where they come from."""
+        """Return the fabric links into a switch, in the order of their sources."""
         return self._into.get(dpid, ())
 
     def links_between(self, src: Dpid, dst: Dpid) -> Sequence[LinkId]:
-        """The cables from one switch to the next, in port order."""
+        """Return the links from one switch to a neighbour, in port order."""
         return self._direct.get((src, dst), ())
 
     def _measure(self, src: Dpid, dst: Dpid) -> int | None:
@@ -257,7 +256,7 @@ class CandidatePaths:
         return near or self._towards(dst).distance.get(src)
 
     def _near(self, src: Dpid, dst: Dpid) -> int | None:
-        """The distance of different switches, where it is at most 3."""
+        """Return the distance of two different switches if it is at most 3, else None."""
         on, before = self._next.get(src, frozenset()), self._previous.get(dst, frozenset())
         if dst in on:
             return 1
@@ -266,7 +265,7 @@ class CandidatePaths:
         return None if self._two_on(src).isdisjoint(before) else 3
 
     def _two_on(self, src: Dpid) -> frozenset[Dpid]:
-        """The switches that two links lead to, one after the other."""
+        """Return the switches at the end of walks of two links from ``src``."""
         found = self._second.get(src)
         if found is None:
             on = [self._next.get(switch, frozenset()) for switch in self._next.get(src, ())]
@@ -274,7 +273,7 @@ class CandidatePaths:
         return found
 
     def _two_back(self, dst: Dpid) -> frozenset[Dpid]:
-        """The switches that two links lead from."""
+        """Return the switches at the start of walks of two links to ``dst``."""
         found = self._second_last.get(dst)
         if found is None:
             back = [self._previous.get(switch, frozenset()) for switch in self._previous.get(dst, ())]
@@ -282,7 +281,7 @@ class CandidatePaths:
         return found
 
     def _find(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
-        """Neighbours and neighbours of neighbours without a search: all there is on a leaf-spine."""
+        """Return the shortest paths; up to two links, as in a leaf-spine fabric, no search is needed."""
         if src == dst:
             return ((),)
         if direct := self._direct.get((src, dst)):
@@ -302,7 +301,7 @@ class CandidatePaths:
         return self._searched[dst]
 
     def _paths(self, hops: Hops, src: Dpid, dst: Dpid) -> Iterator[Path]:
-        """The shortest paths from ``src``, lazily: there may be exponentially many."""
+        """Yield the shortest paths from ``src`` one by one, because there may be exponentially many."""
         if src == dst:
             yield ()
             return
@@ -311,7 +310,7 @@ class CandidatePaths:
 
     @staticmethod
     def _in_turn(waiting: Sequence[tuple[LinkId, Iterator[Path]]]) -> Iterator[Path]:
-        """Yield each link followed by a path of its iterator, going round the links until none has another path."""
+        """Yield each link followed by a path of its iterator, alternating between links until none has another path."""
         while waiting:
             still = []
             for link, rests in waiting:

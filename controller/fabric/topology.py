@@ -1,8 +1,8 @@
-"""The fabric as one frozen snapshot: switches, directed links, hosts.
+"""Snapshot of the fabric: switches, directed links and hosts.
 
-Owns the vocabulary that every later stage uses. A snapshot is made by ``topology_state``; nothing else makes
-or changes one. The fabric is a multigraph: two cables between two switches are two links, and a path names
-ports, never only switches.
+This module defines the vocabulary of all later stages. Only ``topology_state`` makes snapshots, and nothing changes
+them. The fabric is a multigraph: two cables between two switches are two links, and a path names ports, never only
+switches.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ PortNo = NewType("PortNo", int)
 
 
 class PortRef(NamedTuple):
-    """One port of one switch."""
+    """Port of a switch."""
 
     dpid: Dpid
     port: PortNo
 
 
 class LinkId(NamedTuple):
-    """A directed link, named by a switch port.
+    """Identity of a directed link: a switch port and a direction.
 
-    ``out``: the link that leaves the switch through the port (to a switch or to a host). ``in``: a host's link
-    into the fabric, which leaves through no switch port and is named by the edge port it arrives at.
-    """
+    ``out``: the link that leaves the switch through the port, to a switch or to a host. ``in``: a host's link into the
+    fabric, which leaves through no switch port, so the edge port where it arrives identifies it."""
 
     dpid: Dpid
     port: PortNo
@@ -42,7 +41,7 @@ class LinkId(NamedTuple):
 
 
 def port_refs(ends: Iterable[tuple[int, int]]) -> frozenset[PortRef]:
-    """``ends``: dpid and port of each."""
+    """Return the ports of pairs of dpid and port number."""
     return frozenset(PortRef(Dpid(dpid), PortNo(port)) for dpid, port in ends)
 
 
@@ -54,12 +53,12 @@ def ports_by_switch(ports: Iterable[PortRef | LinkId]) -> Mapping[Dpid, frozense
 
 
 Path = tuple[LinkId, ...]
-"""Switch-to-switch links from the source's switch to the destination's; empty when they share a switch."""
+"""Links between switches, from the source's switch to the destination's; empty when both hosts share a switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port as its switch describes it. ``up`` is administratively and physically up."""
+    """A port as its switch describes it; ``up`` means administratively and physically up."""
 
     number: PortNo
     name: str
@@ -77,8 +76,10 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A usable directed link between two switches. One of the two directions of a cable, both of which were seen and
-    which is not held down; or a circuit of an optical switch, which is ``one_way``."""
+    """A usable directed link between two switches.
+
+    It is one direction of a cable that was seen in both directions and is not held down. If ``one_way`` is set, it is a
+    circuit of an optical switch."""
 
     src: PortRef
     dst: PortRef
@@ -92,11 +93,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host at an edge port. ``mac`` is None between a restart, when the address is adopted from the rules of
-    the switch, and the host's next ARP packet."""
+    """A host at an edge port."""
 
     ip: str
     mac: str | None
+    """MAC address; None for an adopted host until its next ARP packet.
+
+    After a restart, hosts are adopted from the rules of the switches."""
     at: PortRef
     nic_bps: float
 
@@ -111,7 +114,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What is usable now. ``generation`` grows by one with every change of it."""
+    """Present usable topology; ``generation`` grows by one with every change."""
 
     generation: int = 0
     switches: Mapping[Dpid, Switch] = field(default_factory=dict)
@@ -119,12 +122,12 @@ class Fabric:
     hosts: Mapping[str, Host] = field(default_factory=dict)
 
     def name(self, dpid: Dpid) -> str:
-        """The switch's name, or its dpid in hexadecimal when it has left."""
+        """Return the name of the switch, or its dpid in hexadecimal when it is not connected."""
         switch = self.switches.get(dpid)
         return switch.name if switch else f"{dpid:#x}"
 
     def link_name(self, link_id: LinkId) -> str:
-        """``leaf1:2>spine2`` for a fabric link, ``leaf1:5>10.0.1.2`` and ``10.0.1.2>leaf1:5`` at the edge."""
+        """Return ``leaf1:2>spine2`` for a fabric link, ``leaf1:5>10.0.1.2`` or the reverse for a host's link."""
         port = f"{self.name(link_id.dpid)}:{link_id.port}"
         link = self.links.get(link_id)
         if link:
@@ -133,23 +136,23 @@ class Fabric:
         return f"{peer}>{port}" if link_id.direction == "in" else f"{port}>{peer}"
 
     def path_names(self, path: Path, src_leaf: Dpid) -> tuple[str, ...]:
-        """The switches on a path, in order, by name."""
+        """Return the names of the switches on a path, in order."""
         return (self.name(src_leaf), *(self.name(self.links[link].dst.dpid) for link in path if link in self.links))
 
 
 def leaves_of(addresses: Iterable[str], hosts: Mapping[str, Host]) -> frozenset[Dpid]:
-    """The switches of those hosts that are known."""
+    """Return the switches of those hosts that are known."""
     return frozenset(hosts[ip].at.dpid for ip in addresses if ip in hosts)
 
 
 def is_up(switches: Mapping[Dpid, Switch], at: PortRef) -> bool:
-    """Whether the port is there, and up."""
+    """Return whether the port exists and is up."""
     switch = switches.get(at.dpid)
     port = switch.ports.get(at.port) if switch else None
     return port is not None and port.up
 
 
 def moved_hosts(before: Mapping[str, Host], now: Mapping[str, Host]) -> frozenset[str]:
-    """Return the addresses of hosts that have come, gone, or moved to another switch."""
+    """Return the addresses of hosts that appeared, vanished or moved to another switch."""
     changes = differing(before, now)
     return frozenset(ip for ip, was, host in changes if not (was and host and was.at.dpid == host.at.dpid))

@@ -1,9 +1,9 @@
-"""Turns what the southbound reports into the ``Fabric`` that all other parts use.
+"""Conversion of the southbound's reports into the ``Fabric`` that all other parts use.
 
-A cable counts when LLDP came both ways, both ports are up and both switches hold their rules; a cable that failed once
-stays out until all that is true again and its hold-down is over. A link of a one-way port counts when the extension
-allows it (``core.extension``) and LLDP came by it; it has no hold-down. Hosts are kept where they were last seen.
-``now`` is monotonic seconds.
+A cable counts when LLDP arrived in both directions, both ports are up and both switches hold their rules. A cable that
+failed stays out until all this is true again and its hold-down is over. A link of a one-way port counts when the
+extension allows it (``core.extension``) and LLDP arrived over it; it has no hold-down. Hosts are kept where they were
+last seen. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -21,33 +21,36 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 MAX_HOSTS_PER_PORT = 64
 MAX_HOSTS_PER_SWITCH = 4096
-"""All other switches have rules for them: a switch could fill their tables with hosts that there are not."""
+"""Largest number of hosts per port and per switch.
+
+All other switches have rules for each host, so a switch could fill their tables with hosts that do not exist."""
 
 Cable = frozenset[PortRef]
 FORGIVEN_AFTER = 4
-"""A cable that has held for this many times its last hold-down starts again with the shortest."""
+"""Multiple of its last hold-down for which a cable must work before the shortest hold-down applies again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopologySettings:
-    """``hold_down_s``: the first and the longest. ``capacity_bps(switch, port, at_edge)``: capacity of what is plugged
-    into a port, each way. ``one_way``: ports whose links lead one way, and only
-    where ``allow`` says."""
+    """Settings of the topology."""
 
     hold_down_s: tuple[float, float]
+    """First and longest hold-down in seconds."""
     edge_after_s: float
     capacity_bps: Callable[[Switch, Port, bool], float]
+    """Capacity in bit/s, each way, by switch, port, and whether a host is connected to the port."""
     one_way: frozenset[PortRef] = frozenset()
+    """Ports whose links lead one way, and only where ``allow`` permits."""
 
 
 def _frozen(current: dict[Key, Value], before: Mapping[Key, Value]) -> Mapping[Key, Value]:
-    """A copy that cannot be changed; the same object as before when nothing has changed."""
+    """Return an immutable copy, or ``before`` when nothing has changed."""
     return before if before == current else MappingProxyType(dict(current))
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredHost:
-    """A host from the inventory file, by the names of its switch and port."""
+    """A host of the inventory file, with the names of its switch and port."""
 
     ip: str
     mac: str | None
@@ -60,17 +63,19 @@ Learned = Literal["new", "known", "moved", "contested", "refused", "ignored"]
 
 @dataclass(slots=True)
 class _Held:
-    """``until``: monotonic seconds, infinite until the cable is back, minus infinite once it is free."""
+    """Hold-down of a cable."""
 
     hold_s: float
     until: float
+    """End of the hold-down in monotonic seconds; infinite until the cable returns, minus infinite once it is free."""
     free_since: float = math.inf
 
 
 class HoldDowns:
-    """How long a cable that failed stays out of use after it has returned: twice as long each time, until it has held
-    for a while. A cable that flaps would otherwise move the same flows again and again. ``first_s``: after the first
-    failure. ``longest_s``: however often it fails."""
+    """Hold-downs of cables that failed, each twice as long as the last, until the cable has worked for a while.
+
+    A flapping cable would otherwise move the same flows again and again. ``first_s``: hold-down after the first
+    failure. ``longest_s``: limit of the hold-down."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._first_s = first_s
@@ -78,7 +83,7 @@ class HoldDowns:
         self._cables: dict[Cable, _Held] = {}
 
     def failed(self, cable: Cable, now: float) -> None:
-        """A cable in use failed."""
+        """Record that a cable in use failed."""
         known = self._cables.get(cable)
         hold_s = self._first_s
         if known and now < known.free_since + FORGIVEN_AFTER * known.hold_s:
@@ -86,26 +91,26 @@ class HoldDowns:
         self._cables[cable] = _Held(hold_s, math.inf)
 
     def failed_again(self, cable: Cable) -> None:
-        """One that is held, if it is, has to come back anew."""
+        """Record that a cable failed again: if it is held down, it has to return again."""
         known = self._cables.get(cable)
         if known and self.holds(cable):
             known.until = math.inf
 
     def returned(self, cable: Cable, now: float) -> None:
-        """Both directions are there again: the hold-down begins."""
+        """Record that both directions are back: the hold-down begins."""
         known = self._cables.get(cable)
         if known and known.until == math.inf:
             known.until = now + known.hold_s
 
     def release_switch(self, dpid: Dpid, now: float) -> None:
-        """The switch has lost its last link: its cables are held only until they return."""
+        """Record that a switch lost its last link: its cables are held only until they return."""
         for cable, held in self._cables.items():
             if self.holds(cable) and any(at.dpid == dpid for at in cable):
                 held.hold_s = 0.0
                 held.until = min(held.until, now) if held.until < math.inf else math.inf
 
     def release(self, now: float) -> list[Cable]:
-        """Those whose hold-down is over now; what was long ago is forgiven."""
+        """Return the cables whose hold-down has just ended, and forget hold-downs of long ago."""
         free = [cable for cable, held in self._cables.items() if -math.inf < held.until <= now]
         for cable in free:
             self._cables[cable].until, self._cables[cable].free_since = -math.inf, now
@@ -125,7 +130,7 @@ class HoldDowns:
 
 
 class TopologyState:
-    """The mutable picture behind the snapshots; owned by the control loop's thread."""
+    """Mutable topology behind the snapshots; owned by the thread of the control loop."""
 
     def __init__(
         self,
@@ -133,7 +138,10 @@ class TopologyState:
         declared: Iterable[DeclaredHost] = (),
         dpid_of: Mapping[str, Dpid | None] = MappingProxyType({}),
     ) -> None:
-        """``declared``: hosts that no packet moves. ``dpid_of``: switches that are declared with a dpid, by name."""
+        """Start without switches.
+
+        ``declared``: hosts that no packet moves. ``dpid_of``: dpids of the switches that are declared with one, by
+        name."""
         self.settings = settings
         self._dpid_of = dpid_of
         self._declared = {host.ip: host for host in declared}
@@ -142,7 +150,7 @@ class TopologyState:
             self._declared_by_switch[host.switch].append(host)
         self._switches: dict[Dpid, Switch] = {}
         self._changing: dict[Dpid, dict[PortNo, Port]] = {}
-        """Ports of switches in ``_switches`` that no snapshot has yet."""
+        """Changed ports of switches in ``_switches`` that no snapshot contains yet."""
         self._ready: set[Dpid] = set()
         self._up_since: dict[PortRef, float] = {}
         self._heard: dict[PortRef, PortRef] = {}
@@ -162,8 +170,10 @@ class TopologyState:
 
     @property
     def fabric(self) -> Fabric:
-        """The current snapshot; the same object until something changes. A host's new MAC changes no route, and is
-        no reason for a new generation: a host could cause work for the whole controller by it."""
+        """Current snapshot; the same object until something changes.
+
+        The new MAC address of a host makes no new generation, because it changes no route: a host could otherwise cause
+        work for the whole controller."""
         before = self._fabric
         if self._changed:
             self._fabric = Fabric(
@@ -179,13 +189,13 @@ class TopologyState:
         return self._fabric
 
     def take_news(self) -> bool:
-        """Whether something has changed since this was asked last."""
+        """Return whether something has changed since the last call."""
         before, self._told = self._told, self._fabric.generation + self._changed
         return self._told != before
 
     @property
     def intact(self) -> Fabric:
-        """The current snapshot with the cables that have failed and have not come back; those carry nothing."""
+        """Current snapshot with the cables that have failed and not returned added; these have capacity 0."""
         failed = (sorted(cable) for cable in self._hold_downs.held)
         links = {LinkId(*src): Link(src, dst, 0.0) for a, b in failed for src, dst in ((a, b), (b, a))}
         return replace(self.fabric, links={**links, **self.fabric.links})
@@ -193,7 +203,7 @@ class TopologyState:
     # ---- switches and ports
 
     def switch_connected(self, dpid: Dpid, name: str, ports: Iterable[Port], now: float) -> None:
-        """A handshake, the first or a later one: ports start afresh, links wait for probes and ``switch_ready``."""
+        """Record a handshake, the first or a later one: links wait for probes and ``switch_ready`` again."""
         self.switch_left(dpid, now)
         switch = Switch(dpid, name, MappingProxyType({p.number: p for p in ports}))
         self._switches[dpid] = switch
@@ -203,7 +213,7 @@ class TopologyState:
         self._place_declared(switch, switch.ports.values())
 
     def switch_ready(self, dpid: Dpid) -> bool:
-        """The switch confirmed the rules it should have; its links may be used. False when that is no news."""
+        """Record that the switch confirmed its rules, so that its links may be used; return False if it was known."""
         switch = self._switches.get(dpid)
         if switch is None or dpid in self._ready:
             return False
@@ -214,7 +224,7 @@ class TopologyState:
         return True
 
     def switch_left(self, dpid: Dpid, now: float) -> None:
-        """The connection is gone: its links are not used any more."""
+        """Record that the connection has ended: the links of the switch are not used any more."""
         self._ready.discard(dpid)
         switch = self._switches.get(dpid)
         if switch is not None:
@@ -225,7 +235,7 @@ class TopologyState:
             self._changing.pop(dpid, None)
 
     def port_changed(self, dpid: Dpid, port: Port, removed: bool, now: float) -> bool:
-        """A port came, went or changed. False when nothing did, or the switch is not connected."""
+        """Record that a port was added, removed or changed. False: it was not, or its switch is not connected."""
         switch = self._switches.get(dpid)
         before = switch.ports.get(port.number) if switch else None
         if switch is None or (before is None if removed else before == port):
@@ -257,7 +267,7 @@ class TopologyState:
     # ---- links
 
     def link_seen(self, src: PortRef, dst: PortRef, now: float) -> None:
-        """A probe sent out of ``src`` arrived at ``dst``. Hosts that were taken to be at these ports are not."""
+        """Record that a probe sent out of ``src`` arrived at ``dst``, and remove hosts assumed at these ports."""
         if self._heard.get(src) not in (None, dst):
             self._unhear(src, now)
         for at in (src, dst):
@@ -272,19 +282,18 @@ class TopologyState:
         self._recheck([src])
 
     def link_lost(self, src: PortRef, dst: PortRef, now: float) -> None:
-        """Probes stopped."""
+        """Record that probes stopped."""
         if self._heard.get(src) == dst:
             self._unhear(src, now)
 
     def connected_anew(self, ports: Iterable[PortRef], now: float) -> None:
-        """These one-way ports lead elsewhere: what was heard of them before says nothing any more."""
+        """Record that these one-way ports lead elsewhere, so that earlier probes do not count any more."""
         for src in ports:
             if src in self._heard:
                 self._unhear(src, now)
 
     def allow(self, links: Mapping[PortRef, PortRef], now: float) -> bool:
-        """These links of one-way ports and no others may be used from now on, once probes come by them. False when that
-        is no news."""
+        """Allow exactly these links of one-way ports once probes arrive over them; return False if nothing changes."""
         before, self._allowed = self._allowed, links
         if before is links:
             return False
@@ -292,17 +301,17 @@ class TopologyState:
         for src in changed:
             if src in before and src in self._heard:
                 self._unhear(src, now)
-        self._recheck(changed)  # probes may have come before it was known that they should
+        self._recheck(changed)  # probes may have arrived before the link was allowed
         return bool(changed)
 
     @property
     def heard_one_way(self) -> Mapping[PortRef, PortRef]:
-        """Where the probes of one-way ports arrive, whether that is allowed or not."""
+        """Ports where the probes of one-way ports arrive, whether the link is allowed or not."""
         heard = ((src, self._heard.get(src)) for src in self._one_way)
         return {src: dst for src, dst in heard if dst}
 
     def advance(self, now: float) -> None:
-        """Hold-downs that are over release their links."""
+        """Release the links whose hold-down is over."""
         for cable in self._hold_downs.release(now):
             self._recheck(cable)
 
@@ -313,7 +322,7 @@ class TopologyState:
             del self._arriving[dst]
         for at, other in ((src, dst), (dst, src)):
             if at in self._up_since:
-                self._up_since[at] = now  # no edge port before discovery had its chance again
+                self._up_since[at] = now  # not an edge port until discovery had time to find a link
                 self._last_heard[at] = other.dpid
         if src in self._one_way:
             self._changed |= self._links.pop(LinkId(*src), None) is not None
@@ -349,7 +358,7 @@ class TopologyState:
         return False
 
     def _stranded(self, dpid: Dpid) -> bool:
-        """The switch has hosts, and no link that leads away from it."""
+        """Return whether the switch has hosts and no link that leads away from it."""
         ports = self._switches[dpid].ports if dpid in self._switches else ()
         return any(self._hosts_at.get(PortRef(dpid, port)) for port in ports) and not any(
             LinkId(dpid, port) in self._links for port in ports
@@ -358,7 +367,7 @@ class TopologyState:
     # ---- hosts
 
     def edge_ports(self, now: float) -> tuple[PortRef, ...]:
-        """Up, silent on LLDP, and up for long enough that discovery had its chance."""
+        """Return the ports that are up and without LLDP for long enough that discovery would have found a link."""
         return tuple(sorted(at for at in self._up_since if self.is_edge_port(at, now)))
 
     def is_edge_port(self, at: PortRef, now: float) -> bool:
@@ -371,8 +380,10 @@ class TopologyState:
         )
 
     def is_fabric_port(self, at: PortRef) -> bool:
-        """Probes pass there, or have passed since the port came up, to a switch that is not connected now: what comes
-        in there comes from hosts of that switch, or through it."""
+        """Return whether the port leads to a switch.
+
+        Probes pass there, or have passed to a switch that is not connected now. In this case packets at the port come
+        from hosts of that switch, or through it."""
         if at in self._heard or at in self._arriving:
             return True
         return at in self._last_heard and self._last_heard[at] not in self._switches
@@ -381,9 +392,13 @@ class TopologyState:
         return at in self._up_since
 
     def host_seen(self, ip: str, mac: str, at: PortRef, now: float) -> Learned:
-        """An ARP packet of ``ip`` came in at ``at``. Ignored: not an edge port (yet). Refused: a declared host is not
-        moved by packets, and a port or a switch claims only so many addresses. Contested: the address belongs to a port
-        that is still up; a host there should be asked for it first (``host_discovery``)."""
+        """Record an ARP packet of ``ip`` that arrived at ``at`` and return the result.
+
+        - ``ignored``: the port is not an edge port, or not yet.
+        - ``refused``: packets do not move a declared host, and a port or switch may claim a limited number of
+          addresses.
+        - ``contested``: the port of the known host is still up, so a request should first be sent there
+          (``host_discovery``)."""
         known = self._hosts.get(ip)
         if known and known.at == at:
             if known.mac != mac and not (ip in self._declared and self._declared[ip].mac):
@@ -400,13 +415,14 @@ class TopologyState:
         return "moved" if known else "new"
 
     def move_host(self, ip: str, mac: str, at: PortRef, now: float) -> None:
-        """No answer came from where the host was: it is at ``at``, if a host can still be there."""
+        """Move a host that did not answer at its old port to ``at``, if a host can still be there."""
         if self.is_edge_port(at, now):
             self.place_host(ip, mac, at)
 
     def adopt_host(self, ip: str, at: PortRef) -> None:
-        """The switch's own rules lead to the host there. They count where nothing else is known of it, and as much as
-        packets: a switch may have made them up."""
+        """Place a host where the rules of the switch lead to it, if nothing else is known of the host.
+
+        The limits for packets apply, because the switch may have made the rules up."""
         if ip not in self._hosts and self._has_room(at):
             self.place_host(ip, None, at)
 
@@ -416,8 +432,7 @@ class TopologyState:
         return of_port < MAX_HOSTS_PER_PORT and of_switch < MAX_HOSTS_PER_SWITCH
 
     def place_host(self, ip: str, mac: str | None, at: PortRef) -> None:
-        """Put a host at a port without doubt: from the inventory, adopted, or because no answer came from where it
-        was."""
+        """Place a host at a port without a check: it is declared, adopted, or has not answered at its old port."""
         switch = self._switches.get(at.dpid)
         if switch is None or at.port not in switch.ports:
             return
@@ -432,8 +447,10 @@ class TopologyState:
         self._changed = True
 
     def _place_declared(self, switch: Switch, ports: Iterable[Port]) -> None:
-        """Put the declared hosts of these ports where they belong. A switch says its name itself: it gets none that
-        the switch with the declared dpid should have, or that another one with the name has, which is connected."""
+        """Place the declared hosts of these ports.
+
+        A switch reports its name itself. It gets no hosts if the name is declared with another dpid, or if another
+        connected switch with this name has them."""
         hosts = self._declared_by_switch.get(switch.name)
         if not hosts or (self._dpid_of.get(switch.name) or switch.dpid) != switch.dpid:
             return
@@ -446,13 +463,13 @@ class TopologyState:
                     self.place_host(host.ip, host.mac, at)
 
     def _is_namesake(self, dpid: Dpid, switch: Switch) -> bool:
-        """Another switch with the same name is connected with this dpid."""
+        """Return whether another connected switch with the same name has this dpid."""
         other = self._switches.get(dpid)
         return dpid != switch.dpid and other is not None and other.name == switch.name
 
 
 def hosts_by_leaf(fabric: Fabric) -> dict[Dpid, list[Host]]:
-    """The hosts of every switch that has any, in address order."""
+    """Return the hosts of every switch that has any, in address order."""
     leaves: dict[Dpid, list[Host]] = defaultdict(list)
     for _, host in sorted(fabric.hosts.items()):
         leaves[host.at.dpid].append(host)
