@@ -154,7 +154,7 @@ class LinkLoad:
             appeared = self._uses.change(since, work_out())
             self._flows.begin_anew(appeared.again)  # what was counted before does not reach on
             for what, others in appeared.anew.items():
-                #  Other rules have counted the flow so far, and this rule started at zero. What they do not know of the
+                # Other rules have counted the flow so far, and this rule started at zero. What they do not know of the
                 # flow, because they were new themselves, is not known here either.
                 rows = self._flows.rows_of(others)
                 known_at = self._flows.first_at(rows).max(initial=-np.inf) if (rows >= 0).all() else np.inf

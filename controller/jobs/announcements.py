@@ -1,6 +1,6 @@
-"""Which jobs have announced which pairs of addresses, and which pairs are counted to learn what a job sends.
+"""Pairs of addresses that jobs have announced, and pairs that are counted to learn what a job sends.
 
-What one job changes costs nothing for the others.
+A change of one job causes no work for the others.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from signalbox.jobs.subflows import Dividing, Pair
 
 
 class Announcing(Protocol):
-    """What counts of a job. ``dividing``: a job that reports its connections is its ``owner``, and may share pairs.
-    ``registered_at``: seconds since 1970; the order of jobs that share a pair, which a restart does not change."""
+    """Properties of a job that matter here.
+
+    ``dividing``: a job that reports its connections is its ``owner``, and may share pairs with other jobs.
+    ``registered_at``: seconds since 1970; it orders the jobs that share a pair, and a restart does not change it."""
 
     @property
     def id(self) -> JobId: ...
@@ -29,10 +31,11 @@ class Announcing(Protocol):
 
 
 class Announcements:
-    """``version`` grows with every change."""
+    """Announced and found pairs of all jobs."""
 
     def __init__(self) -> None:
         self.version = 0
+        """Number that grows with every change."""
         self._alone: dict[Pair, JobId] = {}
         self._sharing: dict[Pair, dict[JobId, tuple[float, JobId]]] = {}
         self._found: dict[Pair, JobId] = {}
@@ -45,8 +48,9 @@ class Announcements:
         self._remove(job, job.pairs)
 
     def found(self, job: Announcing, pairs: Iterable[Pair]) -> None:
-        """The job was seen to send on these pairs. What others announce later does not change whose they are, unless
-        they announce the same pairs."""
+        """Record that the job was seen to send on these pairs.
+
+        The pairs stay with the job whatever others announce later, unless they announce the same pairs."""
         if job.dividing.owner:
             return
         new = {pair for pair in pairs if pair not in self._found} - job.pairs
@@ -56,7 +60,7 @@ class Announcements:
             self._found_of.setdefault(job.id, set()).update(new)
 
     def forget_found(self, job_id: JobId) -> set[Pair]:
-        """The job has left, or begins anew. Return the pairs that it was seen to send on."""
+        """Forget the pairs that a job was seen to send on, because it was removed or starts again, and return them."""
         pairs = self._found_of.pop(job_id, set[Pair]())
         self.version += bool(pairs)
         for pair in pairs:
@@ -64,7 +68,7 @@ class Announcements:
         return pairs
 
     def change(self, before: Announcing, now: Announcing) -> None:
-        """The same job, perhaps of another registration."""
+        """Replace a job by a new version, perhaps of another registration."""
         same_place = before.registered_at == now.registered_at
         if same_place and bool(before.dividing.owner) is bool(now.dividing.owner):
             self._remove(before, before.pairs - now.pairs)
@@ -94,8 +98,9 @@ class Announcements:
                 del self._sharing[pair]
 
     def owner(self, pair: Pair) -> JobId | None:
-        """The job that has announced the pair, or else the opposite one, and does not report its connections. Where
-        only the opposite one is announced, the job that was ``found`` to send on the pair before that."""
+        """Return the job that announced the pair, or the reverse pair, and does not report its connections.
+
+        If only the reverse pair is announced, a job that was ``found`` on the pair before has precedence."""
         src, dst = pair
         if job_id := self._alone.get(pair):
             return job_id
@@ -103,19 +108,19 @@ class Announcements:
         return opposite and self._found.get(pair, opposite)
 
     def first(self, pair: Pair) -> JobId | None:
-        """The job that has announced the pair and does not report its connections, else the one registered first."""
+        """Return the job that announced the pair and does not report its connections, else the one registered first."""
         sharing = self._sharing.get(pair, {})
         return self._alone.get(pair) or min(sharing, key=sharing.__getitem__, default=None)
 
     def holder(self, pair: Pair) -> JobId | None:
-        """Which job has the rule for all packets of a pair (``tables.pins``): the ``first``, else the one
-        whose acknowledgements it has."""
+        """Return the job that has the rule for all packets of a pair (``tables.pins``).
+
+        This is the ``first`` job, or else the job whose acknowledgements travel on the pair."""
         src, dst = pair
         return self.first(pair) or self.first((dst, src))
 
     def near(self, pairs: Iterable[Pair]) -> Iterator[tuple[JobId, Pair]]:
-        """The jobs that have announced one of these pairs, or the opposite of one, or were ``found`` to send there;
-        each with that pair of its own."""
+        """Yield the jobs that announced, or were ``found`` on, one of these pairs or its reverse, with that pair."""
         for src, dst in pairs:
             for pair in ((src, dst), (dst, src)):
                 if job_id := self._alone.get(pair):
@@ -127,22 +132,23 @@ class Announcements:
 
 
 MANY = 20_000
-"""Pairs that are looked at one by one, at most: it takes 5 ms."""
+"""Largest number of pairs that are examined one by one, which takes 5 ms."""
 
 
 def pairs_within(spec: JobSpec) -> list[Pair]:
-    """All pairs of addresses that the job's transfers can have: of first NICs, and within each rail. There can be more
-    than a hundred million: ask ``count_pairs`` first."""
+    """Return all pairs of addresses that the job's transfers can have: between first NICs, and within each rail.
+
+    There can be more than a hundred million, so call ``count_pairs`` first."""
     return [pair for addresses in _nics(spec) for pair in permutations(sorted(addresses), 2)]
 
 
 def count_pairs(spec: JobSpec) -> int:
-    """Return the number of pairs that ``pairs_within`` would find."""
+    """Return the number of pairs that ``pairs_within`` would return."""
     return sum(len(addresses) * (len(addresses) - 1) for addresses in _nics(spec))
 
 
 def learning_rules(job: Job) -> int:
-    """How many pairs are counted at most to learn what an observed job sends; 0 of one that announces it."""
+    """Return the largest number of pairs that are counted to learn an observed job; 0 for any other job."""
     if not job.spec.observed:
         return 0
     return len(job.dividing.connections) if job.dividing.owner else count_pairs(job.spec)
@@ -153,22 +159,24 @@ def _nics(spec: JobSpec) -> list[set[str]]:
 
 
 def pairs_to_learn(job: Job, announced: Announcements) -> Sequence[Pair]:
-    """Return the pairs that no other job has announced; for a job that reports connections, those with any."""
+    """Return the pairs that no other job has announced, or the pairs with connections of a job that reports them."""
     if job.dividing.owner:
         return list(job.dividing.connections)
     return [pair for pair in pairs_within(job.spec) if announced.owner(pair) in (None, job.id)]
 
 
 def count_to_learn(_version: int, job: Job, announced: Announcements) -> int:
-    """Return the number of pairs that ``pairs_to_learn`` would find; of more than ``MANY`` all that there are."""
+    """Return the number of pairs that ``pairs_to_learn`` would return; above ``MANY``, the number of all pairs."""
     if not job.dividing.owner and (most := count_pairs(job.spec)) > MANY:
         return most
     return len(pairs_to_learn(job, announced))
 
 
 def pairs_to_count(job: Job, announced: Announcements, known: Iterable[Pair], learning: bool) -> dict[Pair, None]:
-    """Return the ``known`` pairs with their opposites, and those to learn, in order. Of a job that does not report its
-    connections, not those that are another one's: what the rules of these count is that job's."""
+    """Return the ``known`` pairs with their reverse pairs, and the pairs to learn, in order.
+
+    If the job does not report its connections, pairs of other jobs are left out, because their rules count for those
+    jobs."""
     pairs = dict.fromkeys(known)
     pairs |= {(dst, src): None for src, dst in pairs}
     own = job.pairs

@@ -1,4 +1,4 @@
-"""What is known of the traffic of each job, and the jobs as they are planned for."""
+"""Known traffic of each job, and the jobs with the virtual links that they are planned with."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from signalbox.jobs.subflows import Pair
 
 
 class DemandSource(StrEnum):
-    """Which bytes a job is planned for. ``declared``: its spec's, not judged yet; ``confirmed``: its spec's, and they
-    agree with the counters; ``measured``: the counters'; ``learning``: none yet; ``provisional``: of some pairs only
-    that they carry traffic, or that the job expects it, is known."""
+    """Source of the bytes that a job is planned with."""
 
     DECLARED = "declared"
+    """The spec, which has not been judged yet."""
     CONFIRMED = "confirmed"
+    """The spec, which agrees with the counters."""
     MEASURED = "measured"
+    """The counters."""
     LEARNING = "learning"
+    """No source yet."""
     PROVISIONAL = "provisional"
+    """Traffic without amounts: some pairs are only known to carry traffic, or the job expects them to."""
 
     @property
     def counted(self) -> bool:
@@ -34,39 +37,42 @@ class DemandSource(StrEnum):
 
 
 class Measurement(NamedTuple):
-    """Payload of a job's pairs in bit/s over ``window_s``. ``iteration_s``: mean duration of the iterations reported
-    then, None without any."""
+    """Measured payload of the pairs of a job."""
 
     pairs: tuple[Pair, ...]
     bps: Floats
+    """Payload of each pair in bit/s over the window."""
     window_s: float
+    """Length of the window in seconds."""
     iteration_s: float | None
+    """Mean duration in seconds of the iterations reported in the window; None without any."""
     undeclared_fraction: float = 0.0
-    """Part of the payload on pairs, or in directions, that were not announced; 0 without payload."""
+    """Fraction of the payload on pairs, or in directions, that were not announced; 0 without payload."""
 
 
 class Finding(StrEnum):
-    """One way in which the counted traffic of a job is not what its spec says."""
+    """Way in which the counted traffic of a job differs from its spec."""
 
     SILENT = "silent"
-    """The job has sent before, and no pair of it carries payload now."""
+    """The job has sent before, and none of its pairs carries payload now."""
 
     SLOWER = "slower"
-    """The iteration in progress takes longer than those that were reported."""
+    """The iteration in progress takes longer than the reported ones."""
 
     OTHER_TRAFFIC = "other_traffic"
-    """Pairs or directions carry payload that were not announced."""
+    """Pairs or directions that were not announced carry payload."""
 
     OTHER_AMOUNTS = "other_amounts"
-    """Announced pairs carry other bytes than were announced."""
+    """Announced pairs carry other amounts than announced."""
 
 
 CONTRADICTIONS = frozenset({Finding.OTHER_TRAFFIC, Finding.OTHER_AMOUNTS})
 
 
 class Difference(NamedTuple):
-    """How the counted traffic of a job differs from its spec. A job that is only silent or slower does not contradict
-    its announcement."""
+    """Difference between the counted traffic of a job and its spec.
+
+    A job that is only silent or slower does not contradict its announcement."""
 
     findings: tuple[Finding, ...]
 
@@ -74,50 +80,52 @@ class Difference(NamedTuple):
     """Pairs that were not announced, with their payload in bit/s."""
 
     off: tuple[tuple[Pair, float], ...] = ()
-    """Announced pairs with what they carry as a multiple of what was announced; if ``relative``, divided by the median
-    of these."""
+    """Announced pairs with the ratio of counted to announced bytes; if ``relative``, divided by the median ratio."""
 
     backwards: bool = False
-    """Every announced pair carries traffic in the other direction only."""
+    """Whether every announced pair carries traffic in the reverse direction only."""
 
     factor: float | None = None
-    """Counted divided by announced bytes, where all announced pairs share that factor."""
+    """Ratio of counted to announced bytes, if all announced pairs share it."""
 
     relative: bool = False
-    """No iterations are reported, so amounts of pairs are only compared with each other."""
+    """Whether amounts are only compared with each other, because no iterations are reported."""
 
     @property
     def contradicts(self) -> bool:
-        """Whether the announcement is wrong."""
+        """Whether the difference shows that the announcement is wrong."""
         return not CONTRADICTIONS.isdisjoint(self.findings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobDemand:
-    """``virtual_links``: what the job is planned for. ``per_iteration``: their bytes are of one iteration, else of one
-    second. ``counted``: pairs that are counted besides them. ``learning``: these are all pairs of its addresses.
-    ``silent``: the connections that the job has reported carry nothing yet. ``declared``: bytes of one iteration per
-    announced pair. ``held``: what a restarted controller should plan for, None where it is not in the spec or not known
-    well enough."""
+    """Traffic of a job as it is planned for."""
 
     source: DemandSource
     virtual_links: VirtualLinks
+    """Virtual links that the job is planned with."""
     declared: Mapping[Pair, int]
+    """Announced bytes of one iteration, by pair."""
     per_iteration: bool = True
+    """Whether the bytes of ``virtual_links`` are those of one iteration; otherwise of one second."""
     counted: frozenset[Pair] = frozenset()
+    """Pairs that are counted in addition to ``virtual_links``."""
     learning: bool = False
+    """Whether ``counted`` has all pairs of the job's addresses."""
     silent: bool = False
+    """Whether the connections that the job has reported carry nothing yet."""
     measurement: Measurement | None = None
     difference: Difference | None = None
     held: VirtualLinks | None = None
+    """Virtual links that a restarted controller should plan with; None if the spec has them or they are uncertain."""
     of_pattern: VirtualLinks | None = None
-    """The part of ``virtual_links`` that the current traffic pattern has; None where there is only one pattern."""
+    """Virtual links of the current traffic pattern, a part of ``virtual_links``; None if there is only one pattern."""
     patterns: int = 0
     """Number of known traffic patterns."""
     pattern: int = 0
     """Number of the pattern that the job sends now, from 1; 0 if none."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases of ``virtual_links`` that other patterns have, while the current one is expected to last."""
+    """Phases of ``virtual_links`` that only other patterns have, while the current one is expected to last."""
 
     @property
     def contradicted(self) -> bool:
@@ -126,12 +134,12 @@ class JobDemand:
 
     @property
     def pairs(self) -> frozenset[Pair]:
-        """Those that it is planned for."""
+        """Pairs of the virtual links."""
         return self.virtual_links.pairs
 
 
 class _PlannedFor(NamedTuple):
-    """What ``JobDemand`` says of the same."""
+    """Fields of ``JobDemand`` that the jobs for the planner get."""
 
     virtual_links: VirtualLinks
     of_pattern: VirtualLinks | None
@@ -142,15 +150,16 @@ class _PlannedFor(NamedTuple):
 
 
 class MeasuredJobs:
-    """Derives the jobs with what they are planned for, and what is counted besides. A pair belongs to the job that has
-    announced it, else to the first that was found to use it."""
+    """Derivation of the jobs with the virtual links that they are planned with and the pairs that are counted.
+
+    A pair belongs to the job that announced it, or else to the first job that was found to use it."""
 
     def __init__(self) -> None:
         self._planned_for = per_key(_planned_for)
         self._jobs_as_planned = per_key(_measured_job)
         self._measured: Mapping[JobId, Job] = SharedMap()
         self._beyond: dict[JobId, Job] = {}
-        """Jobs that were found to use pairs that they did not announce, in the order in which they were."""
+        """Jobs that were found to use pairs that they did not announce, in the order in which they were found."""
         self._without_others = MemoPerKey[JobId, Job, frozenset[Pair], Job](_without)
         self._together = Memo[Mapping[JobId, Job], Mapping[JobId, Job], Mapping[JobId, Job]](updated)
 
@@ -164,7 +173,7 @@ class MeasuredJobs:
         return self._together(self._measured, self._without_conflicts(jobs)) if self._beyond else self._measured
 
     def _without_conflicts(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
-        """Return the jobs of ``_beyond`` without pairs that are another's."""
+        """Return the jobs of ``_beyond`` without pairs of other jobs."""
         beyond = {job_id: job.pairs - jobs[job_id].pairs for job_id, job in self._beyond.items()}
         pairs = frozenset[Pair]().union(*beyond.values())
         owner = {pair: job_id for job_id, job in jobs.items() if not job.dividing.owner for pair in job.pairs & pairs}

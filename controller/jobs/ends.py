@@ -1,8 +1,8 @@
-"""How registrations of jobs ended.
+"""Ends of registrations of jobs.
 
-Owns the latest ends. In: an end when it happens; whether it is certain, which a deregistration is when it is on disk;
-after a restart those that were saved. Out: how a registration ended, for its owner and for who repeats its request; the
-certain ends, for all; those that a restart should know.
+``Ends`` owns the latest ends. In: an end when it happens, and when it is final: a deregistration is final when it is on
+disk. After a restart, the saved ends. Out: the end of a registration, for its owner and for a client that repeats its
+request; the final ends, for everybody; and the ends that a restart must know.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from signalbox.errors import Gone, NotFound, cut, no_such_job
 from signalbox.jobs.spec import JobId
 
 MAX_ENDS = 10_000
-"""So many are kept."""
+"""Largest number of ends that are kept."""
 MAX_SAVED = 1000
-"""And so many of them on disk."""
+"""Largest number of ends that are kept on disk."""
 
 
 class EndReason(StrEnum):
-    """``taken_over``: by a new registration of the same job."""
+    """Reason of an end; ``taken_over`` means by a new registration of the same job."""
 
     DEREGISTERED = "deregistered"
     LEASE_RAN_OUT = "lease_ran_out"
@@ -34,17 +34,21 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """``ended_at``: seconds since 1970. ``request_id``: of the request that made the registration, empty without."""
+    """End of a registration."""
 
     job_id: JobId
     uid: str
     tenant: str
     reason: EndReason
     ended_at: float
+    """Time of the end in seconds since 1970."""
     request_id: str = field(default="", repr=False)
+    """Id of the request that made the registration; empty if it had none."""
 
     def error(self, id_in_use: bool = False) -> NotFound:
-        """The answer to a call for the registration. ``id_in_use``: another one has its id."""
+        """Return the error for a call about this registration.
+
+        ``id_in_use``: whether another registration has its id."""
         text, reason = _WORDS[self.reason]
         more = "; another registration has its id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
         return NotFound(text.format(job=self.job_id) + more, reason, {"jobId": self.job_id})
@@ -61,21 +65,24 @@ _WORDS = {
 
 
 class Ends:
-    """``totals``: of all that were certain since the start. ``saved``: what a restart should know, by uid: the latest,
-    also those that are not certain yet, which what is saved makes them."""
+    """Latest ends of registrations."""
 
     def __init__(self) -> None:
         self._certain: deque[JobEnd] = deque(maxlen=MAX_ENDS)
         self._snapshot: tuple[JobEnd, ...] | None = ()
         self.totals: Mapping[EndReason, int] = MappingProxyType(dict.fromkeys(EndReason, 0))
+        """Number of final ends since the start, by reason."""
         self._of_uid: dict[str, JobEnd] = {}
         self._latest: dict[JobId, str] = {}
         self._of_request: dict[tuple[JobId, str, str], JobEnd] = {}
         self.saved: Mapping[str, JobEnd] = SharedMap()
+        """Ends that a restart must know, by uid.
+
+        They include ends that are not final yet; saving makes them final."""
         self._to_save = dict[str, None]()
 
     def add(self, end: JobEnd) -> None:
-        """The registration has ended, and may come back as long as that is not certain."""
+        """Record that a registration has ended; until that is final, the registration may be restored."""
         self._of_uid[end.uid] = end
         if end.request_id:
             self._of_request[_request(end)] = end
@@ -87,12 +94,12 @@ class Ends:
             self._forget(next(iter(self._of_uid)))
 
     def take_back(self, uid: str) -> None:
-        """The registration goes on."""
+        """Forget an end, because the registration continues."""
         if uid in self._of_uid:
             self._forget(uid)
 
     def confirm(self, *ends: JobEnd) -> None:
-        """These are certain."""
+        """Mark these ends as final."""
         self._certain.extend(ends)
         self._snapshot = None
         totals = dict(self.totals)
@@ -101,7 +108,7 @@ class Ends:
         self.totals = MappingProxyType(totals)
 
     def take_saved(self, ends: Iterable[JobEnd]) -> None:
-        """Those of before a restart, oldest first."""
+        """Record the ends of before a restart, oldest first."""
         for end in ends:
             self.add(end)
             self._certain.append(end)
@@ -109,22 +116,22 @@ class Ends:
 
     @property
     def certain(self) -> tuple[JobEnd, ...]:
-        """The latest, oldest first; the same tuple as before when there are no more."""
+        """Latest final ends, oldest first; the same tuple while there are no more."""
         if self._snapshot is None:
             self._snapshot = tuple(self._certain)
         return self._snapshot
 
     def of(self, job_id: JobId, uid: str | None) -> JobEnd | None:
-        """How this registration of the job ended."""
+        """Return the end of this registration of the job."""
         end = self._of_uid.get(uid) if uid else None
         return end if end and end.job_id == job_id else None
 
     def of_request(self, job_id: JobId, tenant: str, request_id: str) -> JobEnd | None:
-        """How the registration ended that this request has made; ``tenant``: the caller's."""
+        """Return the end of the registration that this request of the tenant made."""
         return self._of_request.get((job_id, tenant, request_id))
 
     def latest(self, job_id: JobId) -> JobEnd | None:
-        """How the job's latest registration that has ended did so."""
+        """Return the end of the job's latest registration that has ended."""
         return self.of(job_id, self._latest.get(job_id))
 
     def _save_no_more(self, uid: str) -> None:
@@ -145,8 +152,10 @@ def _request(end: JobEnd) -> tuple[JobId, str, str]:
 
 
 def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_use: bool) -> NotFound:
-    """The answer to a call for a registration that is not there, None: for any of the job. It says how it ended, or the
-    latest that the job had. ``ends``: oldest first. ``id_in_use``: another registration has its id."""
+    """Return the error for a call about a missing registration; ``uid`` None means any registration of the job.
+
+    The error tells how the registration, or the latest one of the job, ended. ``ends``: oldest first. ``id_in_use``:
+    whether another registration has the id."""
     of_job = (end for end in reversed(ends) if end.job_id == job_id and uid in (None, end.uid))
     end = next(of_job, None)
     if end:
@@ -158,7 +167,7 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
 
 
 def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
-    """Those that were added since, as far as they are kept."""
+    """Return the ends that were added since, as far as they are kept."""
     last = before[-1] if before else None
     new = list(takewhile(lambda end: end is not last, reversed(now)))
     return tuple(reversed(new))

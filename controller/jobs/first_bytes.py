@@ -1,7 +1,7 @@
-"""The pairs of a job that is being learnt which carry traffic, from the first counters that show it.
+"""Detection of the pairs on which an unknown job sends, from the first counters that show traffic.
 
-How much each of them carries takes a window (``payload_windows``). Until then all pairs that were found together are
-taken to carry the same, in a phase of their own.
+Measuring the amount of a pair takes a window (``payload_windows``). Until then, pairs that were found together are
+assumed to send the same amount, in a phase of their own.
 """
 
 from __future__ import annotations
@@ -21,22 +21,27 @@ from signalbox.jobs.spec import Transport
 from signalbox.jobs.subflows import Pair
 
 FEWEST_BYTES = 10 * 1448
-"""Payload of a pair between two polls: ten full segments. Less may be of a handshake."""
+"""Least payload in bytes of a pair between two polls: ten full segments. Less may belong to a handshake."""
 
 LEAST_PAYLOAD = 64
-"""Mean payload of a packet in bytes. An acknowledgement with three SACK blocks has 28 (RFC 2018), and the traffic that
-it answers may not be counted yet."""
+"""Least mean payload of a packet in bytes.
+
+An acknowledgement with three SACK blocks has 28 bytes (RFC 2018), and the traffic that it answers may not be counted
+yet."""
 
 LEAST_PART = 0.1
-"""Of the highest rate of a pair of the job so far. Counters that lag show a fifth of a rate at first."""
+"""Least rate of a pair, as a fraction of the highest rate of the job's pairs so far.
+
+Counters that lag show a fifth of a rate at first."""
 
 APART_S = 1.25
-"""Pairs that are found so much later than those before send at another time. Switches that are read together show the
-pairs of one collective within the lag of their counters and a poll."""
+"""Time in seconds from which pairs found later than others belong to another phase.
+
+Switches that are read together show all pairs of a collective within the lag of their counters and one poll."""
 
 
 class FirstBytes:
-    """What is seen of one job since ``begin``. Totals are in the order of the job's pairs."""
+    """Traffic of one job since ``begin``. Totals are in the order of the job's pairs."""
 
     def __init__(self, transport: Transport) -> None:
         self._header_bytes = HEADER_BYTES[transport]
@@ -49,24 +54,27 @@ class FirstBytes:
         self._with_found = Memo(_with_found)
 
     def begin(self, totals: Totals, now: float) -> None:
-        """Pairs that were not counted have rules from now on. What others have counted of them before is left out."""
+        """Start: pairs that were not counted have rules from now on. Counts of other rules before are left out."""
         self._last = totals._replace(at=np.full(len(totals.at), now))
 
     def of_pairs(self, rows: Rows) -> None:
-        """From now on totals are of other pairs. ``rows``: their places among those before, -1 for new ones."""
+        """Change the pairs of the totals.
+
+        ``rows``: index of each new pair among the old ones, -1 if it was not there."""
         if self._last is not None:
             unknown = np.full((1, 3), np.nan)
             self._last = Totals(*np.concatenate([np.stack(self._last, axis=1), unknown])[rows].T)
 
     def look(self, pairs: Sequence[Pair], totals: Totals, known: Set[Pair], iteration_s: float, now: float) -> bool:
-        """Take the latest counters in. Return whether they show pairs that are neither ``known`` nor found yet.
-        ``iteration_s``: for which the bytes of these pairs are given."""
+        """Evaluate the latest counters and return whether they show pairs that are neither ``known`` nor found yet.
+
+        ``iteration_s``: seconds for which the bytes of these pairs are given."""
         last, self._last = self._last, totals
         if last is None:
             return False
         packets = totals.packets - last.packets
         payload = totals.bytes - last.bytes - self._header_bytes * packets
-        # Counters follow in steps of their lag: two polls a moment apart would make a high rate of it.
+        # Counters advance in steps of their lag: two polls a moment apart would show too high a rate.
         bps = np.nan_to_num(8 * payload / np.fmax(totals.at - last.at, LAG_S))
         self._peak_bps = max(self._peak_bps, float(bps.max(initial=0.0)))
         much = (payload >= FEWEST_BYTES) & (payload >= LEAST_PAYLOAD * packets) & (bps >= LEAST_PART * self._peak_bps)
@@ -79,13 +87,12 @@ class FirstBytes:
         return bool(new)
 
     def measured(self, since: float) -> None:
-        """What was sent from then on is known, of every pair: one that was found before and is not known by now has
-        sent little."""
+        """Record that traffic since ``since`` is measured: pairs found before and not measured by now send little."""
         self._minor |= {pair for pair, (at, _) in self._found.items() if at < since}
         self._found = {pair: found for pair, found in self._found.items() if pair not in self._minor}
 
     def added_to(self, known: VirtualLinks) -> VirtualLinks:
-        """These, and in phases of their own the pairs found that are not among them; the same object without any."""
+        """Return ``known`` and, in phases of their own, the found pairs that it lacks; the same object without any."""
         found = tuple((pair, group) for pair, (_, group) in self._found.items() if pair not in known.pairs)
         return self._with_found(known, found, tuple(self._bytes)) if found else known
 

@@ -1,6 +1,6 @@
-"""Address prefixes: which hosts the jobs of a tenant may name.
+"""Address prefixes of the hosts that jobs of a tenant may name.
 
-The cost per address depends on how many lengths of prefixes there are, not on how many prefixes.
+Checking an address takes time in proportion to the number of different prefix lengths, not of prefixes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ipaddress import IPv4Network, IPv6Network
 from socket import AF_INET, AF_INET6, inet_pton
 
 MOST_NAMED = 8
-"""Number of prefixes in an error."""
+"""Largest number of prefixes that an error message names."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""How many iterations a job has done between two times, as far as its reports say: the error of a judgement.
+"""Number of iterations that a job has done between two times, with bounds, from its reports.
 
-From the reports follow bounds of the payload that a right announcement shows between two readings of a pair's counters,
-in iterations (the table in docs/explanation/measured-demand.md). What the numbers of iterations *tell* is most likely:
-nothing was done between two of consecutive numbers. It changes no bound, and is enough to confirm an announcement.
+The bounds limit the payload, in iterations, that a correct announcement shows between two readings of a pair's counters
+(see the table in docs/explanation/measured-demand.md). The most likely number assumes that no iteration was done
+between two with consecutive numbers. It changes no bound, and suffices to confirm an announcement.
 """
 
 from __future__ import annotations
@@ -20,52 +20,58 @@ ON_THE_WAY_S = 0.25
 """Seconds that a report takes to arrive."""
 
 JITTER = 0.2
-"""Part of a usual iteration by which a rank may send before the reported one begins, or after it ends."""
+"""Fraction of a usual iteration by which a rank may send before the reported iteration begins, or after it ends."""
 
 REPORTS = 256
-"""Iterations that are kept."""
+"""Number of latest iterations that are kept."""
 
 USUAL = 32
-"""Latest iterations of which the median is the usual duration."""
+"""Number of latest iterations whose median duration is the usual one."""
 
 LATELY = 8
-"""Latest iterations of which the median is how long one takes with the time until the next."""
+"""Number of latest iterations whose median interval is the usual time from one iteration to the next."""
 
 PAUSE = 0.5
-"""Part of the fastest iteration: in less time that no iteration covers, none was done."""
+"""Length of a gap between iterations, as a fraction of the fastest iteration, below which none was done in it."""
 
 
 class IterationCounts(NamedTuple):
-    """Iterations whose bytes a reading of counters has, one value per reading. A window has at least those that ended
-    before its last reading less those that began before its first, and at most the other way round."""
+    """Numbers of iterations whose bytes each reading of counters includes.
+
+    A window has at least ``ended`` at its last reading minus ``begun`` at its first, and at most the opposite
+    difference."""
 
     ended: Floats
+    """Number of iterations that had ended."""
     begun: Floats
+    """Number of iterations that had begun."""
     possibly_begun: Floats
-    """With those that may have been done in time that is not covered."""
+    """Number that had begun, including all iterations that may have been done in the gaps between reported ones."""
     surely_ended: Floats
-    """Ended ones with as many of these as were over; minus infinity before the first reported one has ended."""
+    """Number that had ended, including such iterations; minus infinity before the first reported one has ended."""
 
 
 class Iterations:
-    """The iterations that one job has reported."""
+    """Iterations that a job has reported."""
 
     def __init__(self) -> None:
         self.ends = self.durations_s = np.zeros(0)
-        """Of the latest ``REPORTS`` iterations, oldest first. None ended later."""
+        """Latest possible ends, in monotonic seconds, of the latest ``REPORTS`` iterations, oldest first."""
         self._late_s = np.zeros(0)
-        """Seconds that each may have ended earlier."""
+        """Seconds by which each iteration may have ended earlier."""
         self.since: float | None = None
-        """When the first iteration began."""
+        """Time when the first iteration began, in monotonic seconds."""
         self._first_end = inf
         self._usual_s = self._fastest_s = self._cycle_s = inf
         self._numbers = np.zeros(0)
         self._dropped_s = 0.0
-        """Time of iterations that are not kept any more."""
+        """Seconds of iterations that are not kept any more."""
 
     def add(self, durations_s: Floats, ended_at: Floats, now: float, numbers: Floats | None = None) -> None:
-        """Take in the iterations of one report, oldest first. ``ended_at``: in monotonic seconds, not a number where
-        the report does not say. Each ended before the next one began, whatever its own report says."""
+        """Add the iterations of one report, oldest first.
+
+        ``ended_at``: monotonic seconds, NaN where the report has no time. Each iteration ended before the next one
+        began, whatever its report says."""
         if not len(durations_s):
             return
         says_when = np.isfinite(ended_at)
@@ -88,8 +94,9 @@ class Iterations:
         self._dropped_s = max(0.0, float(self.ends[0] - self.durations_s[0]) - self.since)
 
     def mean_s(self, now: float, recent_s: float) -> float:
-        """Return the mean duration of the iterations that ended in the last ``recent_s`` seconds, or within four times
-        the latest one; 0 without any."""
+        """Return the mean duration in seconds of the iterations that ended lately; 0 without any.
+
+        Lately means within ``recent_s`` seconds, or within four times the latest duration if that is longer."""
         if not len(self.ends):
             return 0.0
         since = now - max(recent_s, 4 * self.durations_s[-1])
@@ -97,28 +104,31 @@ class Iterations:
         return float(lately.mean()) if len(lately) else 0.0
 
     def first_is_over(self, at: float) -> bool:
-        """Whether counters that were read at this time have all that was sent until the first iteration ended."""
+        """Return whether counters read at this time include everything sent until the first iteration ended."""
         return at >= self._first_end + JITTER * self._usual_s + LAG_S
 
     def overdue(self, now: float) -> bool:
-        """Whether the iteration in progress takes more than twice as long as usual, however late it is reported."""
+        """Return whether the iteration in progress takes over twice the usual time, however late its report may be."""
         return bool(len(self.ends) and now - self.ends[-1] > 2 * (max(self._usual_s, self._cycle_s) + REPORT_S))
 
     def _gaps_s(self) -> Floats:
-        """Time between each two iterations."""
+        """Return the seconds between successive iterations."""
         gaps_s: Floats = np.maximum(0.0, self.ends[1:] - self.durations_s[1:] - self.ends[:-1])
         return gaps_s
 
     def _skipped(self) -> Floats:
-        """Iterations between each two, as their numbers tell. Numbers that leave out more than can have been done do
-        not count iterations."""
+        """Return the number of iterations left out between successive ones, by their numbers.
+
+        It is 0 where more were left out than can have been done, because such numbers do not count iterations."""
         skipped: Floats = np.maximum(0.0, np.diff(self._numbers) - 1)
         return np.where(skipped * self._fastest_s <= self._gaps_s(), skipped, 0.0)
 
     def done(self, at: Floats) -> Floats:
-        """Return how many iterations were most likely done until these times: those that were reported, with those that
-        their numbers leave out. Before the first that is kept the job went on as it does lately, and so it does after
-        the latest one, unless the next report should have come by now."""
+        """Return the most likely number of iterations done until these times.
+
+        The number includes reported iterations and those that their numbers leave out. Before the first kept iteration,
+        and after the latest one, the job is assumed to continue at its recent rate. If the next report is overdue, it
+        is assumed to have stopped."""
         times = np.stack((self.ends - self.durations_s, self.ends), axis=1).ravel()
         told = np.repeat(np.append(0.0, np.cumsum(self._skipped())), 2)
         done = np.interp(at, np.maximum.accumulate(times), np.arange(1, len(times) + 1) // 2 + told)
@@ -130,8 +140,9 @@ class Iterations:
         return likely
 
     def counted(self, at: Floats, told: bool = False) -> IterationCounts | None:
-        """Return what readings at these times have; None if no iteration was reported. ``told``: if between the
-        iterations that were reported there were as many as their numbers tell."""
+        """Return the iterations that readings at these times include; None if no iteration was reported.
+
+        ``told``: assume that the numbers of the reported iterations count all that were done between them."""
         if not len(self.ends):
             return None
         begins = self.ends - self.durations_s
@@ -149,7 +160,7 @@ class Iterations:
         times = np.maximum.accumulate(np.stack((begins, self.ends), axis=1).ravel())
 
         def missing_at(moment: Floats) -> Floats:
-            """Iterations that fit into the time that is not covered, less than 0 before the first."""
+            """Return the number of iterations that fit into the gaps, less than 0 before the first iteration."""
             outside_s = np.minimum(moment - times[0], 0.0) + np.maximum(moment - times[-1], 0.0)
             most: Floats = np.interp(moment, times, missing) + outside_s / self._fastest_s
             return most

@@ -1,4 +1,4 @@
-"""An accepted job, as a frozen snapshot, and what it changes all the time, beside it."""
+"""Accepted job as a frozen snapshot, and its values that change all the time."""
 
 from __future__ import annotations
 
@@ -16,42 +16,46 @@ from signalbox.jobs.spec import JobId, JobSpec, Transport, same_traffic
 from signalbox.jobs.subflows import Dividing, Pair
 
 MEASURED_WINDOW = 16
-"""Iterations that the mean communication time is taken over."""
+"""Number of iterations over which the mean communication time is taken."""
 
 NOTICED_S = 10.0
-"""Seconds after which counters have shown that a job sends another traffic pattern than before."""
+"""Seconds after which counters have shown that a job sends another traffic pattern."""
 
 NOTICED_ITERATIONS = 4
-"""Iterations after which they have, where these take longer."""
+"""Number of iterations after which counters have shown it, if these take longer than ``NOTICED_S``."""
 
 MOST_WAITING = 1000
-"""Iterations that wait for this; further ones are not measured."""
+"""Largest number of iterations that wait for this; further ones are not measured."""
 
 
 class Reported(NamedTuple):
-    """Iterations that the job has reported. An *epoch* lasts while neither the confirmed routes of the job change nor
-    the bytes that it is planned for.
+    """Iterations that the job has reported.
 
-    ``iterations``: how many were reported in all. ``recent_communication_s``: of the latest that began in the present
-    epoch, oldest first. ``last_index``: the highest, -1 before the first. ``since``: monotonic seconds at which the
-    epoch began. ``planned``: the virtual links that the job is planned for in this epoch. ``alternates``: the job
-    changes between traffic patterns, so its latest iterations may be of another one. Those are ``waiting``, with the
-    time at which they ended at the latest, and ``certain_s`` are of the present one."""
+    An *epoch* lasts while neither the confirmed routes of the job nor the bytes that it is planned with change."""
 
     iterations: int = 0
+    """Number of reported iterations."""
     last_communication_s: float = 0.0
     recent_communication_s: tuple[float, ...] = ()
+    """Communication times in seconds of the latest iterations that began in the present epoch, oldest first."""
     last_index: int = -1
+    """Highest iteration number; -1 before the first."""
     since: float = -math.inf
+    """Start of the epoch in monotonic seconds."""
     planned: VirtualLinks | None = None
+    """Virtual links that the job is planned with in this epoch."""
     alternates: bool = False
+    """Whether the job changes between traffic patterns, so that its latest iterations may belong to another one."""
     waiting: tuple[tuple[float, float], ...] = ()
+    """Iterations of an alternating job that may belong to another pattern, each as (latest possible end, seconds)."""
     certain_s: tuple[float, ...] = ()
+    """Communication times in seconds of the latest iterations that belong to the present pattern."""
 
     def and_now(self, new: Sequence[IterationTime], now: float) -> Reported:
-        """Return what is known after a report of ``new`` iterations, oldest first, that arrived ``now``. The latest of
-        them ended at most ``REPORT_S`` ago, or when it says. One that may have begun before the epoch is not
-        measured."""
+        """Return the state after a report of ``new`` iterations, oldest first, that arrived ``now``.
+
+        The latest of them ended at most ``REPORT_S`` ago, or when it says. An iteration that may have begun before the
+        epoch is not measured."""
         recent = list[tuple[float, float]]()
         began_at = now - REPORT_S
         for iteration in reversed(new[-MEASURED_WINDOW:]):
@@ -75,22 +79,25 @@ class Reported(NamedTuple):
 
     @property
     def mean_communication_s(self) -> float:
-        """Over ``recent_communication_s``, of a job that alternates over ``certain_s``; 0 when there is none."""
+        """Mean of ``recent_communication_s``, or of ``certain_s`` for a job that alternates; 0 without any."""
         recent = self.certain_s if self.alternates else self.recent_communication_s
         return sum(recent) / len(recent) if recent else 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Vitals:
-    """What a running job changes all the time. Either value is replaced as a whole; whoever has the job, in any thread,
-    reads what holds at that moment. ``lease_ends_at``: monotonic seconds."""
+    """Values of a running job that change all the time.
+
+    Each value is replaced as a whole, so that every thread that has the job reads the latest one."""
 
     lease_ends_at: float
+    """End of the lease in monotonic seconds."""
     reported: Reported = field(default_factory=Reported)
 
     def begin_epoch(self, now: float, planned: VirtualLinks | None = None, alternates: bool | None = None) -> None:
-        """Forget the recent times: they were measured on other routes, or of other bytes than ``planned``. None: this
-        has not changed, nor whether the job ``alternates``."""
+        """Begin an epoch: forget recent times, which belong to other routes or to other bytes than ``planned``.
+
+        ``planned`` or ``alternates`` None: this has not changed."""
         before = self.reported
         self.reported = Reported(
             before.iterations,
@@ -104,31 +111,36 @@ class Vitals:
 
 @dataclass(frozen=True)
 class Job:
-    """An accepted job. ``dividing``: how its flows can
-    be divided, with the connections that it has reported. ``counted``: pairs of its addresses that are counted besides
-    (``demand``). ``silent``: the connections that it has reported carry nothing yet. ``per_iteration``: the bytes of
-    the virtual links are of one iteration. ``phases_known``: their phases are those of the spec. ``vitals``: of this
-    registration, shared by all snapshots of the job."""
+    """An accepted job.
+
+    ``vitals`` belongs to the registration and is shared by all snapshots of the job."""
 
     registration: Registration
     virtual_links: VirtualLinks
     vitals: Vitals = field(compare=False)
     dividing: Dividing
+    """Ways in which the flows of the job can be divided, with the connections that it has reported."""
     addresses: frozenset[str]
-    """Of the hosts that it must have: those of its announced virtual links; of an observed job all. What was measured
-    of the job changes nothing about them."""
+    """Addresses of the hosts that the job must have.
+
+    They are those of its announced virtual links, or all addresses of an observed job. Measurements do not change
+    them."""
     counted: frozenset[Pair] = frozenset()
+    """Pairs of its addresses that are counted in addition (``demand``)."""
     per_iteration: bool = True
+    """Whether the bytes of the virtual links are those of one iteration."""
     phases_known: bool = True
+    """Whether the phases of the virtual links are those of the spec."""
     silent: bool = False
+    """Whether the connections that the job has reported carry nothing yet."""
     of_pattern: VirtualLinks | None = None
-    """The part of ``virtual_links`` that the current traffic pattern has; None where there is only one pattern."""
+    """Virtual links of the current traffic pattern, a part of ``virtual_links``; None if there is only one pattern."""
     idle_phases: frozenset[int] = frozenset()
-    """Phases of ``virtual_links`` that other patterns have, while the current one is expected to last."""
+    """Phases of ``virtual_links`` that only other patterns have, while the current one is expected to last."""
 
     @property
     def sending(self) -> VirtualLinks:
-        """What the job sends now, with the phases of ``virtual_links``."""
+        """Virtual links of what the job sends now, with the phases of ``virtual_links``."""
         return self.virtual_links if self.of_pattern is None else self.of_pattern
 
     @property
@@ -145,12 +157,12 @@ class Job:
 
     @property
     def registered_at(self) -> float:
-        """Seconds since 1970."""
+        """Time of the registration in seconds since 1970."""
         return self.registration.registered_at
 
     @property
     def pairs(self) -> frozenset[Pair]:
-        """(source, destination) addresses of the virtual links."""
+        """Pairs of source and destination address of the virtual links."""
         return self.virtual_links.pairs
 
     @property
@@ -159,15 +171,17 @@ class Job:
 
 
 class Epochs:
-    """Begin an epoch (``Reported``) of each job that is planned for other bytes; ``core.sending`` begins one when its
-    confirmed routes change."""
+    """Start of epochs (``Reported``) of jobs whose planned bytes change.
+
+    ``core.sending`` begins an epoch when the confirmed routes of a job change."""
 
     def __init__(self) -> None:
         self._jobs: Mapping[JobId, Job] = {}
 
     def follow(self, jobs: Mapping[JobId, Job], now: float) -> None:
-        """Begin an epoch of each job that is new or planned for other traffic than at the last call: its ideal time is
-        not that of iterations before."""
+        """Begin an epoch of each job that is new, or planned with other traffic than at the last call.
+
+        The ideal time of such a job is not that of its earlier iterations."""
         before, self._jobs = self._jobs, jobs
         for _, was, job in differing(before, jobs):
             if job and not (was and _same(was, job)):
@@ -186,7 +200,7 @@ def _same(was: Job, job: Job) -> bool:
 
 
 class JobReplacement(NamedTuple):
-    """A job in the place of ``held``, the one that has its id; None for a new job. ``entry``: see ``UpdateJob``."""
+    """A job that replaces ``held``, the job with the same id; None for a new job. ``entry``: see ``UpdateJob``."""
 
     held: Job | None
     job: Job

@@ -1,8 +1,9 @@
-"""What the counted payload of a job's pairs contradicts, and since when.
+"""Comparison of the counted payload of a job's pairs with its announcement.
 
-A declaration is contradicted by payload on a pair or in a direction that was not announced, or by an announced pair
-that carries another amount: per iteration where the job reports its iterations, else in proportion to the other pairs.
-A contradiction counts when it was found in several consecutive judgements (docs/explanation/measured-demand.md).
+Payload contradicts an announcement if a pair or direction that was not announced carries some, or if an announced pair
+carries another amount. Amounts are those of an iteration if the job reports its iterations; otherwise pairs are
+compared with each other. A contradiction counts when several consecutive judgements find it
+(docs/explanation/measured-demand.md).
 """
 
 from __future__ import annotations
@@ -24,47 +25,55 @@ from controller.jobs.payload_windows import LONGEST, Bounds, Spans, Window
 from signalbox.jobs.subflows import Pair
 
 UNDECLARED = 0.05
-"""Of the flow in the other direction. An acknowledgement with three SACK blocks has 28 bytes more than
-``HEADER_BYTES`` (RFC 2018), one per segment of 1,448 bytes at most: 2 %."""
+"""Fraction of the opposite flow up to which a pair may carry acknowledgements only.
+
+An acknowledgement with three SACK blocks has 28 bytes more than ``HEADER_BYTES`` (RFC 2018), one per segment of 1,448
+bytes at most: 2 %."""
 
 INSIGNIFICANT = 0.01
-"""Of the busiest pair: not learnt."""
+"""Fraction of the busiest pair below which traffic is ignored."""
 
 TOLERANCE = 1.25
 """Factor by which an announced amount may be wrong."""
 
 AGAIN = 1.6
-"""The same, upwards, for pairs whose destination has more than ``AT_ONCE`` senders in one phase: what is lost is sent
-again. With 7 senders to one port of 5 Mbit/s, as in an all-to-all of Open MPI over 8 ranks, a pair carries up to 1.5
-times its bytes, and a little more in single iterations."""
+"""Factor by which the amount may be too high for pairs whose destination has more than ``AT_ONCE`` senders in a phase.
+
+Lost packets are sent again. An example is an all-to-all of Open MPI over 8 ranks: 7 senders share one port of 5 Mbit/s.
+There a pair carries up to 1.5 times its bytes, and a little more in single iterations."""
 
 AT_ONCE = 2
+"""Number of senders to one destination above which losses are expected."""
 
 AGREEMENT = 1.2
-"""Factor by which amounts may differ where the spec is to be planned for again."""
+"""Factor by which amounts may differ for the controller to plan with the spec again."""
 
 CLOSE = 1.8
-"""Factor by which amounts must be known for an announcement to be confirmed: that excludes half and double."""
+"""Factor by which amounts must be known to confirm an announcement; it excludes half and double."""
 
 SHARED = 1.5
-"""Factor by which the amounts of pairs may differ from the one factor that all of them share."""
+"""Factor by which the ratios of pairs may differ from the one ratio that they all share."""
 
 FOLLOWED = 1.33
-"""Factor by which proportions of measured traffic may change before it is measured anew."""
+"""Factor by which proportions of measured traffic may change before it is measured again."""
 
 CONTRADICTIONS = 2
-"""Judgements in a row that must find one where it is not certain."""
+"""Number of consecutive judgements that must find a contradiction that is not certain."""
 
 FIRST_CONTRADICTIONS = 3
-"""The same until the first iteration is over, of traffic that was not announced: more than the parameters take that a
-training program sends to all ranks at its start."""
+"""Number of such judgements for traffic that was not announced, until the first iteration is over.
+
+It exceeds the duration of the parameter broadcast of a training program at its start."""
 
 ANOTHER = 0.5
-"""Part of the most that a pair sent between two polls. Less is the beginning or the end of a burst, and is not counted
-as another contradiction."""
+"""Fraction of the most that a pair sent between two polls, below which traffic is no further contradiction.
+
+It is the beginning or the end of a burst."""
 
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
-"""The same of amounts: what was sent once has left the longest window by then."""
+"""Number of such judgements for amounts if no iterations are reported.
+
+Traffic that was sent once has left the longest window by then."""
 
 Flags = NDArray[np.bool_]
 
@@ -74,44 +83,52 @@ Profile = Mapping[Pair, Sequence[tuple[int, int]]]
 
 @dataclass(slots=True, eq=False)
 class Judgement:
-    """What is wrong with the pairs of a job, in their order."""
+    """Result of a comparison; arrays have one value per pair."""
 
     undeclared: Flags
     """Pairs that were not announced and lastingly carry payload."""
     off: Flags
-    """Announced pairs that lastingly carry other bytes."""
+    """Announced pairs that lastingly carry other amounts."""
     ratio: Floats
-    """Counted divided by announced bytes."""
+    """Ratio of counted to announced bytes."""
     clean: bool
-    """Nothing is outside of its bounds, lastingly or not."""
+    """Whether nothing is outside its bounds, lastingly or not."""
     confirms: bool
-    """Clean, and every announced pair is known to carry about what was announced, if as many iterations were done as
-    the numbers of reported ones tell. The bounds of a few iterations leave room for half or double of it."""
+    """Whether the result is clean and every announced pair is known to carry about the announced amount.
+
+    This assumes that as many iterations were done as the numbers of reported ones tell. The bounds of a few iterations
+    leave room for half or double the amount."""
     agrees: bool
-    """As ``confirms``, also where no iterations are reported yet, and amounts differ by less than may be wrong: else a
-    job at the limit would go back and forth."""
+    """Whether the result is as ``confirms`` says and amounts differ by less than ``AGREEMENT``.
+
+    Jobs without reported iterations may agree too. With ``TOLERANCE`` as the limit, a job near it would change back and
+    forth."""
     relative: bool
-    """``ratio`` is divided by its median: no iterations are reported."""
+    """Whether ``ratio`` is divided by its median, because no iterations are reported."""
 
     @property
     def differs(self) -> bool:
+        """Whether any pair lastingly differs."""
         return bool(self.undeclared.any() or self.off.any())
 
 
 class _Compared(NamedTuple):
-    """One value per pair."""
+    """Result of the comparison of amounts, one value per pair."""
 
     outside: Flags
+    """Whether the amount is outside its bounds."""
     surely: Flags
-    """Outside even if iterations that are not reported yet are faster than any before."""
+    """Whether it is outside even if iterations that are not reported yet are faster than any before."""
     ratio: Floats
-    """Counted divided by announced bytes."""
+    """Ratio of counted to announced bytes."""
     right: Flags
-    """About what was announced, and no other amount is possible."""
+    """Whether the amount is about the announced one, and no other amount is possible."""
 
 
 class Judge:
-    """Of ``pairs``: remembers for each how often it was wrong in turn. ``profile``: of those that are announced."""
+    """Comparison for some ``pairs``, with the number of consecutive contradictions of each.
+
+    ``profile``: phases of the announced pairs."""
 
     def __init__(self, pairs: Sequence[Pair], profile: Profile) -> None:
         self.pairs = pairs
@@ -122,28 +139,29 @@ class Judge:
         self._above = np.array([AGAIN if pair in crowded else TOLERANCE for pair in pairs])
         self._undeclared_runs = _Runs(len(pairs))
         self._undeclared_most = np.zeros(len(pairs))
-        """Largest payload rate between two polls of pairs that were not announced."""
+        """Largest payload rate between two polls of each pair that was not announced."""
         self._off_runs = _Runs(len(pairs))
         self._changed_runs = _Runs(len(pairs))
         self._unreported = 0
-        """Judgements in a row that found nothing wrong, without iterations to compare with."""
+        """Number of consecutive judgements that found nothing wrong, without iterations to compare with."""
 
     def in_order(self, amounts: Mapping[Pair, float]) -> Floats:
-        """One per pair; 0 where there is none."""
+        """Return the amounts as an array in the order of the pairs; 0 where there is none."""
         return np.array([amounts.get(pair, 0.0) for pair in self.pairs], np.float64)
 
     def undeclared_fraction(self, bps: Floats) -> float:
-        """Of the payload; 0 of a job that announced none."""
+        """Return the fraction of the payload on pairs that were not announced; 0 for a job that announced none."""
         return float(bps[self._announced == 0].sum() / bps.sum()) if self._announced.any() else 0.0
 
     def carrying(self, bps: Floats) -> list[Pair]:
-        """Pairs with traffic. An opposite direction is one only beyond what acknowledgements can be taken for."""
+        """Return the pairs with traffic; a reverse direction only if it exceeds what acknowledgements can be."""
         wanted = (bps > INSIGNIFICANT * bps.max(initial=0.0)) & (bps > UNDECLARED * self._the_other_way(bps))
         return [self.pairs[number] for number in np.flatnonzero(wanted).tolist()]
 
     def against_spec(self, window: Window, spans: Spans) -> Judgement:
-        """Return what lastingly differs from the spec: ``window`` shows which pairs carry payload, ``spans`` how much.
-        When most announced pairs are outside of their bounds at once, that is certain."""
+        """Return what lastingly differs from the spec. ``window``: pairs with payload. ``spans``: amounts.
+
+        If most announced pairs are outside their bounds at once, this is certain."""
         announced, bps, recent = self._announced, window.bps, window.recent_bps
         undeclared = (announced == 0) & self._significant(bps)
         own = (announced > INSIGNIFICANT * announced.max(initial=0.0)) | (
@@ -174,12 +192,12 @@ class Judge:
         )
 
     def _compared(self, spans: Spans, own: Flags) -> _Compared:
-        """The payload of all windows with their bounds. ``own``: pairs that are judged."""
+        """Return the payload of all windows in comparison with its bounds. ``own``: pairs that are judged."""
         bounds = spans.bounds or self._among(spans, own)
         judged = own & (spans.seconds > 0)
         done = np.where(judged, spans.bytes / np.where(own, self._announced, 1.0), 0.0)
         at_least, highest = _limits(done, bounds, judged)
-        longest = int(np.argmax(spans.reported))  # of those without an iteration in progress, if there are any
+        longest = int(np.argmax(spans.reported))  # of the windows without an iteration in progress, if any
         likely = bounds.likely[longest]
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(judged[longest] & (likely > 0), done[longest] / likely, 1.0)
@@ -196,7 +214,7 @@ class Judge:
         return _Compared(less | (own & (lowest > self._above)), surely, ratio, right)
 
     def _significant(self, bps: Floats) -> Flags:
-        """Pairs that carry more than acknowledgements and the small messages of libraries."""
+        """Return the pairs that carry more than acknowledgements and the small messages of libraries."""
         busiest = bps.max(initial=0.0)
         opposite = self._the_other_way(bps)
         reference = np.where(opposite > INSIGNIFICANT * busiest, opposite, busiest)
@@ -204,8 +222,10 @@ class Judge:
         return significant
 
     def _among(self, spans: Spans, own: Flags) -> Bounds:
-        """Bounds where no iterations are reported: each pair has done as many as the median of all, but for one that is
-        there in part at either end."""
+        """Return the bounds if no iterations are reported.
+
+        Every pair is assumed to have done as many iterations as the median pair, except for one partial iteration at
+        either end."""
         seconds = np.where(spans.seconds > 0, spans.seconds, 0.0)
         longest_s = seconds.max(initial=0.0) or 1.0
         share = seconds / longest_s
@@ -217,7 +237,7 @@ class Judge:
         return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely)
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
-        """Whether other pairs than those held carry traffic, lastingly, or the same ones in other proportions."""
+        """Return whether pairs other than those ``held`` lastingly carry traffic, or these in other proportions."""
         amounts = self.in_order(held)
         own = amounts > 0
         if not own.any():
@@ -230,7 +250,7 @@ class Judge:
         return bool(self._changed_runs.add(wrong, CONTRADICTIONS).any())
 
     def difference(self, judgement: Judgement, bps: Floats) -> Difference:
-        """What is wrong, by pair."""
+        """Return what is wrong, by pair."""
 
         def of_pairs(flags: Flags, values: Floats) -> tuple[tuple[Pair, float], ...]:
             return tuple(
@@ -260,21 +280,24 @@ class Judge:
 
 
 class _Runs:
-    """In how many consecutive judgements each pair was wrong."""
+    """Number of consecutive judgements in which each pair was wrong."""
 
     def __init__(self, pairs: int) -> None:
         self._counts = np.zeros(pairs)
 
     def add(self, wrong: Flags, needed: int, again: Flags | bool = True) -> Flags:
-        """Which pairs have been wrong so often. ``again``: also since the judgement before."""
+        """Count a judgement and return the pairs that have been wrong ``needed`` times in a row.
+
+        ``again``: whether the pair was wrong since the previous judgement too; if not, its count does not grow."""
         self._counts = np.where(wrong, self._counts + again, 0)
         lasting: Flags = self._counts >= needed
         return lasting
 
 
 def _limits(done: Floats, bounds: Bounds, judged: Flags) -> tuple[Floats, Floats]:
-    """How many times what was announced each pair carries: at least, in each window, and at most. ``done``: iterations
-    of the announcement that have as many bytes."""
+    """Return the ratio of carried to announced amount: lower bounds by window and pair, and upper bounds by pair.
+
+    ``done``: counted bytes as a number of announced iterations."""
     with np.errstate(invalid="ignore", divide="ignore"):
         at_least = np.where(judged & (done > 0), done / bounds.most, 0.0)
         at_most: Floats = np.where(judged & (bounds.least > 0), done / bounds.least, inf).min(axis=0)
@@ -282,7 +305,7 @@ def _limits(done: Floats, bounds: Bounds, judged: Flags) -> tuple[Floats, Floats
 
 
 def _crowded(profile: Profile) -> frozenset[Pair]:
-    """Pairs whose destination has more than ``AT_ONCE`` senders in one of their phases."""
+    """Return the pairs whose destination has more than ``AT_ONCE`` senders in one of their phases."""
     senders = Counter((dst, phase) for (_, dst), sizes in profile.items() for phase, _ in sizes)
     return frozenset(
         (src, dst) for (src, dst), sizes in profile.items() if any(senders[dst, phase] > AT_ONCE for phase, _ in sizes)
@@ -290,7 +313,7 @@ def _crowded(profile: Profile) -> frozenset[Pair]:
 
 
 def _shared_factor(ratios: Floats) -> float | None:
-    """The factor that all pairs share, None where they have several."""
+    """Return the ratio that all pairs share, or None if they have several."""
     factor = float(np.median(ratios))
     alike = ratios.min() > 0 and ratios.max() < SHARED * factor and ratios.min() > factor / SHARED
     return factor if alike else None

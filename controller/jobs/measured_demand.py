@@ -1,8 +1,9 @@
-"""What jobs really send, as switches count it, compared with what they announced.
+"""Measured traffic of jobs, compared with their announcements.
 
-Owns which bytes every job is planned for. In: cumulative counters per pair of addresses (``pair_counters``), reported
-iteration times and connections, now and then the time. Out: per job a frozen ``JobDemand``. One job is
-``watched_job``'s matter; here they share the rules that may count, and the pairs that several of them use.
+This module owns the bytes that every job is planned with. In: cumulative counters by pair of addresses
+(``pair_counters``), reported times of iterations, reported connections, and the time. Out: a frozen ``JobDemand`` for
+each job. ``watched_job`` handles a single job. This module shares the rules for counting, and the pairs that several
+jobs use, among all jobs.
 """
 
 from __future__ import annotations
@@ -28,33 +29,36 @@ from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Pair
 
 LATE = 2.5
-"""Intervals without counters of a switch after which it is not known what it counts."""
+"""Number of intervals without counters of a switch after which its counts are unknown."""
 
 BATCH = 64
-"""Jobs that are judged at one time; all at once would hold the control loop."""
+"""Largest number of jobs that are judged at one time; all at once would block the control loop."""
 
 FORGET_AFTER_S = 30.0
-"""Pairs that no job uses any more are forgotten together, so much later."""
+"""Seconds after which pairs that no job uses any more are forgotten, all together."""
 
 SOON_S = 60.0
-"""How long counters of a job are asked for more often, after its pairs began to be counted."""
+"""Seconds for which counters of a job are polled more often after its pairs began to be counted."""
 
 SOON_RULES = 1024
-"""Rules whose counters are asked for more often, at most: of the jobs that began to be learnt last."""
+"""Largest number of rules whose counters are polled more often; jobs that began to be learnt last have precedence."""
 
 TURN_S = 120.0
-"""For so long a job may be learnt while others wait for its rules."""
+"""Seconds for which a job may be learnt while others wait for its rules."""
 
 
 class MeasuredDemand:
-    """``demands``: of every job, another mapping whenever one has changed. ``soon``: addresses whose counters say
-    first what a job sends that is being learnt. ``interval_s``: between counters.
-    ``max_learning_rules``: pairs that are counted for learning at one time, over all jobs."""
+    """Measured traffic of all jobs.
+
+    ``interval_s``: seconds between polls. ``max_learning_rules``: largest number of pairs that are counted for learning
+    at a time, for all jobs together."""
 
     def __init__(self, interval_s: float, max_learning_rules: int) -> None:
         self.counters = PairCounters()
         self.demands: Mapping[JobId, JobDemand] = SharedMap()
+        """Demand of every job; a new mapping on each change."""
         self.soon: frozenset[str] = frozenset()
+        """Addresses of hosts whose counters are polled more often, because jobs are being learnt there."""
         self._unseen: deque[JobId] = deque()
         self._interval_s = interval_s
         self.max_learning_rules = max_learning_rules
@@ -69,11 +73,11 @@ class MeasuredDemand:
         self._forget_at = math.inf
 
     def take_max_learning_rules(self, max_learning_rules: int) -> None:
-        """Count at most so many pairs for learning from now on."""
+        """Limit the number of pairs counted for learning from now on."""
         self.max_learning_rules = max_learning_rules
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
-        """Raises ``InvalidInput`` for an observed job with more pairs than may be counted."""
+        """Raise ``InvalidInput`` for an observed job with more pairs than may be counted."""
         pairs = count_pairs(spec)
         if spec.observed and not spec.reports_connections and pairs > self.max_learning_rules:
             message = (
@@ -86,8 +90,9 @@ class MeasuredDemand:
     def follow(
         self, jobs: Mapping[JobId, Job], now: float, measured: Mapping[JobId, VirtualLinks] | None = None
     ) -> None:
-        """These are the jobs that there are. Only those are looked at that have come or gone, or have another spec now:
-        those whose traffic it concerns are measured anew. ``measured``: as it was before a restart."""
+        """Update the jobs. Only jobs that are new, removed or changed are examined.
+
+        A job whose traffic may have changed is measured again. ``measured``: virtual links of before a restart."""
         known = self._jobs
         changed, no_more = self._changed(jobs)
         stay = {one for one in changed if one in known and _sends_alike(known[one].job, jobs[one])}
@@ -123,8 +128,9 @@ class MeasuredDemand:
         self._publish([*other, *(job.id for job in new)], now, gone)
 
     def _count_again(self, pairs: Collection[Pair], now: float) -> list[JobId]:
-        """Look again at the jobs that count any of these pairs or their opposites, because another job has announced
-        them, was found to send on them, or has left. Return the jobs for which that changes something."""
+        """Update the jobs that count any of these pairs or their reverse pairs, and return the jobs that this changes.
+
+        Called when another job has announced the pairs, was found to send on them, or was removed."""
         hosts = {src for src, _ in pairs}
         near = (job_id for job_id, _ in self._announced.near(pairs))
         changed = []
@@ -140,19 +146,21 @@ class MeasuredDemand:
         return changed
 
     def connections_changed(self, job: Job, now: float) -> None:
-        """The job has reported other connections: an observed one needs no other pairs."""
+        """Record that the job reported other connections; an observed job needs no other pairs."""
         self._jobs[job.id].connections_changed(job)
         self.counters.connections = self._connections()
         self._publish([job.id], now)
 
     def reported(self, job_id: JobId, iterations: Iterable[IterationTime], now: float) -> None:
-        """The job has reported how long iterations took."""
+        """Record the times of iterations that the job reported."""
         self._jobs[job_id].reported(iterations, now)
 
     def update(self, suspicious: frozenset[str], now: float, without_path: Iterable[JobId] = ()) -> None:
-        """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them.
-        ``without_path``: jobs with flows that the fabric does not connect. They stop within an iteration, or send in
-        vain: that says nothing about what they would send."""
+        """Judge the traffic that was counted so far.
+
+        ``suspicious``: addresses that send more than is announced for them. ``without_path``: jobs with flows that the
+        fabric does not connect. Such a job stops within an iteration or sends in vain, so its counters do not show its
+        traffic."""
         if not self.counters.running:
             return
         self._suspicious = suspicious
@@ -172,11 +180,11 @@ class MeasuredDemand:
 
     @property
     def waiting(self) -> bool:
-        """Some jobs were not judged yet since the last update; ``go_on`` does."""
+        """Whether jobs wait to be judged since the last update; ``go_on`` judges them."""
         return bool(self._waiting)
 
     def go_on(self, now: float) -> None:
-        """Judge the next ``BATCH`` of those that wait."""
+        """Judge the next ``BATCH`` of the waiting jobs."""
         judged = []
         for _ in range(min(BATCH, len(self._waiting))):
             watched = self._jobs.get(self._waiting.popleft())
@@ -186,9 +194,9 @@ class MeasuredDemand:
         self._publish(judged, now)
 
     def look(self, now: float) -> None:
-        """Look at the next ``BATCH`` jobs that learn, once for all counters that came since this was called last."""
+        """Examine the next ``BATCH`` jobs that are being learnt, each once for all counters since the last call."""
         if not self._unseen and self.counters.take_news():
-            self._unseen.extend(reversed(self._wanted))  # who began last is hashed
+            self._unseen.extend(reversed(self._wanted))  # the newest jobs have no routes yet
         found = []
         for _ in range(min(BATCH, len(self._unseen))):
             watched = self._jobs.get(self._unseen.popleft())
@@ -198,7 +206,9 @@ class MeasuredDemand:
             self._publish(found, now)
 
     def _totals(self, watched: WatchedJob) -> Totals:
-        """What the job has sent: of a pair for which it has the rule for all packets what that has counted too."""
+        """Return the traffic of the job.
+
+        For a pair on which the job has the rule for all packets, the counts of that rule are added."""
         of_all = self.counters.totals(watched.rows("", self.counters.version))
         job = watched.reports_as
         if not job:
@@ -215,8 +225,9 @@ class MeasuredDemand:
         }
 
     def _publish(self, touched: Iterable[JobId], now: float, gone: Collection[JobId] = ()) -> None:
-        """Grants learning as far as rules are left, then says what is known. ``touched``: jobs that may have changed;
-        of the others nothing is looked at but whether those that want to learn may."""
+        """Grant learning as far as rules are left, then update the demands.
+
+        ``touched``: jobs that may have changed. Of other jobs only their permission to learn is updated."""
         changed = dict.fromkeys(touched)
         for job_id in gone:
             self._wanted.pop(job_id, None)
@@ -245,7 +256,7 @@ class MeasuredDemand:
         self.soon = self._asked_for_soon(now) if self._turns else frozenset()
 
     def _asked_for_soon(self, now: float) -> frozenset[str]:
-        """Return the addresses of jobs that have begun to be learnt lately."""
+        """Return the addresses of jobs that began to be learnt lately."""
         left, soon = SOON_RULES, set[str]()
         for job_id in sorted(self._turns, key=lambda job_id: -self._turns[job_id]):
             rules = self._wanted.get(job_id, 0)
@@ -255,8 +266,10 @@ class MeasuredDemand:
         return frozenset(soon)
 
     def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
-        """Which jobs may be learnt: in the order in which they asked, and who had its turn asks again. One that sends
-        nothing, or never the same, would keep its rules for good."""
+        """Return the jobs that may be learnt, in the order of their requests.
+
+        A job that had its turn while others waited is put last: a job that sends nothing, or always something else,
+        would otherwise keep its rules for ever."""
         turns = {job_id: since for job_id, since in self._turns.items() if job_id in wanted}
         turns |= {job_id: math.inf for job_id in wanted if job_id not in turns}
         if any(since == math.inf and wanted[job_id] <= self.max_learning_rules for job_id, since in turns.items()):
@@ -275,9 +288,10 @@ class MeasuredDemand:
         return {job_id for job_id, since in turns.items() if since < math.inf}
 
     def _in_turn(self, turns: Mapping[JobId, float]) -> list[JobId]:
-        """The first job of each tenant, then the second of each, and so on: none waits for all jobs of another. Of
-        those which are equal in that, first the ones that are being learnt, then the tenant whose latest turn began
-        first."""
+        """Return the waiting jobs in order: the first job of each tenant, then the second of each, and so on.
+
+        No tenant thus waits for all jobs of another. Ties are broken in favour of jobs that are being learnt, and then
+        of the tenant whose latest turn began first."""
         self._served = {tenant: self._served.get(tenant, -math.inf) for tenant in map(self._tenant, turns)}
         before = Counter[str]()
         order: dict[JobId, tuple[int, bool, float]] = {}
@@ -292,8 +306,10 @@ class MeasuredDemand:
 
 
 def _sends_alike(before: Job, now: Job) -> bool:
-    """Whether what was measured of the one is of the other too: nothing of it depends on the lease, or on how flows are
-    divided. The registry gives equal virtual links the same identity."""
+    """Return whether the measurements of ``before`` are valid for ``now``.
+
+    They do not depend on the lease or on how flows are divided. The registry gives equal virtual links the same
+    identity."""
     same = ("observed", "transport", "endpoints", "rails", "reports_connections")
     return (
         before.uid == now.uid

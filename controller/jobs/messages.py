@@ -1,4 +1,4 @@
-"""Requests of jobs, and what the controller saves of them."""
+"""Requests of jobs, and the state that the controller saves."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from signalbox.words import Strategy
 
 
 def new_uid() -> str:
-    """Of a registration. The core makes none: they come with the messages."""
+    """Return a new uid of a registration. The core calls this nowhere: uids come with the messages."""
     return str(uuid.uuid4())
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant may have at a time; None where only the controller's own limits count. ``max_learning_rules``:
-    pairs of hosts that are counted to learn what its observed jobs send. ``hosts``: the hosts that its jobs may name;
-    None: any."""
+    """Limits of a tenant; None where only the limits of the controller apply."""
 
     max_jobs: int | None = None
     max_virtual_links: int | None = None
     max_learning_rules: int | None = None
+    """Largest number of pairs of hosts that are counted to learn the tenant's observed jobs."""
     hosts: HostPrefixes | None = None
+    """Hosts that the tenant's jobs may name; None for any."""
 
 
 NO_QUOTA = Quota()
@@ -42,14 +42,15 @@ NO_QUOTA = Quota()
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """How an extension makes a job run (``core.extension``). ``runs``: the spec of what the job sends. ``details``:
-    what the extension has decided besides, as JSON; nothing else reads it."""
+    """Way in which an extension makes a job run (``core.extension``)."""
 
     runs: JobSpec
+    """Spec of what the job sends."""
     details: Mapping[str, Any]
+    """Further decisions of the extension, as JSON; only the extension reads them."""
 
     def with_spec(self, before: JobSpec, after: JobSpec) -> Arrangement | None:
-        """The arrangement of the job when its spec is another one; None when it sends something else."""
+        """Return the arrangement for another spec of the job; None if the job sends something else with it."""
         if not same_traffic(before, after):
             return None
         changed = {name: getattr(after, name) for name in NOT_TRAFFIC}
@@ -58,19 +59,21 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One life of a job, from its registration to its end. ``uid``: no other registration has it, also not a later one
-    of the same job. ``tenant``: whose it is, empty without identities. ``registered_at``: seconds since 1970.
-    ``request_id``: the caller's own name for the registration, empty without one; whoever knows it is the owner.
-    ``arrangement``: by the extension, once it is known. ``revision``: number of the spec in this
-    registration, from 1; each update that changes the spec adds one."""
+    """Registration of a job, from its request to its end."""
 
     spec: JobSpec
     uid: str = field(default_factory=new_uid)
+    """Unique id; a later registration of the same job has another one."""
     tenant: str = ""
+    """Tenant that owns the registration; empty without identities."""
     registered_at: float = field(default_factory=time.time)
+    """Time of the registration in seconds since 1970."""
     request_id: str = field(default="", repr=False)
+    """Name that the caller gave to the registration; empty without one. A caller that knows it is the owner."""
     arrangement: Arrangement | None = None
+    """Arrangement of the extension, once it is known."""
     revision: int = 1
+    """Number of the spec in this registration, from 1; each update that changes the spec adds one."""
 
     @property
     def job_id(self) -> JobId:
@@ -78,34 +81,39 @@ class Registration:
 
     @property
     def runs(self) -> JobSpec:
-        """What the job sends."""
+        """Spec of what the job sends."""
         return self.arrangement.runs if self.arrangement else self.spec.plain
 
     def repeats(self, held: Registration) -> bool:
-        """It is from the same request of a caller."""
+        """Return whether both registrations come from the same request of a caller."""
         return bool(self.request_id) and (self.request_id, self.tenant) == (held.request_id, held.tenant)
 
     def end(self, reason: EndReason, ended_at: float) -> JobEnd:
-        """``ended_at``: seconds since 1970."""
+        """Return the end of this registration. ``ended_at``: seconds since 1970."""
         return JobEnd(self.job_id, self.uid, self.tenant, reason, ended_at, self.request_id)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterJob:
-    """Replies with the uid of the registration: a new one, or the one that is renewed. ``owner``: the uid that the
-    caller has the lease token of. ``tenant``: the caller's; empty for one that may act for all. ``quota``: of the
-    tenant. ``links``: of the spec; None: they are made when it is accepted, which for the largest takes the control
-    loop a good part of a second. The others are those of ``Registration``, for a new one."""
+    """Register a job; the reply is the uid of the new registration, or of the one that is renewed.
+
+    Fields without a description are those of ``Registration``."""
 
     spec: JobSpec
     owner: str | None = None
+    """Uid of the registration whose lease token the caller has."""
     take_over: bool = False
     uid: str = field(default_factory=new_uid)
     tenant: str = ""
+    """Tenant of the caller; empty for a caller that may act for all tenants."""
     registered_at: float = field(default_factory=time.time)
     request_id: str = field(default="", repr=False)
     quota: Quota = NO_QUOTA
+    """Quota of the tenant."""
     links: VirtualLinks | None = field(default=None, compare=False)
+    """Virtual links of the spec; None if they are to be made when the job is accepted.
+
+    Making the largest ones blocks the control loop for a good part of a second."""
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
     @property
@@ -115,15 +123,18 @@ class RegisterJob:
 
 @dataclass(frozen=True, slots=True)
 class UpdateJob:
-    """Another spec for one job. ``spec``: the new one, whole. ``revisions``: the job must still have each of these: the
-    one that the caller has read, and the one that fields come from which stay. ``owner``: as below. ``links``: as
-    above. ``entry``: the place of the update in a request with several (``jobs[1]``), for errors; empty in others."""
+    """Replace the spec of one job."""
 
     spec: JobSpec
+    """New spec, complete."""
     revisions: frozenset[int] = frozenset()
+    """Revisions that the job must still have: the one that the caller read, and the one of fields that remain."""
     owner: str | None = None
+    """Uid of the registration whose lease token the caller has."""
     links: VirtualLinks | None = field(default=None, compare=False)
+    """Virtual links of the spec, as in ``RegisterJob``."""
     entry: str = ""
+    """Path of the update in a request with several (``jobs[1]``), for errors; empty in other requests."""
 
     @property
     def job_id(self) -> JobId:
@@ -132,7 +143,7 @@ class UpdateJob:
 
 @dataclass(frozen=True, slots=True)
 class UpdateJobs:
-    """Update a set of jobs: all of them or none. Replies with the uids of the registrations, in the same order."""
+    """Update several jobs, all or none. The reply has the uids of the registrations, in the same order."""
 
     updates: tuple[UpdateJob, ...]
     quota: Quota = NO_QUOTA
@@ -141,20 +152,22 @@ class UpdateJobs:
 
 @dataclass(frozen=True, slots=True)
 class DeregisterJob:
-    """``owner``, here and below: the uid that the caller has the lease token of. ``force``: without it, if the job is
-    of ``tenant`` or that is empty. ``ended_at``: seconds since 1970."""
+    """End a job."""
 
     job_id: JobId
     owner: str | None = None
+    """Uid of the registration whose lease token the caller has."""
     force: bool = False
+    """Whether to end the job without its lease token, if it belongs to ``tenant`` or ``tenant`` is empty."""
     tenant: str = ""
     ended_at: float = field(default_factory=time.time)
+    """Time of the request in seconds since 1970."""
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RenewLease:
-    """Replies with the seconds left."""
+    """Renew the lease of a job. The reply is the number of seconds left."""
 
     job_id: JobId
     owner: str | None = None
@@ -163,7 +176,7 @@ class RenewLease:
 
 @dataclass(frozen=True, slots=True)
 class ReportIterations:
-    """Replies with how many of them are new."""
+    """Report times of iterations. The reply is the number of new iterations."""
 
     job_id: JobId
     iterations: tuple[IterationTime, ...]
@@ -173,7 +186,7 @@ class ReportIterations:
 
 @dataclass(frozen=True, slots=True)
 class ReportConnections:
-    """All that one address of the job has. ``places``: where each is in the request, counted from 0."""
+    """Report all connections that one address of the job has."""
 
     job_id: JobId
     address: str
@@ -181,45 +194,55 @@ class ReportConnections:
     owner: str | None = None
     quota: Quota = NO_QUOTA
     places: Mapping[Connected, int] = field(default_factory=dict, compare=False)
+    """Index of each connection in the request, from 0."""
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), the shares of
-    the subflows per split flow (source, destination), which no rule holds, what jobs are planned for that is not in
-    their specs, the connections that they have reported, how registrations ended, by uid, oldest first, what is
-    drained, by name, the silences of alarms, and the parts of the fabric. ``revision``: that it was read at."""
+    """State that a restart must know."""
 
     jobs: Mapping[JobId, Registration] = field(default_factory=dict)
+    """Accepted jobs."""
     strategy: Strategy | None = None
+    """Strategy that was set last; None for the configured one."""
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+    """Shares of the subflows of each split flow (source, destination), which no rule holds."""
     measured: Mapping[JobId, VirtualLinks] = field(default_factory=dict)
+    """Virtual links of jobs that are planned with others than those of their specs."""
     connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)
+    """Connections that jobs have reported."""
     ends: Mapping[str, JobEnd] = field(default_factory=dict)
+    """Ends of registrations by uid, oldest first."""
     drains: Mapping[str, Drain] = field(default_factory=dict)
+    """Drained parts by name."""
     silences: Mapping[SilenceKey, Silence] = field(default_factory=dict)
+    """Silences of alarms."""
     parts: Mapping[PartKey, Part] = field(default_factory=dict)
+    """Parts of the fabric."""
     revision: int = field(default=0, compare=False)
+    """Revision at which the state was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveState:
-    """Write the changes, by record, to the state directory; ``state`` is the whole then."""
+    """Write changed records to the state directory."""
 
     state: SavedState
+    """Complete state after the changes."""
     changes: Mapping[Any, object]
+    """Changed records."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateSaved:
-    """The changes that were to be written are on disk."""
+    """The requested changes are on disk."""
 
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class StateNotSaved:
-    """None of them is."""
+    """The commit failed; none of its changes is on disk."""
 
     why: str

@@ -1,8 +1,8 @@
-"""Bytes and packets from one address to another, added up over all rules that have ever counted them.
+"""Bytes and packets from one address to another, summed over all rules that have ever counted them.
 
-Rules come and go: a pair is counted by a learning rule, then by a pin, then by one pin per subflow. In: the cumulative
-counters of each switch's rules, as they are polled. Out: totals per pair that never fall, in arrays. What a rule had
-counted before it was seen first is left out, unless the switch was polled before and did not have it then.
+A pair is counted by a learning rule, then by a pin, then by one pin per subflow. In: the cumulative counters of each
+switch's rules, at each poll. Out: totals by pair that never decrease, in arrays. The initial count of a rule is left
+out, unless the switch was polled before and did not have the rule then.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from signalbox.jobs.subflows import Pair
 
 
 class Totals(NamedTuple):
-    """One value per pair that was asked for. ``at``: monotonic seconds of the latest poll of the switch that counts it,
-    NaN where there was none. Bytes include all headers from Ethernet on."""
+    """Totals, one value per requested pair. Bytes include all headers from Ethernet on."""
 
     at: Floats
+    """Time in monotonic seconds of the latest poll of the switch that counts the pair; NaN without any."""
     bytes: Floats
     packets: Floats
 
     def with_others(self, others: Totals, wanted: NDArray[np.bool_]) -> Totals:
-        """And where ``wanted`` what these have counted too."""
+        """Return these totals plus, where ``wanted``, those of ``others``."""
         return Totals(
             np.where(wanted, np.fmax(self.at, others.at), self.at),
             self.bytes + np.where(wanted, others.bytes, 0.0),
@@ -39,19 +39,19 @@ class Totals(NamedTuple):
 
 
 Key = tuple[str, str, str]
-"""Source, destination, and the job that has reported the connection; empty for rules of all packets, or of classes."""
+"""Source, destination, and the job that reported the connection; empty for rules of all packets or of port classes."""
 
 JobOfConnection = Mapping[tuple[str, str, int, int], str]
-"""The job of each connection that was reported: by addresses, then ports."""
+"""Job of each reported connection, by addresses and ports."""
 
 FORGET_S = 600.0
-"""A rule that was in no poll of its switch for so long is forgotten. A poll may be incomplete."""
+"""Seconds after which a rule that is in no poll of its switch is forgotten. A single poll may be incomplete."""
 
 FEW = 4096
-"""Rules that cost little memory."""
+"""Number of rules that take little memory."""
 
 AWAY_S = 60.0
-"""What a switch counted that has left for so long has ended. Until then it is not known."""
+"""Seconds after which the counts of a disconnected switch are final."""
 
 
 class _Places(NamedTuple):
@@ -60,11 +60,11 @@ class _Places(NamedTuple):
 
 
 class PairCounters:
-    """One row per key, kept until ``keep`` drops it. ``connections``: what their rules count is their
-    job's alone."""
+    """Counters of pairs, one row per key, kept until ``keep`` drops it."""
 
     def __init__(self) -> None:
         self.connections: JobOfConnection = {}
+        """Reported connections: what their rules count belongs to their job alone."""
         self._version = 0
         self._row_of: dict[Key, int] = {}
         self._totals = np.zeros((0, 3))
@@ -79,9 +79,10 @@ class PairCounters:
         self._left: dict[Dpid, tuple[float, frozenset[Pair]]] = {}
 
     def count(self, dpid: Dpid, at: float, what: tuple[Counted, ...], counts: Floats, all_rules: bool = True) -> None:
-        """One poll of one switch: of all its rules, or of some that were polled between two such polls. ``what``: that
-        they count; the same object while it has not changed. ``counts``: so far, bytes and packets in a row per
-        rule."""
+        """Record one poll of a switch: of all its rules, or of some rules that are polled between two such polls.
+
+        ``what``: traffic that each rule counts; the same object while it does not change. ``counts``: bytes and packets
+        so far, with one row per rule."""
         first = dpid not in self._polled
         if first and not all_rules:
             return
@@ -98,22 +99,22 @@ class PairCounters:
         self._totals[rows, 0] = at
 
     def take_news(self) -> bool:
-        """Whether something was counted since this was asked last."""
+        """Return whether something was counted since the last call."""
         news, self._news = self._news, False
         return news
 
     @property
     def has_grown(self) -> bool:
-        """Whether most rules are new since some were forgotten last."""
+        """Whether most rules are new since rules were last forgotten."""
         return len(self._rule_of) > 2 * self._kept + FEW
 
     @property
     def running(self) -> bool:
-        """Some switch was polled."""
+        """Whether some switch was polled."""
         return bool(self._polled)
 
     def switch_left(self, dpid: Dpid) -> None:
-        """What its rules count from here on is not known to go on where it was."""
+        """Stop trusting the switch's counters: they may restart from zero after it reconnects."""
         if dpid in self._polled:
             self._left[dpid] = self._polled[dpid], self._counted_by(dpid)
         self._polled.pop(dpid, None)
@@ -122,8 +123,10 @@ class PairCounters:
         self._rules[[rule for (of, _), rule in self._rule_of.items() if of == dpid], 1:] = np.nan
 
     def interrupted(self, now: float, late_s: float) -> frozenset[Pair]:
-        """Pairs whose counters do not say what was sent since this was asked last: their switch has been away, or is
-        there and was not polled for ``late_s`` seconds, however long that lasts."""
+        """Return the pairs whose counters have missed traffic since the last call.
+
+        Their switch was disconnected, or is connected and was not polled for ``late_s`` seconds, however long that
+        lasts."""
         left = self._left
         late = [dpid for dpid, at in self._polled.items() if late_s <= now - at]
         self._left = {
@@ -132,14 +135,15 @@ class PairCounters:
         return frozenset[Pair]().union(*(pairs for _, pairs in left.values()), *map(self._counted_by, late))
 
     def _counted_by(self, dpid: Dpid) -> frozenset[Pair]:
-        """When the switch was polled last."""
+        """Return the pairs that the switch counted at its latest poll."""
         at = self._polled[dpid]
         rules = ((what, rule) for (of, what), rule in self._rule_of.items() if of == dpid)
         return frozenset(what[:2] for what, rule in rules if self._rules[rule, 0] >= at)
 
     def keep(self, pairs: Set[Pair]) -> None:
-        """Forgets all others; their rules not before they have gone from the switches, else they would seem to be new
-        ones that have counted everything since."""
+        """Forget all other pairs. Their rules are kept until they have vanished from the switches.
+
+        Otherwise they would seem to be new rules that have counted all their traffic since the last poll."""
         newest = self._rules[:, 0].max(initial=0.0)
         rows = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
         rules = {
@@ -157,17 +161,18 @@ class PairCounters:
         self._version += 1
 
     def rows(self, pairs: Sequence[Pair], job: str, _version: int) -> Rows:
-        """Of these pairs, in their order, -1 where there is none: of the rules for the connections of ``job``, or of
-        all others. They hold for one ``version``."""
+        """Return the row of each pair, -1 if there is none, valid for one ``version``.
+
+        The rows are those of the rules for the connections of ``job``, or, if it is empty, of all other rules."""
         return np.array([self._row_of.get((*pair, job), -1) for pair in pairs], np.int64)
 
     @property
     def version(self) -> int:
-        """Another number whenever keys get other rows."""
+        """Number that changes whenever keys get other rows."""
         return self._version
 
     def totals(self, rows: Rows) -> Totals:
-        """In the order of the rows."""
+        """Return the totals in the order of the rows."""
         nothing = np.array([[np.nan, 0.0, 0.0]])
         at, counted, packets = np.concatenate([self._totals, nothing])[rows].T
         return Totals(at, counted, packets)
@@ -175,7 +180,7 @@ class PairCounters:
     def _find_places(
         self, dpid: Dpid, what: tuple[Counted, ...], connections: JobOfConnection, _version: int
     ) -> _Places:
-        """Of each rule, and of what it adds to."""
+        """Return the index of each rule, and the row of totals that it adds to."""
         rules = np.array([self._rule_of.setdefault((dpid, one), len(self._rule_of)) for one in what], np.int64)
         known = len(self._row_of)
         keys = [_key(one, connections) for one in what]

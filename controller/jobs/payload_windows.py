@@ -1,7 +1,7 @@
 """Payload of a job's pairs over windows of time.
 
-*Payload* is bytes less the headers of every packet, so that acknowledgements count nothing. A window has at least two
-counter intervals and, where the job reports its iterations, three of them.
+Payload is the number of bytes without the headers of every packet, so that acknowledgements count nothing. A window
+lasts at least two counter intervals and, if the job reports its iterations, at least three of these.
 """
 
 from __future__ import annotations
@@ -20,74 +20,86 @@ from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import Transport
 
 HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
-"""Of a packet that carries data. TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A).
-RoCEv2: Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4 (InfiniBand specification, annex A17)."""
+"""Header bytes of a packet that carries data.
+
+TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A). RoCEv2: Ethernet 14, IPv4 20, UDP 8, BTH
+12, ICRC 4 (InfiniBand specification, annex A17)."""
 
 SNAPSHOTS = 64
-"""At most; then every second one of the older half goes: long iterations need windows that reach far back."""
+"""Largest number of snapshots.
+
+Then every second one of the older half is dropped: long iterations need windows that reach far back."""
 VALUES = 20_000
-"""Payloads of pairs, at most, that one judgement of a large job compares: it takes 5 ms."""
+"""Largest number of payloads of pairs that one judgement of a large job compares, which takes 5 ms."""
 FEWEST_SNAPSHOTS = 6
+"""Smallest number of snapshots that a judgement compares."""
 LONGEST = 6
-"""Intervals of a window, if three iterations do not take longer."""
+"""Length of a window in intervals, unless three iterations take longer."""
 MOST = 60
-"""The same of a job whose known pairs come and go."""
+"""Length of a window in intervals for a job whose known pairs appear and vanish."""
 FEWEST_ITERATIONS = 3
+"""Smallest number of iterations in a window."""
 JUDGED_ITERATIONS = 12
-"""Iterations that a window of a judgement may be long, if they take longer than ``LONGEST`` intervals."""
+"""Length of the window of a judgement in iterations, if these take longer than ``LONGEST`` intervals."""
 PLAUSIBLE_S = (1e-3, 86_400.0)
-"""Durations of iterations. Others are not of training, and bytes per iteration made of them would be no numbers."""
+"""Shortest and longest plausible duration of an iteration in seconds; others would give absurd bytes per iteration."""
 STEADY = 30
-"""Intervals at most over which the bytes of an iteration are taken while they do not change."""
+"""Largest number of intervals over which unchanged bytes of an iteration are averaged."""
 FITTING = 1.25
-"""Factor by which bytes may differ from what is planned for."""
+"""Factor by which bytes may differ from the planned ones."""
 UNREPORTED = 2
-"""Iterations: if so much is sent after the latest one, further ones were done."""
+"""Number of iterations sent after the latest reported one from which reports must be missing."""
 SMALL = 0.05
-"""Of the busiest pair."""
+"""Fraction of the busiest pair below which a pair is small."""
 
 
 class Window(NamedTuple):
-    """``bps``: payload per pair; 0 for pairs that were not counted at both ends. ``recent_bps``: since the counters
-    before the latest. ``iterations``: that it holds, None where they are not reported. ``begun``: the first one was
-    over before it. ``whole``: it is long enough to have had every pair's turn, and the job trained all the time.
-    ``start``: in monotonic seconds."""
+    """Payload over one window of time."""
 
     start: float
+    """Start in monotonic seconds."""
     bps: Floats
+    """Payload rate of each pair; 0 for pairs that were not counted at both ends."""
     recent_bps: Floats
+    """Payload rate of each pair since the last but one reading of counters."""
     seconds: float
+    """Length of the window."""
     iterations: float | None
+    """Number of iterations in the window; None if they are not reported."""
     begun: bool
+    """Whether the first iteration was over before the window."""
     whole: bool
+    """Whether the window is long enough to show every pair, and the job was training all the time."""
 
     @property
     def error(self) -> float:
-        """Relative: how wrong the bytes of a pair can be, as counters lag and one iteration is there in part."""
+        """Largest relative error of the bytes of a pair, because counters lag and one iteration is included in part."""
         return LAG_S / self.seconds + (0.5 / self.iterations if self.iterations else 0.0)
 
     @property
     def iteration_s(self) -> float | None:
-        """Mean duration."""
+        """Mean duration of an iteration in seconds; None if they are not reported."""
         return self.seconds / self.iterations if self.iterations else None
 
     @property
     def bytes(self) -> Floats:
-        """Payload of the window, per pair."""
+        """Payload bytes of each pair in the window."""
         return 0.125 * self.bps * self.seconds
 
 
 class Bounds(NamedTuple):
-    """Iterations whose bytes each window has, with a value per pair."""
+    """Bounds of the number of iterations whose bytes each window includes, with one value per pair."""
 
     least: Floats
     most: Floats
     likely: Floats
-    """Iterations that it most probably has."""
+    """Most probable number of iterations."""
 
     @classmethod
     def between(cls, counted: IterationCounts, done: Floats, starts: Rows, ends: Rows) -> Bounds:
-        """``done``: most probably, until each reading. ``starts``, ``ends``: the readings of each window."""
+        """Return the bounds of windows between readings ``starts`` and ``ends``.
+
+        ``done``: most probable number of iterations until each reading."""
         return cls(
             np.maximum(0.0, counted.ended[ends] - counted.begun[starts]),
             counted.possibly_begun[ends] - counted.surely_ended[starts],
@@ -96,34 +108,41 @@ class Bounds(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Windows that a judgement of amounts rests on, the longest first: in a row each, with a value per pair."""
+    """Windows for a judgement of amounts, longest first, as rows with one value per pair."""
 
     bytes: Floats
-    """Payload between two readings of the pair's counters."""
+    """Payload in bytes between two readings of the pair's counters."""
     seconds: Floats
-    """Time between these; not a number for pairs that were not counted at both ends."""
+    """Seconds between these readings; NaN for pairs that were not counted at both ends."""
     apart_s: float
-    """Largest difference between the times when counters of two pairs were read at the same end of the longest; 0
-    where ``bounds`` know it."""
+    """Largest difference in seconds between readings of two pairs at the same end of the longest window.
+
+    It is 0 if there are ``bounds``, which include it."""
     bounds: Bounds | None
-    """None while no iteration was reported."""
+    """Bounds from the reported iterations; None while none was reported."""
     told: Bounds | None
-    """The same bounds, if the numbers of the reported iterations count all that were done."""
+    """The same bounds, assuming that the numbers of the reported iterations count all that were done."""
     reported: NDArray[np.bool_]
-    """Whether the job has reported every iteration that ended in the window. A window that goes beyond the latest
-    report may hold iterations that are faster than any before."""
+    """Whether the job has reported every iteration that ended in the window.
+
+    Other windows may include iterations that are faster than any before."""
 
 
 class _Snapshot(NamedTuple):
-    """Counters of all pairs at one time. ``times``: those of the readings; ``places``: of each pair's among them.
-    ``counted``: pairs of which there are counters."""
+    """Counters of all pairs at one time."""
 
     now: float
+    """Time when the snapshot was taken, in monotonic seconds."""
     at: Floats
+    """Time of the reading of each pair's counter."""
     payload: Floats
+    """Payload of each pair in bytes."""
     times: Floats
+    """Different times of readings."""
     places: Rows
+    """Index of each pair's reading in ``times``."""
     counted: int
+    """Number of pairs with counters."""
 
     @classmethod
     def taken(cls, now: float, at: Floats, payload: Floats) -> _Snapshot:
@@ -131,13 +150,13 @@ class _Snapshot(NamedTuple):
         return cls(now, at, payload, times, places, int(np.isfinite(at).sum()))
 
     def of(self, rows: Rows) -> _Snapshot:
-        """Of other pairs, with their places here; -1 for pairs that are not here."""
+        """Return the snapshot of other pairs. ``rows``: index of each new pair, -1 if it is not in the snapshot."""
         at, payload = (np.append(values, np.nan)[rows] for values in (self.at, self.payload))
         return _Snapshot.taken(self.now, at, np.nan_to_num(payload))
 
 
 class PayloadWindows:
-    """Of one job's pairs, in the order of the totals that are added."""
+    """Snapshots of one job's pairs, in the order of the totals that are added, and the windows between them."""
 
     def __init__(self, interval_s: float, transport: Transport) -> None:
         self._interval_s = interval_s
@@ -150,8 +169,10 @@ class PayloadWindows:
         self._latest_at = float("-inf")
 
     def reported(self, iterations: Iterable[IterationTime], now: float) -> None:
-        """The job has reported iterations, oldest first; times that cannot be are left out. One that has been
-        interrupted sends most of its bytes in a small part of its time: windows begin after it."""
+        """Add reported iterations, oldest first; implausible durations are left out.
+
+        An iteration that was interrupted sends most of its bytes in a small part of its time, so windows begin after
+        it."""
         least, most = PLAUSIBLE_S
         plausible = [one for one in iterations if least <= one.duration_s <= most]
         if not plausible:
@@ -165,7 +186,7 @@ class PayloadWindows:
         self._reported.add(durations_s[after], ended_at[after], now, numbers[after])
 
     def add(self, totals: Totals, now: float) -> None:
-        """What is counted so far."""
+        """Add the totals of the latest counters."""
         self._latest_at = now
         payload = totals.bytes - self._header_bytes * totals.packets
         self._snapshots.append(_Snapshot.taken(now, totals.at, payload))
@@ -173,27 +194,30 @@ class PayloadWindows:
             del self._snapshots[1 : SNAPSHOTS // 2 : 2]
 
     def count_from_now(self, totals: Totals, now: float) -> None:
-        """Pairs that are not counted now have counters from now on, which go on from ``totals``."""
+        """Record that pairs without counters are counted from now on, starting at ``totals``."""
         is_counted = now - totals.at <= 2 * self._interval_s
         self.add(totals._replace(at=np.where(is_counted, totals.at, now)), now)
 
     def of_pairs(self, rows: Rows) -> None:
-        """From now on other pairs are added. ``rows``: their places among those before, -1 for new ones."""
+        """Change the pairs of the totals.
+
+        ``rows``: index of each new pair among the old ones, -1 if it was not there."""
         self._snapshots = [snapshot.of(rows) for snapshot in self._snapshots]
 
     def interrupted(self) -> None:
-        """Nothing that was counted so far is looked at any more, nor what is counted until the iteration that has begun
-        is reported."""
+        """Drop all snapshots, and those that follow until the iteration in progress is reported."""
         self._interrupted_at = self._latest_at
         self._snapshots.clear()
 
     def start_anew(self) -> None:
-        """What was counted before the latest counters is not looked at any more."""
+        """Drop all snapshots except the latest."""
         self._snapshots = self._snapshots[-1:]
 
     def overdue(self, planned_bytes: int, now: float) -> bool:
-        """Whether the iteration in progress takes longer than those that were reported. Where more has been sent since
-        the latest one ended, it is reports that are missing. ``planned_bytes``: of one iteration, 0 if not known."""
+        """Return whether the iteration in progress takes longer than the reported ones.
+
+        If much has been sent since the latest one ended, reports are missing instead. ``planned_bytes``: bytes of one
+        iteration, 0 if unknown."""
         if not self._reported.overdue(now):
             return False
         latest, ended_at = self._snapshots[-1], self._reported.ends[-1] + LAG_S
@@ -206,26 +230,28 @@ class PayloadWindows:
         return not planned_bytes or sent < UNREPORTED * planned_bytes
 
     def lengthen(self) -> None:
-        """Windows twice as long."""
+        """Double the length of windows."""
         self._longest = min(2 * self._longest, MOST)
 
     def shorten(self) -> None:
-        """Windows as long as at first."""
+        """Restore the initial length of windows."""
         self._longest = LONGEST
 
     @property
     def are_long(self) -> bool:
-        """Whether they were lengthened: the job sends different traffic within one iteration."""
+        """Whether windows were lengthened, because the job sends different traffic within one iteration."""
         return self._longest > LONGEST
 
     def window(self, planned_bytes: int, now: float) -> Window | None:
-        """The best one until now; None as long as there is none. ``planned_bytes``: of one iteration, or of one second,
-        as far as is known."""
+        """Return the best window that ends now, or None if there is none.
+
+        ``planned_bytes``: known bytes of one iteration, or of one second."""
         return self._best(planned_bytes, now, now - self._longest * self._interval_s)
 
     def spans(self, now: float) -> Spans | None:
-        """Return the windows that end with the latest counters, or with the latest until which all iterations that
-        ended were reported; None as long as there is none. Without reported iterations the longest one."""
+        """Return the windows that end with the latest counters, or with the last ones that iteration reports cover.
+
+        Returns None if there is none. If no iterations are reported, only the longest window is returned."""
         latest = self._snapshots[-1]
         longest_s = max(LONGEST * self._interval_s, JUDGED_ITERATIONS * self._iteration_s(now)) + 0.5 * self._interval_s
         judged = [one for one in self._snapshots if latest.now - one.now <= longest_s and one.counted == latest.counted]
@@ -255,8 +281,9 @@ class PayloadWindows:
         )
 
     def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
-        """The longest good one that ends with this one and in which the same was sent in each iteration, as far as this
-        one says. It makes less of lagging counters and of parts of iterations."""
+        """Return the longest good window that ends with this one and has the same traffic in each iteration.
+
+        A longer window reduces the errors of lagging counters and of partial iterations."""
         if window.iterations is None:
             return window
         since = max(self._steady_since, now - STEADY * self._interval_s)
@@ -270,7 +297,9 @@ class PayloadWindows:
         return steady if steady.seconds > window.seconds else window
 
     def _best(self, planned_bytes: int, now: float, since: float) -> Window | None:
-        """``since``: the earliest start, unless so few iterations are reported since then that it must be earlier."""
+        """Return the best window.
+
+        ``since``: its earliest start, unless it needs an earlier one for enough iterations."""
         iteration_s = self._iteration_s(now)
         ends = self._ends(now, since, iteration_s)
         if ends is None:
@@ -285,8 +314,10 @@ class PayloadWindows:
         return Window(start.now, bps, recent_bps, seconds, iterations, begun, whole)
 
     def _ends(self, now: float, since: float, iteration_s: float) -> tuple[_Snapshot, _Snapshot] | None:
-        """Two snapshots with counters of the same pairs, at least two intervals and, where they are reported, three
-        iterations apart, and not long ago: where least is uncertain. Without so many iterations the longest."""
+        """Return the two snapshots between which the least is uncertain, or None.
+
+        They have counters of the same pairs, are at least two intervals and three reported iterations apart, and are
+        recent. If there are too few iterations, the longest window is taken."""
         latest = self._snapshots[-1]
         intervals_s = 1.9 * self._interval_s
         shortest_s = max(intervals_s, FEWEST_ITERATIONS * iteration_s)
@@ -304,7 +335,7 @@ class PayloadWindows:
         whole = [start for start in whole if self._trains_all_the_time(start)] or whole
 
         def error(start: _Snapshot) -> float:
-            """Relative: by parts of iterations, and by counters that lag."""
+            """Return the relative error of the window by partial iterations and by lagging counters."""
             window_s = latest.now - start.now
             iterations = window_s / iteration_s
             return abs(iterations - round(iterations)) / iterations + 0.5 * LAG_S / window_s
@@ -312,8 +343,9 @@ class PayloadWindows:
         return min(whole, key=error), latest
 
     def _trains_all_the_time(self, start: _Snapshot) -> bool:
-        """From the counters of that snapshot on, each of which may be an interval older. What is counted from before
-        the first iteration on is less per iteration, and of each switch by another part."""
+        """Return whether the job was training from the snapshot on, whose counters may be an interval older.
+
+        Time before the first iteration would lower the bytes per iteration, and for each switch by another fraction."""
         return self._reported.since is None or self._reported.since <= start.now - self._interval_s
 
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> Floats:
@@ -322,10 +354,12 @@ class PayloadWindows:
         return np.where(np.isfinite(bps), bps, 0.0)
 
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
-        """Return how many iterations the window holds, None if none was reported: those reported, and those that their
-        numbers leave out. Where more than two would fit into the time that is not covered, and the bytes are right
-        only if that time is full of iterations, the program does not report all of them, and the window is divided by
-        their mean duration. ``planned_bytes``: of one iteration, 0 if not known."""
+        """Return the number of iterations in the window, None if none was reported.
+
+        It includes the iterations that the numbers of reported ones leave out. More than two may fit into the gaps,
+        while the bytes match only if the gaps are full: then the program does not report all iterations. In this case
+        the number is the length of the window divided by their mean duration. ``planned_bytes``: bytes of one
+        iteration, 0 if unknown."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
         filled_s = float(spans.sum())
@@ -345,11 +379,11 @@ class PayloadWindows:
         return by_duration if fits(by_duration) and not fits(told) else told
 
     def _iteration_s(self, now: float) -> float:
-        """Mean duration of the iterations that were reported lately; 0 without any."""
+        """Return the mean duration in seconds of the iterations reported lately; 0 without any."""
         return self._reported.mean_s(now, 8 * self._interval_s)
 
 
 def _changed(a: Floats, b: Floats, slack: float) -> bool:
-    """Whether the amount of a pair differs by such a factor, where it is not small."""
+    """Return whether the amount of some pair that is not small differs by more than the factor ``slack``."""
     most, least = np.maximum(a, b), np.minimum(a, b)
     return bool((most > np.maximum(slack * least, SMALL * most.max(initial=0.0))).any())

@@ -1,8 +1,8 @@
-"""Whether a job's communication time follows from the load of links.
+"""Check of whether the communication time of a job can be predicted from the load of links.
 
-It does where hosts send as fast as the links let them. It does not where steps wait for each other, where a port or a
-library decides who waits (measured on one flat switch, docs/joining.md), and where connections share a full link
-otherwise than planned (docs/benchmarks.md, "What a sender gets").
+It can where hosts send as fast as the links permit. It cannot where steps wait for each other, or where a port or a
+library decides who waits (measured on one flat switch, docs/joining.md). Nor can it where connections do not share a
+full link as planned (docs/benchmarks.md, "What a sender gets").
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from signalbox.jobs.spec import Dealing, Library
 STEPS_WAIT = (HALVING_DOUBLING_ALL_REDUCE, RECURSIVE_HALVING_REDUCE_SCATTER)
 
 ONE_WAY_EACH = (Library.GLOO, Library.NCCL)
-"""Libraries that send both ways at once without waiting for each other."""
+"""Libraries that send both ways at once without one direction waiting for the other."""
 
 TREES = (BINOMIAL_TREE, QUATERNARY_TREE)
 
 MOST_AT_ONCE = 2
-"""Senders to one receiver, and receivers of one sender: two rings that overlap."""
+"""Largest number of senders to one receiver, and of receivers of one sender: two rings that overlap."""
 
 
 def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False) -> str:
-    """Why the level is no prediction of the job's efficiency; empty when it is one. ``split``: some of its flows travel
-    in several subflows. ``outweighed``: others have more connections per flow on a full link (``planning.efficiency``).
-    """
+    """Return why the slowdown does not predict the efficiency of the job; empty when it does.
+
+    ``split``: whether some of its flows have several subflows. ``outweighed``: whether others have more connections per
+    flow on a full link (``planning.efficiency``)."""
     found = formulas_of(job.registration.runs) if job.phases_known else frozenset()
     if found & {*STEPS_WAIT}:
         return "the steps of its halving collectives wait for each other, and the network does not say for how long"

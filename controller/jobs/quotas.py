@@ -1,7 +1,7 @@
-"""Quotas: how much of the controller one tenant may use, and all jobs together.
+"""Quotas: limits on what one tenant, or all jobs together, may use of the controller.
 
-In: limits, all jobs, and those that are to be accepted together. Out: nothing, or ``Exhausted`` with the limit and what
-is used. Pure.
+In: limits, all jobs, and the jobs that are to be accepted together. Out: nothing, or ``Exhausted`` with the limit and
+the present use. Pure.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 
 NAMES_OF_LINK = 8
-"""Addresses, ranks and names of groups that take as much memory as a virtual link, about."""
+"""Number of addresses, ranks and group names that take about as much memory as one virtual link."""
 
 
 def refuse_over_quota(quota: Quota, others: Iterable[Job], changes: Sequence[JobReplacement]) -> None:
-    """Judge the jobs as they are after all changes, which are of one tenant. ``others``: the jobs that do not change.
-    What all changes need together may always become less."""
+    """Raise ``Exhausted`` when the jobs of the tenant exceed its quota after all changes, which are all of one tenant.
+
+    ``others``: jobs that do not change. Changes that need no more in total than before are always allowed."""
     if quota == NO_QUOTA or not changes:
         return
     tenant = changes[0].job.registration.tenant
@@ -60,18 +61,23 @@ _LEARNT = "pairs of hosts that are counted for observed jobs"
 
 
 class _Size(NamedTuple):
-    """A job as it is wanted. ``needs``: its links with what its names take; ``had``: the same so far."""
+    """Size of a requested job."""
 
     wanted: Wanted
     has: str
+    """Phrase for errors that tells what the job has."""
     links: int
+    """Number of its virtual links, or of its connections if there are more."""
     needs: int
+    """Size of the requested job, as the function ``size`` counts."""
     had: int
+    """Size of the job that it replaces; 0 for a new job."""
 
 
 def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
-    """Raise ``Exhausted`` when jobs would have more than all may have. ``have``: of all jobs now, as ``size`` counts.
-    Virtual links are only counted: to make those of one small request takes megabytes."""
+    """Raise ``Exhausted`` when all jobs together would exceed the limit. ``have``: present ``size`` of all jobs.
+
+    Virtual links are only counted, because making those of one small request can take megabytes."""
     sizes = []
     for one in wanted:
         held, registration = one.held, one.registration
@@ -99,14 +105,15 @@ def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
 
 
 def links_of(job: Job) -> int:
-    """Virtual links, or its connections where these are more: switches have rules for each."""
+    """Return the number of virtual links, or of connections if there are more, since each has rules on switches."""
     return max(len(job.virtual_links), count(job.dividing.connections))
 
 
 def size(spec: JobSpec, links: int) -> int:
-    """What a job takes of the memory of all jobs, in virtual links: its own, and its spec, which may be large although
-    it makes few: of its strategies only one makes them, so that groups, transfers and times of computing of all count
-    as links."""
+    """Return the memory that a job takes, in virtual links.
+
+    Its spec counts too, which may be large although it makes few links. Only one of its strategies makes links, so the
+    groups, transfers and computing times of all strategies count as links."""
     addresses = len(spec.endpoints) + sum(len(rail.endpoints) for rail in spec.rails)
     for way in spec.strategies:
         links += len(way.groups) + len(way.collectives) + len(way.transfers) + len(way.compute)
@@ -117,7 +124,7 @@ def size(spec: JobSpec, links: int) -> int:
 
 
 def limit_reached(name: str, limit: int, used: int, wanted: int) -> dict[str, object]:
-    """What an error says of it to programs."""
+    """Return the details of an error about a limit, for programs."""
     return {"limit": name, "limitValue": limit, "used": used, "wanted": wanted}
 
 

@@ -1,8 +1,8 @@
-"""The accepted jobs: their specs, owners, virtual links, leases and reported times.
+"""Accepted jobs: their specs, owners, virtual links, leases and reported times.
 
-A job belongs to one registration, which its uid names. A caller is known by the uid of the registration whose lease
-token it has (``owner``), and changes that one only. A heartbeat or a report changes the job's ``Vitals`` only: neither
-gives the job, or the mapping of all jobs, another identity. Times are monotonic seconds.
+A job belongs to one registration, identified by its uid. A caller is known by the uid of the registration whose lease
+token it has (``owner``), and may change only that one. A heartbeat or a report changes the job's ``Vitals`` only, so
+neither the job nor the mapping of all jobs becomes another object. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -56,43 +56,48 @@ log = structlog.get_logger(__name__)
 
 
 class Known(NamedTuple):
-    """``reports``: its connections."""
+    """A job, or None, with its reported connections."""
 
     job: Job | None
     reports: Reports
 
 
 class JobRegistry:
-    """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone.
-    ``max_jobs``, ``max_virtual_links``: of all jobs together. ``communication_times``:
-    seconds of each iteration that was reported."""
+    """Registry of the accepted jobs. ``max_jobs`` and ``max_virtual_links`` limit all jobs together."""
 
     def __init__(self, max_jobs: int, max_virtual_links: int = 200_000) -> None:
         self.max_jobs = max_jobs
         self.max_virtual_links = max_virtual_links
         self._look_at = math.inf
-        """Monotonic seconds before which no lease ends: a renewal only puts the end of one off."""
+        """Time in monotonic seconds before which no lease ends; renewals only move ends to later times."""
         self.jobs: Mapping[JobId, Job] = SharedMap()
+        """Accepted jobs, a snapshot that each change replaces."""
         self.ends = Ends()
+        """Ends of registrations."""
         self.communication_times = Histogram()
+        """Distribution of the communication times of all reported iterations, in seconds."""
         self._announced_by: dict[Pair, JobId] = {}
         self._size = 0
         self._connections = ReportedConnections()
 
     def take_limits(self, max_jobs: int, max_virtual_links: int) -> None:
-        """Accept new jobs up to these limits. Jobs that are there already stay."""
+        """Accept new jobs up to these limits. Jobs that are already registered stay."""
         self.max_jobs, self.max_virtual_links = max_jobs, max_virtual_links
 
     def register(self, request: RegisterJob, now: float) -> Job:
-        """Accept a job; or renew the lease of the one that has its id and spec already, if the caller is its owner or
-        repeats its request; or end that one and begin anew, if the caller takes it over. What that one has reported of
-        its connections is forgotten: a program that is started anew has other ports.
+        """Accept a job and return it.
 
-        Raises ``NotFound`` for a repetition of the request of a registration that has ended: it may come late, and
-        begins nothing. ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has
-        the id, ``Conflict`` when another job announces one of its pairs, ``HostNotAllowed`` for a host outside those of
-        the tenant, ``Exhausted`` beyond ``max_jobs``, ``max_virtual_links`` and the quota.
-        """
+        If a job with the same id and spec exists, and the caller is its owner or repeats its request, its lease is
+        renewed. If the caller takes the job over, the existing registration ends and a new one begins. Connections that
+        it reported are forgotten then, because a restarted program has other ports.
+
+        Errors:
+        - ``NotFound`` when the request repeats that of a registration that has ended. A late repetition begins nothing.
+        - ``InvalidInput``; see ``collectives.check``.
+        - ``AlreadyExists`` when another registration has the id.
+        - ``Conflict`` when another job announces one of its pairs.
+        - ``HostNotAllowed`` for a host that the tenant may not use.
+        - ``Exhausted`` beyond ``max_jobs``, ``max_virtual_links`` or the quota."""
         new, held = request.registration, self.jobs.get(request.registration.job_id)
         if end := self.ends.of_request(new.job_id, new.tenant, new.request_id):
             raise end.error(id_in_use=held is not None)
@@ -115,12 +120,13 @@ class JobRegistry:
         return change.job
 
     def take_saved(self, saved: SavedState, now: float) -> list[str]:
-        """Accept the jobs of a restart, with full leases, and know the ends of others. Returns what cannot be accepted,
-        in words that name the job; then the registry is not to be used. Connections that cannot be accepted any more
-        are forgotten, and the log says so: they are no reason not to start."""
+        """Accept the jobs of before a restart with full leases, record the saved ends, and return the problems.
+
+        Each problem names its job; after one, the registry must not be used. Connections that cannot be accepted any
+        more are forgotten with a warning in the log, because they are no reason not to start."""
         problems = []
         self.ends.take_saved(saved.ends.values())
-        self.jobs = jobs = dict[JobId, Job]()  # grows with them: a copy for each job would take seconds
+        self.jobs = jobs = dict[JobId, Job]()  # changed in place: a copy for each job would take seconds
         for registration in saved.jobs.values():
             try:
                 (change,) = self._judged([self._new(registration, now)], NO_QUOTA)
@@ -131,19 +137,19 @@ class JobRegistry:
             try:
                 jobs[job.id] = self._with_reports(job, by_source(saved.connections[job.id]))
             except SignalboxError as error:
-                log.warning("saved connections are forgotten", job_id=job.id, why=str(error))
+                log.warning("forgot saved connections that are not acceptable any more", job_id=job.id, why=str(error))
         self.jobs = SharedMap(jobs)
         return problems
 
     def update(self, updates: Sequence[UpdateJob], quota: Quota = NO_QUOTA) -> tuple[Job, ...]:
-        """Give jobs other specs: all of them, or none when it raises. Only what results is judged, so that jobs may
-        exchange pairs. Their leases go on, and connections that they have reported between addresses that stay are
-        kept. A job that sends the same keeps its arrangement.
+        """Replace the specs of jobs, all or none, and return the jobs.
 
-        Raises ``InvalidInput`` (see ``collectives.check``), also for a job that is named twice, ``NotFound``,
-        ``WrongLeaseToken``, ``Conflict``, ``HostNotAllowed`` and ``Exhausted`` as ``register``, and
-        ``ConcurrentUpdate`` when a job would change that has another revision by now. The error names the entry.
-        """
+        Only the result is judged, so that jobs may exchange pairs. Leases continue. Reported connections between
+        addresses that remain are kept. A job that sends the same traffic keeps its arrangement.
+
+        Raises ``InvalidInput`` (see ``collectives.check``), also for a job that is named twice; ``NotFound``;
+        ``WrongLeaseToken``; ``Conflict``, ``HostNotAllowed`` and ``Exhausted`` as ``register``; and
+        ``ConcurrentUpdate`` when a job to be changed has another revision by now. The error names the entry."""
         wanted: dict[JobId, Wanted] = {}
         named: dict[JobId, str] = {}
         for update in updates:
@@ -153,23 +159,26 @@ class JobRegistry:
                     raise InvalidInput.of("job_id", f"'{job_id}' is that of {named[job_id]} too")
                 named[job_id] = update.entry
                 job = self.owned(job_id, update.owner)
-                if update.spec != job.spec:  # a repetition of what was done is no error, whatever revision it names
+                if update.spec != job.spec:  # repeating a done update is no error, whatever its revision
                     refuse_stale(update, job)
                     wanted[job_id] = Wanted.of_update(update, job, self._connections.of(job_id))
         self._replace([*wanted.values()], quota)
         return tuple(self.jobs[job_id] for job_id in named)
 
     def arrange(self, job: Job, arrangement: Arrangement) -> None:
-        """The job runs as arranged from now on, and sends what the arrangement says. Raises as ``update``."""
+        """Make the job run as arranged from now on, with the traffic of the arrangement.
+
+        Raises the errors of ``update``."""
         reports = self._connections.of(job.id)
         self._replace([Wanted(job, replace(job.registration, arrangement=arrangement), job.vitals, reports=reports)])
 
     def deregister(
         self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False, tenant: str = ""
     ) -> JobEnd | None:
-        """Returns the end, which is not certain yet, or None when the caller had deregistered its job already.
-        ``ended_at``: seconds since 1970. ``force``: whoever the owner is, if the job is of ``tenant`` or that is empty.
-        Raises ``NotFound`` and ``WrongLeaseToken``."""
+        """End a job and return the end, which is not final yet; None if the caller had deregistered the job before.
+
+        ``ended_at``: seconds since 1970. ``force``: end the job whoever owns it, if it belongs to ``tenant`` or
+        ``tenant`` is empty. Raises ``NotFound`` and ``WrongLeaseToken``."""
         job = self.jobs.get(job_id) if force else None
         if job and tenant not in ("", job.registration.tenant):
             raise no_such_job(job_id)
@@ -184,13 +193,15 @@ class JobRegistry:
         return end
 
     def renew(self, job_id: JobId, owner: str | None, now: float) -> float:
-        """Returns the seconds left. Raises ``NotFound`` and ``WrongLeaseToken``."""
+        """Renew the lease and return the number of seconds left. Raises ``NotFound`` and ``WrongLeaseToken``."""
         job = self.owned(job_id, owner)
         self._begin_lease(job, now)
         return job.spec.lease_s
 
     def begin_lease(self, job_id: JobId, uid: str, now: float) -> None:
-        """From the answer on that the registration was made, if it goes on: a disk may take longer than the lease."""
+        """Start the lease when the registration is acknowledged, if it still exists.
+
+        Writing it to disk may take longer than the lease lasts."""
         job = self.jobs.get(job_id)
         if job and job.uid == uid:
             self._begin_lease(job, now)
@@ -198,8 +209,10 @@ class JobRegistry:
     def report(
         self, job_id: JobId, owner: str | None, iterations: Iterable[IterationTime], now: float
     ) -> tuple[IterationTime, ...]:
-        """Take in how long iterations really took, ordered by index. Returns those that are new: above all indices that
-        were reported before. Raises ``NotFound`` and ``WrongLeaseToken``."""
+        """Record the times of iterations, ordered by index, and return the new ones.
+
+        An iteration is new if its index is higher than all indices reported before. Raises ``NotFound`` and
+        ``WrongLeaseToken``."""
         vitals = self.owned(job_id, owner).vitals
         before = vitals.reported
         new = tuple(iteration for iteration in iterations if iteration.index > before.last_index)
@@ -217,11 +230,17 @@ class JobRegistry:
         quota: Quota = NO_QUOTA,
         places: Places = NO_PLACES,
     ) -> Job:
-        """All connections that one address of the job has: (source address and port, destination address and port).
-        They carry bytes both ways. ``places``: where each is in the request, for errors. Raises ``NotFound``;
-        ``WrongLeaseToken``; ``NotAnnounced`` when the job did not announce that; ``Conflict`` for a connection that
-        another job has reported: all of them are refused then; ``InvalidInput`` for addresses that are not the job's,
-        and for too many; ``Exhausted`` beyond the quota, which counts pairs with connections of an observed job."""
+        """Record all connections of one address of the job and return the job.
+
+        A connection is (source address and port, destination address and port) and carries bytes both ways. ``places``:
+        index of each connection in the request, for errors.
+
+        Errors:
+        - ``NotFound`` and ``WrongLeaseToken``.
+        - ``NotAnnounced`` when the spec does not announce such reports.
+        - ``Conflict`` when another job has reported one of the connections; none is recorded then.
+        - ``InvalidInput`` for addresses that are not the job's, and for too many connections.
+        - ``Exhausted`` beyond the quota, which counts pairs with connections of an observed job."""
         job = self.owned(job_id, owner)
         if self._connections.of(job_id).get(address) == reported:
             return job
@@ -231,7 +250,7 @@ class JobRegistry:
 
     @property
     def connections(self) -> dict[JobId, frozenset[Connected]]:
-        """Of the jobs that have reported any: what a restart has to know."""
+        """Connections of the jobs that have reported any, to be saved for a restart."""
         return self._connections.all
 
     def _begin_lease(self, job: Job, now: float) -> None:
@@ -239,13 +258,15 @@ class JobRegistry:
         self._look_at = min(self._look_at, job.vitals.lease_ends_at)
 
     def begin_leases(self, now: float) -> None:
-        """Of all jobs, anew: none may end because a heartbeat could not be heard."""
+        """Restart the leases of all jobs: none may end because its heartbeat could not be received."""
         for job in self.jobs.values():
             job.vitals.lease_ends_at = max(job.vitals.lease_ends_at, now + job.spec.lease_s)
 
     def expire(self, now: float, ended_at: float, unsaved: Container[JobId] = ()) -> tuple[JobId, ...]:
-        """Forget the jobs whose lease has ended; return which, sorted. ``ended_at``: now in seconds since 1970.
-        ``unsaved``: jobs with a change that may be taken back; their leases begin anew."""
+        """Remove the jobs whose lease has ended and return their ids, sorted.
+
+        ``ended_at``: now in seconds since 1970. ``unsaved``: jobs with a change that may be undone; their leases
+        restart."""
         if now < self._look_at:
             return ()
         over = [job for job in self.jobs.values() if job.vitals.lease_ends_at <= now]
@@ -263,8 +284,10 @@ class JobRegistry:
         return tuple(sorted(job.id for job in ended))
 
     def owned(self, job_id: JobId, owner: str | None) -> Job:
-        """The job, for the owner of its registration. Raises ``NotFound`` with how the caller's registration ended, or
-        the latest that the job had, and ``WrongLeaseToken``."""
+        """Return the job for the owner of its registration.
+
+        Raises ``NotFound``, which tells how the caller's registration or the latest one of the job ended, and
+        ``WrongLeaseToken``."""
         job = self.jobs.get(job_id)
         if job and job.uid == owner:
             return job
@@ -278,24 +301,26 @@ class JobRegistry:
         raise no_such_job(job_id)
 
     def _new(self, registration: Registration, now: float, links: VirtualLinks | None = None) -> Wanted:
-        """A job whose id is free. Raises ``Exhausted``."""
+        """Return a requested job whose id is free. Raises ``Exhausted``."""
         if len(self.jobs) >= self.max_jobs:
             about = limit_reached("jobs.max_jobs", self.max_jobs, len(self.jobs), 1)
             raise Exhausted(f"{self.max_jobs} jobs are registered, which is the limit", about=about)
         return Wanted(None, registration, Vitals(now + registration.spec.lease_s), links)
 
     def _judged(self, wanted: Sequence[Wanted], quota: Quota) -> list[JobReplacement]:
-        """Raises as ``replacements``."""
+        """Return the replacements. Raises the errors of ``replacements``."""
         accepted = Accepted(self.jobs, self._announced_by, self._size, self.max_virtual_links)
         return replacements(wanted, accepted, quota)
 
     def known(self, job_id: JobId) -> Known:
-        """All that is known of a job, or that there is none."""
+        """Return the job and its connections, or that there is no such job."""
         return Known(self.jobs.get(job_id), self._connections.of(job_id))
 
     def restore(self, before: Mapping[JobId, Known], now: float = 0.0) -> None:
-        """Undo what was done to these jobs since then, and to no other job that they exclude. A job whose lease ran
-        out since then stays gone. Of others the lease begins anew: their owners may not have been heard meanwhile."""
+        """Restore these jobs to a former state.
+
+        A job whose lease has ended since stays removed. The leases of the others restart, because their owners may not
+        have been heard meanwhile."""
         self._remove([self.jobs[job_id] for job_id in before if job_id in self.jobs])
         back = dict[JobId, Job | None]()
         for job_id, (job, reports) in before.items():
@@ -310,9 +335,9 @@ class JobRegistry:
         self.jobs = updated(self.jobs, back)
 
     def _replace(self, wanted: Sequence[Wanted], quota: Quota = NO_QUOTA) -> list[JobReplacement]:
-        """Put jobs in their places: all of them, or none when it raises."""
+        """Replace jobs, all or none."""
         changes = self._judged(wanted, quota)
-        for change in changes:  # all, before one takes what another one has given up
+        for change in changes:  # all first: one job may take what another gives up
             if change.held:
                 self._let_go(change.held)
         for change, one in zip(changes, wanted, strict=True):
@@ -326,7 +351,7 @@ class JobRegistry:
             self._let_go(job)
 
     def _note(self, job: Job, reports: Reports) -> Job:
-        """The pairs, connections and lease that are its own."""
+        """Record the pairs, connections and lease of the job."""
         if not job.dividing.owner:
             self._announced_by.update(dict.fromkeys(job.pairs, job.id))
         self._size += size(job.spec, links_of(job))
@@ -335,14 +360,16 @@ class JobRegistry:
         return job
 
     def _let_go(self, job: Job) -> None:
-        """The pairs and connections that were its own."""
+        """Release the pairs and connections of the job."""
         self._size -= size(job.spec, links_of(job))
         self._connections.forget(job.id)
         for pair in () if job.dividing.owner else job.pairs:
             del self._announced_by[pair]
 
     def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA, places: Places = NO_PLACES) -> Job:
-        """The job with these connections, which are its own then. Raises as ``report_connections``."""
+        """Return the job with these connections, which belong to it then.
+
+        Raises the errors of ``report_connections``."""
         if not job.spec.reports_connections:
             raise NotAnnounced(f"job '{job.id}' was registered without reports_connections", {"jobId": job.id})
         reports = {**self._connections.of(job.id), **new}

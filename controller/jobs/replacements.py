@@ -1,7 +1,7 @@
-"""Jobs in the places of others: what registrations, updates and take-overs make of them, judged as one set.
+"""Replacement of jobs by registrations, updates and take-overs, judged as one set.
 
-In: what each job is to become, and all accepted jobs. Out: the jobs, or an error and no change. Only what results is
-judged, so that a job may take what another one of the set gives up. Pure.
+In: the jobs as they are requested, and all accepted jobs. Out: the new jobs, or an error and no change. Only the result
+is judged, so a job may take a pair that another job of the set gives up. Pure.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ from signalbox.jobs.subflows import Dividing, Pair
 
 
 class Wanted(NamedTuple):
-    """What a job is to become. ``held``: the job that has its id; None for a new one. ``links``: see ``RegisterJob``.
-    ``reports``: the connections that it keeps. ``entry``: see ``UpdateJob``."""
+    """A requested job."""
 
     held: Job | None
+    """The present job with the same id; None for a new job."""
     registration: Registration
     vitals: Vitals
     links: VirtualLinks | None = None
+    """Virtual links of the spec; see ``RegisterJob``."""
     reports: Reports = NO_REPORTS
+    """Connections that the job keeps."""
     entry: str = ""
+    """Path in the request; see ``UpdateJob``."""
 
     @classmethod
     def of_update(cls, update: UpdateJob, held: Job, reports: Reports) -> Wanted:
-        """``reports``: the connections that the job has reported."""
+        """Return the job after an update. ``reports``: connections that the job has reported."""
         spec, arrangement, links = update.spec, held.registration.arrangement, update.links
         kept = spec.reports_connections and spec.transport is held.transport
         reports = among(spec.addresses, reports) if kept else {}
@@ -47,17 +50,19 @@ class Wanted(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What jobs together may have, and have. ``size``: see ``quotas.size``. ``announced_by``: the job that has each
-    pair which no other job may have."""
+    """Accepted jobs, and what they have together."""
 
     jobs: Mapping[JobId, Job]
     announced_by: Mapping[Pair, JobId]
+    """Job that has each pair which no other job may have."""
     size: int
+    """Size of all jobs; see ``quotas.size``."""
     max_virtual_links: int
+    """Largest size that all jobs may have together."""
 
 
 def refuse_stale(update: UpdateJob, job: Job) -> None:
-    """Raise ``ConcurrentUpdate`` when the job has another revision than one that the update is made from."""
+    """Raise ``ConcurrentUpdate`` when the job has another revision than the update was made from."""
     now = job.registration.revision
     if stale := update.revisions - {now}:
         raise ConcurrentUpdate(
@@ -68,9 +73,10 @@ def refuse_stale(update: UpdateJob, job: Job) -> None:
 
 
 def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> list[JobReplacement]:
-    """Return the jobs as they are wanted, all of different ids. Raises ``InvalidInput``, ``HostNotAllowed`` for a host
-    outside those of the tenant, ``Exhausted`` beyond ``max_virtual_links`` and the quota, and ``Conflict`` when two
-    jobs would announce a pair."""
+    """Return the requested jobs, which have different ids.
+
+    Raises ``InvalidInput``; ``HostNotAllowed`` for a host that the tenant may not use; ``Exhausted`` beyond
+    ``max_virtual_links`` or the quota; and ``Conflict`` when two jobs would announce the same pair."""
     _refuse_foreign_hosts(quota.hosts, wanted)
     refuse_too_large(accepted.max_virtual_links, accepted.size, wanted)
     changes = [JobReplacement(one.held, _job(one), one.entry) for one in wanted]
@@ -81,7 +87,7 @@ def replacements(wanted: Sequence[Wanted], accepted: Accepted, quota: Quota) -> 
 
 
 def _job(wanted: Wanted) -> Job:
-    """Raises ``InvalidInput``."""
+    """Return the requested job. Raises ``InvalidInput``."""
     held, spec, links = wanted.held, wanted.registration.runs, wanted.links
     if held and spec == held.registration.runs:
         return with_connections(replace(held, registration=wanted.registration, vitals=wanted.vitals), wanted.reports)
@@ -96,9 +102,10 @@ def _job(wanted: Wanted) -> Job:
 def _refuse_pairs_of_others(
     changes: Sequence[JobReplacement], announced_by: Mapping[Pair, JobId], jobs: Mapping[JobId, Job]
 ) -> None:
-    """Judge the jobs as they are after all changes. ``announced_by``: the job without an owner of its pairs
-    (``Dividing``) that announces each now. Raises ``Conflict`` for the first change that takes a pair of a job which
-    stays as it is, or of a change before it."""
+    """Raise ``Conflict`` for the first change that takes a pair of an unchanged job or of an earlier change.
+
+    ``announced_by``: job that announces each pair now, of the jobs that do not share pairs (``Dividing.owner`` is
+    empty)."""
     changed = {change.job.id for change in changes}
     announced: dict[Pair, Job] = {}
     for _, job, entry in changes:
@@ -126,8 +133,9 @@ def _taken(job: Job, holders: Mapping[Pair, Job]) -> Conflict:
 
 
 def _refuse_foreign_hosts(hosts: HostPrefixes | None, wanted: Sequence[Wanted]) -> None:
-    """Raise ``HostNotAllowed`` for the first job that names a host outside ``hosts``; None: every host is allowed. A
-    registration may keep the hosts that it names already: it was accepted before the prefixes changed."""
+    """Raise ``HostNotAllowed`` for the first job that names a host outside ``hosts``; None allows every host.
+
+    A registration may keep hosts that it names already, because they were accepted before the prefixes changed."""
     if hosts is None:
         return
     for one in wanted:
@@ -143,7 +151,7 @@ def _refuse_foreign_hosts(hosts: HostPrefixes | None, wanted: Sequence[Wanted]) 
 
 
 def _foreign(wanted: Wanted, hosts: HostPrefixes) -> list[str]:
-    """Return the addresses that the job would name anew and that are not among ``hosts``, in the order of the spec."""
+    """Return the hosts that the job would newly name and that are not in ``hosts``, in the order of the spec."""
     held, registration = wanted.held, wanted.registration
     named = held.spec.addresses if held and held.uid == registration.uid else frozenset[str]()
     rails = (rail.endpoints for rail in registration.spec.rails)

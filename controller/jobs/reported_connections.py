@@ -1,6 +1,6 @@
-"""The connections that jobs have reported, by the address that has reported them: no connection is of two jobs.
+"""Connections that jobs have reported; no connection belongs to two jobs.
 
-In: what one address of a job has open. Out: both directions of every connection, by pair of addresses.
+In: the open connections of one address of a job. Out: both directions of every connection, by pair of addresses.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ if TYPE_CHECKING:
     from controller.jobs.job import Job
 
 MAX_CONNECTIONS = 4_096
-"""Of one job; a connection that both of its ends report counts twice. All rules of a job follow from it at once: with
-this many the control loop is held for half a second."""
+"""Largest number of connections of one job; a connection that both ends report counts twice.
+
+All rules of a job are derived at once: with this many, the control loop is blocked for half a second."""
 
 MAX_NAMED = 4
+"""Largest number of problems that an error names."""
 
 Reports = Mapping[str, frozenset[Connected]]
-"""By the address that has reported them, which is their source."""
+"""Connections by the address that reported them, which is their source."""
 
 NO_REPORTS: Reports = {}
 
 _Key = tuple[bool, str, int, str, int]
-"""Of a connection: whether it is RoCEv2, and its ends."""
+"""Identity of a connection: whether it is RoCEv2, and its two ends."""
 
 Places = Mapping[Connected, int]
-"""Where connections are in the list of the request, counted from 0."""
+"""Index of each connection in the list of the request, from 0."""
 
 NO_PLACES: Places = {}
 
 
 class ReportedConnections:
-    """Of all jobs."""
+    """Reported connections of all jobs."""
 
     def __init__(self) -> None:
         self._of_job: dict[JobId, Reports] = {}
@@ -49,16 +51,16 @@ class ReportedConnections:
         self._holder: dict[_Key, JobId] = {}
 
     def of(self, job_id: JobId) -> Reports:
-        """Empty for a job that has reported none."""
+        """Return the connections of the job, by reporting address; empty if it has reported none."""
         return self._of_job.get(job_id, {})
 
     @property
     def all(self) -> dict[JobId, frozenset[Connected]]:
-        """Of the jobs that have reported any."""
+        """All connections of each job that has reported any."""
         return {job_id: frozenset[Connected]().union(*reports.values()) for job_id, reports in self._of_job.items()}
 
     def put(self, job_id: JobId, transport: Transport, reports: Reports) -> None:
-        """In place of what the job has reported before. None of them is another job's."""
+        """Replace the reports of a job. None of the connections belongs to another job."""
         self.forget(job_id)
         if reports:
             self._of_job[job_id] = reports
@@ -66,13 +68,13 @@ class ReportedConnections:
             self._holder |= dict.fromkeys(self._held[job_id], job_id)
 
     def forget(self, job_id: JobId) -> None:
-        """The job has none any more."""
+        """Forget the connections of a job."""
         self._of_job.pop(job_id, None)
         for key in self._held.pop(job_id, ()):
             del self._holder[key]
 
     def taken(self, job: Job, new: Reports, places: Places) -> list[tuple[Connected, JobId]]:
-        """Those that another job has reported, in the order of the request, each with that job."""
+        """Return the connections that another job has reported, with that job, in the order of the request."""
         reported = chain.from_iterable(new.values())
         holders = ((one, self._holder.get(_key(one, job.transport), job.id)) for one in reported)
         taken = [(one, holder) for one, holder in holders if holder != job.id]
@@ -80,7 +82,7 @@ class ReportedConnections:
 
 
 def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[FieldProblem]:
-    """What is wrong with reports for the job, which has ``total`` connections with them."""
+    """Yield the problems of reports of the job, which has ``total`` connections with them."""
     ours = job.spec.addresses
     for address in sorted(new.keys() - ours)[:MAX_NAMED]:
         yield FieldProblem("address", f"{address} is not an address of job '{job.id}'")
@@ -100,7 +102,7 @@ def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[Fiel
 def refuse_connections_of_others(
     job: Job, taken: Sequence[tuple[Connected, JobId]], places: Places, jobs: Mapping[JobId, Job]
 ) -> None:
-    """``taken``: those that another job has reported, each with that job."""
+    """Raise ``Conflict`` for the first connection in ``taken``, pairs of a connection and the job that reported it."""
     if not taken:
         return
     one, holder = taken[0]
@@ -114,20 +116,21 @@ def refuse_connections_of_others(
 
 
 def named(job: Job, other: Job) -> tuple[str, dict[str, object]]:
-    """How an error of ``job`` calls the other one, in words and for programs: a tenant does not learn the names of
-    others' jobs."""
+    """Return how an error of ``job`` names the other job, in words and for programs.
+
+    A tenant does not learn the names of other tenants' jobs."""
     if job.registration.tenant in ("", other.registration.tenant):
         return f"job '{other.id}'", {"jobId": job.id, "otherJobId": other.id}
     return "a job of another tenant", {"jobId": job.id}
 
 
 def path_of(connection: Connected, places: Places) -> str:
-    """In the request; of a saved connection the list that it is in."""
+    """Return the path of a connection in the request, or of the list if it was saved."""
     return f"connections[{places[connection]}]" if connection in places else "connections"
 
 
 def by_source(connections: Iterable[Connected]) -> Reports:
-    """As each source would report them."""
+    """Return the connections by their source."""
     found: defaultdict[str, set[Connected]] = defaultdict(set)
     for connection in connections:
         found[connection.src_ip].add(connection)
@@ -135,7 +138,7 @@ def by_source(connections: Iterable[Connected]) -> Reports:
 
 
 def among(addresses: Set[str], reports: Reports) -> Reports:
-    """What these addresses have reported of each other."""
+    """Return the connections that these addresses reported to each other."""
     return {
         address: frozenset(one for one in reported if one.dst_ip in addresses)
         for address, reported in reports.items()
@@ -144,8 +147,9 @@ def among(addresses: Set[str], reports: Reports) -> Reports:
 
 
 def by_pair(reports: Reports, transport: Transport) -> Connections:
-    """Both directions of every connection, whichever end has reported it. The ends of a RoCEv2 queue pair send from the
-    same port: they derive it from one flow label."""
+    """Return both directions of every connection, whichever end reported it, by pair of addresses.
+
+    The two ends of a RoCEv2 queue pair send from the same port, which they derive from one flow label."""
     found: defaultdict[Pair, set[Connection]] = defaultdict(set)
     for src, src_port, dst, dst_port in chain.from_iterable(reports.values()):
         there = Connection(src_port, dst_port)
@@ -155,7 +159,7 @@ def by_pair(reports: Reports, transport: Transport) -> Connections:
 
 
 def count(connections: Connections) -> int:
-    """Return the number of connections, each of which is there in both directions."""
+    """Return the number of connections, each of which is listed in both directions."""
     return sum(map(len, connections.values())) // 2
 
 
@@ -165,13 +169,13 @@ def count_connections(reports: Reports, transport: Transport) -> int:
 
 
 def with_connections(job: Job, reports: Reports) -> Job:
-    """The same job, having reported these and no others."""
+    """Return the job with these connections instead of its own."""
     return replace(job, dividing=replace(job.dividing, connections=by_pair(reports, job.transport)))
 
 
 def _key(connection: Connected, transport: Transport) -> _Key:
-    """The same whichever end has reported the connection."""
+    """Return the identity of a connection, which is the same whichever end reported it."""
     src, src_port, dst, dst_port = connection
-    if transport is Transport.ROCE_V2:  # from the same port both ways
+    if transport is Transport.ROCE_V2:  # both ends send from the same port
         return True, min(src, dst), src_port, max(src, dst), dst_port
     return False, *min(connection, Connected(dst, dst_port, src, src_port))

@@ -1,7 +1,7 @@
-"""Traffic patterns of one job: what it sends in parts of its time, such as an all-reduce and then an all-to-all.
+"""Traffic patterns of one job: what it sends in different parts of its time, such as an all-reduce and an all-to-all.
 
-Every pattern that comes back has phases of its own in the virtual links to plan for, so that routes can serve all of
-them; phases that are idle allow a plan that serves the current pattern better.
+Every recurring pattern has phases of its own in the virtual links for the planner, so that routes can serve all
+patterns. If phases are idle, a plan can serve the current pattern better.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.subflows import Pair
 
 MOST = 4
-"""Known patterns per job. A new one replaces the one that was seen longest ago."""
+"""Largest number of known patterns of a job; a new one replaces the one that was seen longest ago."""
 
 LASTING = 2
-"""Windows that show a pattern alone before it is known."""
+"""Number of windows that must show a pattern alone for it to be known."""
 
 LONG_S = 15.0
-"""Seconds for which a pattern was seen in its period before, from which on routes for it alone may be worth their
-moves: about twice as long as it takes to recognise a change, which is after 4 to 8 s."""
+"""Duration of the last period of a pattern, in seconds, from which routes for it alone may be worth their moves.
+
+It is about twice the time that it takes to recognise a change, which is 4 to 8 s."""
 
 KEPT_S = 900.0
-"""Seconds for which a pattern is planned for after it was seen last. It stays known."""
+"""Seconds for which a pattern is planned for after it was last seen; it stays known afterwards."""
 
 EXACT = 0.02
 """Relative error of the bytes of an iteration below which they are not corrected."""
 
 MOST_MIXED = 4
-"""Consecutive windows that several patterns may share. If more do, the mixture is new traffic."""
+"""Largest number of consecutive windows that several patterns may share. More mean that the mixture is new traffic."""
 
 
 NO_PHASES = frozenset[int]()
@@ -46,12 +47,12 @@ NO_PHASES = frozenset[int]()
 
 @dataclass(slots=True, eq=False)
 class Pattern:
-    """One traffic pattern."""
+    """A traffic pattern."""
 
     amounts: Mapping[Pair, float]
-    """Bytes per iteration, else per second."""
+    """Bytes per iteration, or per second if ``per_iteration`` is False."""
     links: VirtualLinks
-    """The same, with phases that begin at 0."""
+    """Virtual links with these amounts; their phases begin at 0."""
     per_iteration: bool = True
     announced: bool = False
     error: float = 0.0
@@ -59,37 +60,40 @@ class Pattern:
     bps_per_byte: float = 0.0
     """Rate of a pair, per byte of its amount, while the pattern is sent."""
     windows: int = 0
-    """Windows that showed it alone."""
+    """Number of windows that showed it alone."""
     periods: int = 1
-    """Times that the job began it."""
+    """Number of times that the job began it."""
     alternates: bool = False
-    """Whether the job returned to it, or returned from it to a known one."""
+    """Whether the job returned to it, or changed from it to a known pattern."""
     began_at: float = inf
-    """Monotonic seconds when it was seen first in the present period."""
+    """Time when it was first seen in the present period, in monotonic seconds."""
     seen_at: float = -inf
-    """Monotonic seconds when it was seen last."""
+    """Time when it was last seen, in monotonic seconds."""
     lasted_s: float = 0.0
-    """Seconds for which it was seen in the period before."""
+    """Seconds for which it was seen in the previous period."""
 
     def end_period(self) -> None:
-        """Note that the job sends something else."""
+        """Record that the job sends something else."""
         self.lasted_s = max(0.0, self.seen_at - self.began_at)
         self.began_at = inf
 
 
 class Planned(NamedTuple):
-    """Virtual links that several patterns have together, and those of each with the same phases."""
+    """Virtual links of several patterns together."""
 
     links: VirtualLinks
+    """Virtual links of all patterns, with different phases."""
     of_each: tuple[VirtualLinks, ...]
+    """Virtual links of each pattern, with these phases."""
 
 
 class TrafficPatterns:
-    """The known patterns of a job, and the current one, which may not be known yet."""
+    """Known patterns of a job, and the current one, which may not be known yet."""
 
     def __init__(self, announced: VirtualLinks, measured: VirtualLinks, now: float) -> None:
-        """Begin with ``measured`` if there is any: what the job was planned for before a restart. That may be several
-        patterns, so it is planned for beside those that are found."""
+        """Begin with the announced pattern, or with ``measured``, the links planned before a restart, if there are any.
+
+        The latter may be several patterns, so they are planned for in addition to those that are found."""
         self._announced = Pattern(announced.bytes_of, announced, announced=True)
         self.known: list[Pattern] = []
         self.current = self._announced
@@ -109,7 +113,7 @@ class TrafficPatterns:
 
     @property
     def number(self) -> int:
-        """Place of the current pattern among the known ones, from 1; 0 while it is not known."""
+        """Number of the current pattern among the known ones, from 1; 0 while it is not known."""
         return self.known.index(self.current) + 1 if self.current in self.known else 0
 
     @property
@@ -123,27 +127,30 @@ class TrafficPatterns:
         return self.current.periods > 1 and sum(pattern.periods > 1 for pattern in self.known) > 1
 
     def made_of(self, judge: Judge, bps: Floats, error: float) -> tuple[Pattern, ...]:
-        """Return the fewest patterns, at most two, that these rates can consist of; none if they show anything else.
-        ``error``: relative, of the part that each pattern has."""
+        """Return the smallest set of patterns, at most two, that explains these rates; empty if none does.
+
+        ``error``: relative error of the fraction that each pattern has."""
         candidates = self._candidates
         rates = self._rates(judge, self._version)
         return tuple(candidates[number] for number in _fewest(rates, bps, error))
 
     def mixed(self, judge: Judge, window: Window, shown: tuple[Pattern, ...], are_long: bool) -> bool:
-        """Whether a window that is ``made_of`` the patterns ``shown`` spans a change. The latest interval tells too,
-        unless windows ``are_long``. A window that none explains spans one if known patterns have all of its pairs."""
+        """Return whether a window spans a change of patterns. ``shown``: the patterns that it is ``made_of``.
+
+        The latest interval is evaluated too, unless windows ``are_long``. A window that no patterns explain spans a
+        change if known patterns have all of its pairs."""
         carrying, alone = set(judge.carrying(window.bps)), (self.current,)
         latest = shown if are_long else self.made_of(judge, window.recent_bps, 0.0)
         stays = shown == alone and carrying <= self.current.amounts.keys() and len(latest) != 1
         return not stays and latest != alone and (len(shown) > 1 or self._cover(carrying))
 
     def _cover(self, pairs: Iterable[Pair]) -> bool:
-        """Whether the job alternates between patterns, which have all of these pairs."""
+        """Return whether the job alternates between patterns that together have all of these pairs."""
         alternating = [pattern.amounts for pattern in self.known if pattern.alternates]
         return len(alternating) > 1 and all(any(pair in amounts for amounts in alternating) for pair in pairs)
 
     def saw_current(self, judge: Judge, window: Window, now: float) -> None:
-        """Note that a window shows the current pattern alone. After ``LASTING`` of them it is known."""
+        """Record that a window shows the current pattern alone. After ``LASTING`` such windows it is known."""
         current = self.current
         if current.windows < LASTING or len(self.known) > 1:
             amounts = judge.in_order(current.amounts)
@@ -158,7 +165,7 @@ class TrafficPatterns:
         self._plan()
 
     def enter(self, pattern: Pattern) -> None:
-        """Make this pattern the current one. If the job sent it before, it alternates with the one until now."""
+        """Make this pattern the current one. If the job sent it before, it alternates with the previous pattern."""
         if pattern.windows:
             pattern.periods += 1
             pattern.alternates = self.current.alternates = True
@@ -173,7 +180,9 @@ class TrafficPatterns:
         self._plan()
 
     def return_to_announced(self) -> None:
-        """Plan for the announced amounts again. The current pattern is the announced one if it is like it."""
+        """Plan for the announced amounts again.
+
+        If the current pattern resembles the announced one, it is replaced by it."""
         measured, announced = self.current, self._announced
         if not _alike(measured.amounts, announced.amounts):
             self.enter(announced)
@@ -185,8 +194,10 @@ class TrafficPatterns:
         self._plan()
 
     def hold(self, amounts: Mapping[Pair, float], per_iteration: bool, error: float) -> bool:
-        """Take measured amounts as those of the current pattern if they are like its own, else as a new pattern.
-        Return whether anything changed: not if they are no better known, and differ by less than is uncertain."""
+        """Set the measured amounts of the current pattern if they resemble it; otherwise begin a new pattern.
+
+        Returns whether anything changed. Amounts that are no more exact, and within the error of the old ones, change
+        nothing."""
         current = self.current
         held = self.held or {}
         wrong = EXACT if error < current.error else error + current.error
@@ -202,7 +213,7 @@ class TrafficPatterns:
         return True
 
     def _links_of(self, amounts: Mapping[Pair, float]) -> VirtualLinks:
-        """Where only amounts differ, the announced phases with other amounts; else one phase."""
+        """Return virtual links with these amounts, in the announced phases if only amounts differ, else in one."""
         announced = self._announced.links
         if amounts.keys() <= announced.pairs:
             links = [
@@ -216,17 +227,17 @@ class TrafficPatterns:
 
     @property
     def links(self) -> VirtualLinks:
-        """Virtual links to plan for: those of the current pattern and of patterns that come back."""
+        """Virtual links to plan for: those of the current pattern and of recurring patterns."""
         return self._planned(self._parts).links
 
     @property
     def sending(self) -> VirtualLinks:
-        """The part of ``links`` that the current pattern has."""
+        """Virtual links of the current pattern, a part of ``links``."""
         return self._planned(self._parts).of_each[self._place]
 
     @property
     def idle_phases(self) -> frozenset[int]:
-        """Phases of ``links`` that the current pattern does not have, if it is expected to last."""
+        """Phases of ``links`` that the current pattern does not have, if it is expected to last; else none."""
         return self._other_phases(self.links, self.sending) if self.current.lasted_s >= LONG_S else NO_PHASES
 
     def _plan(self) -> None:
@@ -239,17 +250,17 @@ class TrafficPatterns:
 
     @property
     def _candidates(self) -> list[Pattern]:
-        """Patterns that a window may show; the current one first, so that it is preferred."""
+        """Patterns that a window may show; the current one is first, so that it is preferred."""
         return [self.current, *(pattern for pattern in self.known if pattern is not self.current)]
 
     def _rates_of(self, judge: Judge, _version: int) -> Floats:
-        """Bit/s of each candidate while it is sent, per pair of the judge."""
+        """Return the rate in bit/s of each candidate while it is sent, for each pair of the judge."""
         rows = [(pattern.bps_per_byte or 1.0) * judge.in_order(pattern.amounts) for pattern in self._candidates]
         return np.array(rows).reshape(len(rows), len(judge.pairs))
 
 
 def _joined(parts: tuple[VirtualLinks, ...]) -> Planned:
-    """The patterns after each other, the phases of each after those of the one before."""
+    """Return the virtual links of all patterns, with the phases of each pattern after those of the previous one."""
     if len(parts) == 1:
         return Planned(parts[0], parts)
     of_each, first = [], 0
@@ -268,7 +279,7 @@ def _in_order(links: Iterable[VirtualLink]) -> VirtualLinks:
 
 
 def _alike(before: Mapping[Pair, float], now: Mapping[Pair, float]) -> bool:
-    """Whether the same pairs carry traffic in the same proportions."""
+    """Return whether the same pairs carry traffic in the same proportions."""
     if before.keys() != now.keys():
         return False
     ratios = np.array([now[pair] / amount for pair, amount in before.items()])
@@ -276,7 +287,7 @@ def _alike(before: Mapping[Pair, float], now: Mapping[Pair, float]) -> bool:
 
 
 def _fewest(rates: Floats, bps: Floats, error: float) -> Sequence[int]:
-    """The first row of ``rates`` that ``bps`` is a multiple of, else two whose mixture it is."""
+    """Return the first row of ``rates`` of which ``bps`` is a multiple, or the first two that it is a mixture of."""
     for number, rate in enumerate(rates):
         own = rate > 0
         scale = np.median(bps[own] / rate[own]) if own.any() else 0.0
@@ -291,13 +302,15 @@ def _fewest(rates: Floats, bps: Floats, error: float) -> Sequence[int]:
 
 
 def _matches(bps: Floats, expected: Floats, slack: Floats | float) -> bool:
-    """Whether no pair differs by more than ``FOLLOWED`` and ``slack``, but for pairs with hardly any traffic."""
+    """Return whether all pairs agree within ``FOLLOWED`` and ``slack``; pairs with hardly any traffic are ignored."""
     allowed = (FOLLOWED - 1) * expected + UNDECLARED * bps.max(initial=0.0) + slack
     return bool((expected > 0).any() and (np.abs(bps - expected) <= allowed).all())
 
 
 def levelled(amounts: Mapping[Pair, float], equal: float) -> dict[Pair, float]:
-    """Amounts of nearly the same size made equal: to the mean of those within a share ``equal`` of the largest."""
+    """Return the amounts, with nearly equal ones replaced by their mean.
+
+    A group has the amounts that are at most the fraction ``equal`` below its largest amount."""
     level: dict[Pair, float] = {}
     group: list[Pair] = []
 

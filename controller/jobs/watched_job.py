@@ -1,8 +1,9 @@
-"""What one job is planned for, and which of its pairs are counted for that.
+"""Virtual links that one job is planned with, and the pairs that are counted for it.
 
-A declaration holds until it is contradicted (``judgement``). From then on, and for an observed job from its start, all
-pairs of its addresses are counted (*learning*) until the same ones carry traffic in ``STABLE`` consecutive judgements.
-What was counted is *held*: it is planned for until it changes again, or agrees with the declaration.
+A declaration is valid until it is contradicted (``judgement``). From then on, and for an observed job from its start,
+all pairs of its addresses are counted: the controller learns. Learning ends when the same pairs carry traffic in
+``STABLE`` consecutive judgements. The measured links are *held*: the job is planned with them until they change, or
+agree with the declaration again.
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.subflows import Connections, Pair
 
 EQUAL = 0.08
-"""Amounts closer than this (relative) are planned as equal, or closer than what is uncertain of them."""
+"""Relative difference up to which amounts are planned as equal, if their uncertainty is not larger."""
 
 STABLE = 3
+"""Number of consecutive judgements with the same pairs after which learning ends."""
 RETURNS = 2
+"""Number of times that known pairs may vanish and return before windows are lengthened."""
 FEWEST_BYTES = 10 * 1448
-"""Of the busiest pair in a window: ten full segments. Less says nothing."""
+"""Least payload in bytes of the busiest pair in a window: ten full segments. Less shows nothing."""
 RELEARN_AFTER_S = 30.0
-"""After learning has found nothing new, twice as long each time."""
+"""Seconds from learning without a new result until the next attempt; doubled each time."""
 
 
 class WatchedJob:
-    """One job. ``pairs``: those whose counters are looked at. ``demand``: what is known. ``job``: as it was registered,
-    with its connections."""
+    """Measured traffic of one job."""
 
     def __init__(
         self,
@@ -52,11 +54,14 @@ class WatchedJob:
         measured: VirtualLinks,
         announced: Announcements,
     ) -> None:
-        """``measured``: what it was planned for before a restart. ``announced``: by all jobs, this one among them."""
+        """Start watching.
+
+        ``measured``: links planned before a restart. ``announced``: pairs of all jobs, this one included."""
         self._rows = defaultdict[str, Memo[Sequence[Pair], str, int, Rows]](lambda: Memo(counters.rows))
         self._to_learn = Memo(count_to_learn)
         self._announced = announced
         self.job = job
+        """The registered job, with its connections."""
         self._windows = PayloadWindows(interval_s, job.transport)
         self._first = FirstBytes(job.transport)
         self._profile = job.virtual_links.in_phases
@@ -72,27 +77,29 @@ class WatchedJob:
         self._began = self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
+        """Pairs whose counters are evaluated."""
         self._judges = Memo(Judge)
         self._count_pairs()
         self.demand = self._state()
+        """Latest result."""
 
     @property
     def reports_as(self) -> str:
-        """The job's id if it reports its connections, else empty."""
+        """Id of the job if it reports its connections, else empty."""
         return self.job.dividing.owner
 
     @property
     def connections(self) -> Connections:
-        """That it has reported."""
+        """Connections that the job has reported."""
         return self.job.dividing.connections
 
     def rows(self, job: str, version: int) -> Rows:
-        """Of its pairs in the counters."""
+        """Return the rows of its pairs in the counters."""
         return self._rows[job](self.pairs, job, version)
 
     @property
     def _held(self) -> Mapping[Pair, float] | None:
-        """Measured amounts that the job is planned for; None while the announced ones hold."""
+        """Measured amounts that the job is planned with; None while the announced ones are valid."""
         return self._patterns.held
 
     @property
@@ -103,16 +110,16 @@ class WatchedJob:
 
     @property
     def learns(self) -> bool:
-        """It learns, or wants to."""
+        """Whether the job is being learnt or is to be."""
         return self._wants_learning or self._learning
 
     @property
     def wants_to_count(self) -> int:
-        """Rules that learning takes, if it is wanted."""
+        """Number of rules that learning takes; 0 if it is not wanted."""
         return self._to_learn(self._announced.version, self.job, self._announced) if self._wants_learning else 0
 
     def allow_learning(self, allowed: bool) -> bool:
-        """Whether learning begins with it."""
+        """Allow or forbid learning; return whether learning begins."""
         learning = self._wants_learning and allowed
         if learning == self._learning:
             return False
@@ -124,20 +131,20 @@ class WatchedJob:
         return learning
 
     def announced_again(self, job: Job) -> None:
-        """Its spec says the same of what it sends."""
+        """Set a new spec that describes the same traffic."""
         was, self.job = self.job, job
         if was.spec.provisional != job.spec.provisional:
             self.demand = self._state()
 
     def count_from_now(self, totals: Totals, now: float) -> None:
-        """Pairs that were not counted yet have counters from now on. ``totals``: what was counted of them before, for
-        other jobs. Not to be called while switches were not polled yet."""
+        """Record that pairs without counters are counted from now on.
+
+        ``totals``: counts of these pairs so far, for other jobs. Must not be called before switches were polled."""
         self._windows.count_from_now(totals, now)
         self._first.begin(totals, now)
 
     def connections_changed(self, job: Job) -> None:
-        """An observed job that reports its connections is learnt from them, anew when there are some between other
-        hosts."""
+        """Set other connections. An observed job is learnt from them, again if they connect other hosts than before."""
         self.job = job
         if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
             self._wants_learning = True
@@ -145,7 +152,7 @@ class WatchedJob:
         self.demand = self._state()
 
     def others_announced(self) -> None:
-        """Other jobs announce or send on other pairs than before, so others may be this job's."""
+        """Update the pairs after other jobs announced, or were found on, other pairs than before."""
         before = self.pairs
         self._count_pairs()
         if self.pairs is not before:
@@ -153,7 +160,7 @@ class WatchedJob:
             self.demand = self._state()
 
     def _count_pairs(self) -> None:
-        """From now on these pairs are looked at, from the next counters on."""
+        """Update the pairs that are evaluated, from the next counters on."""
         known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
         wanted = pairs_to_count(self.job, self._announced, known, self._learning)
         if wanted.keys() != set(self.pairs):
@@ -169,12 +176,12 @@ class WatchedJob:
         self._besides = frozenset(pair for pair in self.pairs if planned.isdisjoint((pair, pair[::-1])))
 
     def look(self, totals: Totals, now: float) -> bool:
-        """Take the latest counters of a job that learns. Return whether they show pairs that were not known."""
+        """Evaluate the latest counters of a job that learns, and return whether they show unknown pairs."""
         iteration_s = (self._measurement and self._measurement.iteration_s) or 1.0
         if not self._learning or not self._first.look(self.pairs, totals, self._links.pairs, iteration_s, now):
             return False
         if self.job.spec.observed:
-            self._windows.start_anew()  # how much these send is not known from before they were found
+            self._windows.start_anew()  # earlier counters do not show how much these send
         self.demand = self._state()
         return True
 
@@ -182,28 +189,29 @@ class WatchedJob:
 
     @property
     def _judge(self) -> Judge:
-        """Of its pairs, made when it is needed first: a job whose hosts are not known sends nothing to judge."""
+        """Comparison of its pairs, made at first use: a job whose hosts are unknown sends nothing to judge."""
         return self._judges(self.pairs, self._profile)
 
     def reported(self, iterations: Iterable[IterationTime], now: float) -> None:
-        """The job has reported how long iterations took."""
+        """Record the times of iterations that the job reported."""
         self._windows.reported(iterations, now)
 
     def interrupted(self) -> None:
-        """Some of its pairs were not counted for a time, or had no path: what they sent is not compared with what
-        others did, and what is counted now is not known."""
+        """Drop what was counted: some pairs were not counted for a time, or had no path.
+
+        Their counts cannot be compared with those of other pairs."""
         self._windows.interrupted()
         self._measurement = None
         self.demand = self._state()
 
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
-        """``totals``: of its pairs until now. ``suspicious``: addresses that send more than is announced for them."""
+        """Judge the counters so far. ``suspicious``: addresses that send more than is announced for them."""
         self.look(totals, now)
-        # A reading from before the job began is of another job's rule. This job's own rule may not be there yet.
+        # A reading from before the job began counts another job's rule. This job's own rule may not exist yet.
         self._windows.add(totals._replace(at=np.where(totals.at > self._began, totals.at, np.nan)), now)
         per_iteration = self._patterns.current.per_iteration
         planned = sum(link.bytes for link in self._patterns.sending) if per_iteration else 0
-        announced = planned if self._held is None else 0  # what is held follows from windows
+        announced = planned if self._held is None else 0  # held amounts are derived from windows themselves
         window = self._windows.window(announced, now)
         spans = self._windows.spans(now)
         if window is None or spans is None:
@@ -223,7 +231,9 @@ class WatchedJob:
     def _judge_traffic(
         self, window: Window, steady: Window, spans: Spans, suspicious: frozenset[str], now: float
     ) -> None:
-        """The latest ``window`` shows what changes, ``steady`` how much it is while nothing does."""
+        """Judge a window with traffic.
+
+        ``window``: latest traffic, which shows changes. ``steady``: more exact amounts."""
         undeclared = self._judge.undeclared_fraction(window.bps)
         self._measurement = Measurement(self.pairs, steady.bps, steady.seconds, steady.iteration_s, undeclared)
         if self._recognise(window):
@@ -255,8 +265,9 @@ class WatchedJob:
             self._wants_learning = True
 
     def _recognise(self, window: Window) -> bool:
-        """Whether the window shows known patterns other than the current one alone: then it says nothing new. One that
-        spans a change is a mixture; the next window begins after it."""
+        """Return whether the window shows known patterns other than the current one alone, and thus nothing new.
+
+        If it spans a change of patterns, it shows a mixture, and the next window begins after it."""
         patterns = self._patterns
         if not patterns.several:
             return False
@@ -271,7 +282,7 @@ class WatchedJob:
         return 0 < self._mixed <= MOST_MIXED
 
     def _enter(self, pattern: Pattern) -> None:
-        """The job sends a known pattern again."""
+        """Record that the job sends a known pattern again."""
         self._patterns.enter(pattern)
         if pattern.announced:
             self._differing, self._agreed = None, True
@@ -280,7 +291,9 @@ class WatchedJob:
         self._count_pairs()
 
     def _judge_held(self, judgement: Judgement, window: Window, steady: Window, now: float) -> None:
-        """Planned for what was counted: it may change, it may be known better, and it may agree with the spec again."""
+        """Judge a job that is planned with measured traffic.
+
+        This may change, become more exact, or agree with the spec again."""
         if self._declared:
             self._agreeing = self._agreeing + 1 if judgement.agrees else 0
             if judgement.differs:
@@ -299,8 +312,10 @@ class WatchedJob:
                 self._hold(steady)
 
     def _follow(self, window: Window) -> None:
-        """Learn anew if pairs carry traffic that are not known. Known pairs that came and went twice, or changed their
-        proportions, will do so again: the job's iterations are longer than its window. Otherwise count from now on."""
+        """Learn again if unknown pairs carry traffic; otherwise measure the known pairs again from now on.
+
+        Known pairs that vanished and returned twice, or changed their proportions, will do so again. Then the job's
+        iterations are longer than its window, which is lengthened."""
         carrying = set(self._judge.carrying(window.bps))
         if not carrying <= self._seen:
             self._wants_learning, self._returns = True, 0
@@ -316,7 +331,7 @@ class WatchedJob:
             self._windows.start_anew()
 
     def _return_to_spec(self) -> None:
-        """What is counted agrees with the spec again."""
+        """Plan with the spec again, because the counters agree with it."""
         self._patterns.return_to_announced()
         self._differing, self._agreed = None, True
         self._agreeing = 0
@@ -324,14 +339,14 @@ class WatchedJob:
         self._count_pairs()
 
     def _suspect(self, suspicious: frozenset[str], now: float) -> None:
-        """An address of the job sends what is not announced: to whom?"""
+        """Learn again if an address of the job sends traffic that is not announced."""
         if self._wants_learning or now < self._relearn_at or suspicious.isdisjoint(self.job.addresses):
             return
         self._wants_learning = True
         self._relearn_after_s *= 2
 
     def _learn(self, window: Window, now: float) -> None:
-        """Hold what carries traffic until it has been the same for long enough."""
+        """Hold the traffic that the window shows until it has been the same for long enough."""
         before = frozenset(self._held or ())
         if self._held is not None or not self._declared:
             self._hold(window)
@@ -346,8 +361,9 @@ class WatchedJob:
     # ---- what is held
 
     def _hold(self, window: Window) -> None:
-        """Plan for what is measured from now on, if it is known better than what is held, or differs by more than is
-        uncertain of both."""
+        """Plan with the measured traffic of the window.
+
+        This has no effect unless it is more exact than the held traffic, or differs by more than the errors of both."""
         scale = 0.125 * (window.iteration_s or 1.0)
         rate_of = dict(zip(self.pairs, window.bps.tolist(), strict=True))
         carrying = {pair: scale * rate_of[pair] for pair in self._judge.carrying(window.bps)}
@@ -357,7 +373,7 @@ class WatchedJob:
             self._count_besides()
 
     def _difference(self) -> Difference | None:
-        """Return what differs from the spec, and whether the job is silent."""
+        """Return what differs from the spec, and whether the job is silent or slow."""
         differing = None if self._patterns.repeats else self._differing
         if self._pace is None:
             return differing
