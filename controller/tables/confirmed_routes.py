@@ -1,6 +1,6 @@
-"""Which pins and routes the switches hold of those that are wanted.
+"""Wanted pins and routes that the switches hold.
 
-In: the wanted pins and rules, what switches hold. Out: ``Confirmed``. Pure.
+In: the wanted pins and rules, and the rules on switches. Out: ``Confirmed``. Pure.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ NO_ROUTES: Mapping[FlowId, Route] = {}
 
 
 class Confirmed(NamedTuple):
-    """What switches hold of what is wanted. ``pins``: how many to a path. ``routes``: of the jobs that have any, those
-    all of whose subflows are pinned so; of a job the same object while they do not change."""
+    """Confirmed part of the wanted pins and routes."""
 
     pins: int
+    """Number of confirmed pins to a path."""
     routes: Mapping[str, Mapping[FlowId, Route]]
+    """Routes, by job, whose subflows are all pinned as wanted; the same object per job while these do not change."""
 
 
 class ConfirmedRoutes:
-    """Derives which routes are confirmed by the switches of their sources, job by job: only where pins have changed, or
-    rules that they have there."""
+    """Derivation of the routes that the switches of their sources confirm.
+
+    Only jobs with changed pins, or with changed rules for their pins, are examined."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -40,7 +42,9 @@ class ConfirmedRoutes:
         self._astray: Mapping[FlowId, JobId] = {}
         self._rules: dict[Dpid, tuple[_Flows, _Flows]] = {}
         self._names_of: dict[FlowKey, tuple[str, ...]] = {}
-        """More than one while a job that others take a pair over from waits for its turn (``tables.pins``)."""
+        """Jobs by the key of their pins.
+
+        A key has several while the job from which another took a pair over waits for its turn (``tables.pins``)."""
         self._known: dict[str, _Pinned] = {}
         self._held = 0
         self._found = Confirmed(0, {})
@@ -79,7 +83,7 @@ class ConfirmedRoutes:
         return self._found
 
     def _moved(self, hosts: Mapping[str, Host]) -> set[str]:
-        """What has pins of hosts that have come, gone or moved to another switch."""
+        """Return the jobs with pins of hosts that appeared, vanished or moved to another switch."""
         before, self._hosts = self._hosts, hosts
         ips = moved_hosts(before, hosts)
         return (
@@ -100,7 +104,7 @@ class ConfirmedRoutes:
             self._names_of.update(dict.fromkeys(pins, (name,)) | shared)
 
     def _other_rules(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:
-        """Keys of rules that are wanted otherwise, or held otherwise, than at the last call."""
+        """Return the keys of rules that are wanted or held in another form than at the last call."""
         before, self._rules = (
             self._rules,
             {dpid: (rules.flows, installed[dpid].flows) for dpid, rules in wanted.items() if dpid in installed},
@@ -119,7 +123,7 @@ class ConfirmedRoutes:
         wanted: Mapping[Dpid, RuleSet],
         installed: Mapping[Dpid, RuleSet],
     ) -> Mapping[FlowId, Route]:
-        """The routes all of whose pins are confirmed. ``look_at``: keys of the pins that may have changed."""
+        """Return the routes whose pins are all confirmed. ``look_at``: keys of the pins that may have changed."""
         for key in look_at:
             at = self._hosts[known.pins[key].flow.src_ip].at.dpid
             known.note(key, _is_confirmed(key, wanted.get(at), installed.get(at)))
@@ -130,19 +134,20 @@ class ConfirmedRoutes:
 
 
 class _Pinned:
-    """The pins of one job to paths, by their keys; ``paths``: of each flow, one for each pin; ``missing``: those that
-    are not confirmed."""
+    """Pins of one job to paths, by key."""
 
     def __init__(self, pins: Mapping[FlowKey, Pin]) -> None:
         self.pins = pins
         self.paths: dict[FlowId, list[Path | None]] = {}
+        """Paths of each flow, one for each pin."""
         for pin in pins.values():
             for flow in pin.flows:
                 self.paths.setdefault(flow, []).append(pin.path)
         self.missing: set[FlowKey] = set()
+        """Keys of the pins that are not confirmed."""
 
     def note(self, key: FlowKey, confirmed: bool) -> None:
-        """Note whether the pin with this key is confirmed."""
+        """Record whether the pin with this key is confirmed."""
         if confirmed:
             self.missing.discard(key)
         else:
@@ -150,18 +155,21 @@ class _Pinned:
 
     @property
     def held(self) -> int:
-        """How many are confirmed."""
+        """Number of confirmed pins."""
         return len(self.pins) - len(self.missing)
 
 
 def _are_of(paths: list[Path | None], route: Route) -> bool:
-    """Whether pins to these paths are all of the route's, not those of one before: pins follow routes in turns."""
+    """Return whether pins to these paths are all those of the route, and not of an earlier route.
+
+    Pins follow routes in turns."""
     return len(paths) >= len(route) and all(path in paths for path, _ in route)
 
 
 def _is_confirmed(key: FlowKey, wanted: RuleSet | None, installed: RuleSet | None) -> bool:
-    """Whether the switch where the flow begins holds its pin to a path as it should be. Its cookie may still name the
-    job that announced the flow before."""
+    """Return whether the source's switch holds the wanted pin of a flow to a path.
+
+    Its cookie may still name the job that announced the flow before."""
     if wanted is None or installed is None:
         return False
     rule, held = wanted.flows.get(key), installed.flows.get(key)

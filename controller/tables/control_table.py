@@ -1,8 +1,8 @@
-"""Table 0: what the controller itself must see, limited per port; everything else goes on to the pinned table.
+"""Table 0: packets that the controller must see, limited per port; all other packets continue to the pinned table.
 
-ARP is also forwarded by target address like IP, broadcast requests too: known hosts find each other with or without a
-controller, and nothing is flooded. Where hosts are known, ARP with another sender address than theirs goes to the
-controller and is not forwarded: no neighbour table can be poisoned from there.
+ARP is also forwarded by target address, like IP, broadcast requests included. Known hosts thus find each other with or
+without a controller, and nothing is flooded. At ports with known hosts, ARP with another sender address goes to the
+controller only, so that no host there can poison neighbour tables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KNOWN_HOST_PRIORITY = 90
 PUNT_PRIORITY = 100
 TRANSIT_PRIORITY = 101
 NO_ADDRESS = host_prefix("0.0.0.0")
-"""The sender of an ARP probe (RFC 5227), which changes no neighbour table."""
+"""Sender address of an ARP probe (RFC 5227), which changes no neighbour table."""
 
 _OURS = cookie(Table.CONTROL)
 _UP = (ToController(),)
@@ -43,23 +43,26 @@ _UP = (ToController(),)
 def control_rules(
     switch: Switch, fabric_ports: Set[PortNo], hosts: Iterable[Host], punt_rate_pps: int, turns_back: bool = False
 ) -> RuleSet:
-    """The rules of one switch; the same object for the same ports. ``fabric_ports``: those with a link to another
-    switch. ``hosts``: those of this switch. ``turns_back``: packets may leave by the port that they came in by, as
-    where links lead one way."""
+    """Return the rules of one switch; the same object for the same ports.
+
+    ``fabric_ports``: ports with links to other switches. ``hosts``: hosts of this switch. ``turns_back``: whether
+    packets may leave by the port where they arrived, as needed where links lead one way."""
     known = tuple(sorted((host.at.port, host.ip) for host in hosts if host.at.port not in fabric_ports))
     return _control_rules(tuple(switch.ports), frozenset(fabric_ports), known, punt_rate_pps, turns_back)
 
 
 def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int, turns_back: bool = False) -> RuleSet:
-    """What the switch has, and what discovery needs at ports that hand up nothing yet: which of them lead where is not
-    known, so nothing that another process decided about the others is touched."""
+    """Return the installed rules plus those that discovery needs at ports that send nothing to the controller yet.
+
+    The ports that lead to other switches are not known yet, so the decisions of an earlier process about the other
+    ports are not changed."""
     wanted = _control_rules(tuple(switch.ports), frozenset(), (), punt_rate_pps, turns_back)
     ready = {key.match.in_port for key in installed.flows if key.match.eth_type == ETH_LLDP}
     flows = {key: rule for key, rule in wanted.flows.items() if key.match.in_port not in ready}
     return RuleSet({**installed.flows, **flows}, installed.groups, {**wanted.meters, **installed.meters})
 
 
-@lru_cache(maxsize=1 << 5)  # for switches with equal ports; old variants of 64 x 32 switches would take 100 kB each
+@lru_cache(maxsize=1 << 5)  # for switches with equal ports; each old variant of 64 x 32 takes 100 kB
 def _control_rules(
     ports: tuple[PortNo, ...],
     fabric_ports: frozenset[PortNo],
@@ -67,8 +70,9 @@ def _control_rules(
     punt_rate_pps: int,
     turns_back: bool,
 ) -> RuleSet:
-    """One meter per port, numbered like the port, so that a host that floods silences only itself. At fabric ports ARP
-    only passes: its first switch has handed it up."""
+    """Return the rules, with one meter per port, numbered like the port, so that a flooding host silences only itself.
+
+    Fabric ports only forward ARP, because the first switch has sent it to the controller."""
     probes = Match(eth_type=ETH_ARP, eth_dst=BROADCAST_MAC, arp_spa=NO_ADDRESS)
     onward = (AnyPort(),) if turns_back else ()
     flows = [_pass(0, Match(), onward), _pass(PUNT_PRIORITY, probes, onward)]
@@ -92,7 +96,9 @@ def _pass(priority: int, match: Match, onward: tuple[Action, ...]) -> FlowRule:
 
 
 def _punt(priority: int, match: Match, goto: Table | None = None, onward: tuple[Action, ...] = ()) -> FlowRule:
-    """Up to the controller, as much as the port's meter lets through. ``onward``: for packets that go on."""
+    """Return a rule that sends packets to the controller, limited by the meter of the port.
+
+    ``onward``: actions for packets that also continue to ``goto``."""
     assert match.in_port is not None
     actions = (*_UP, *onward) if goto is not None else _UP
     return FlowRule(FlowKey(Table.CONTROL, priority, match), _OURS, actions, goto, meter=int(match.in_port))

@@ -1,4 +1,4 @@
-"""Which links the packets of announced flows may use: of those that rules count, and of those that none counts yet."""
+"""Links that the packets of announced flows may use, for flows that rules count and for flows that none counts yet."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from signalbox.jobs.spec import JobId
 
 
 class Uncounted:
-    """Derives the announced flows that are not counted yet. A new job is among them from its registration on, before it
-    has rules. Looks at jobs that have changed, and at all when others are counted."""
+    """Derivation of the announced flows that are not counted yet.
+
+    A new job has such flows from its registration on, before it has rules. Only changed jobs are examined, or all jobs
+    when other flows are counted."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
@@ -52,8 +54,9 @@ class Uncounted:
 
 
 class CountedLinks:
-    """Derives per rule that counts the links that its packets may use, job by job: only of those with other pins, with
-    hosts that have moved, or whose packets may use other links than before."""
+    """Derivation of the links that the packets of each counting rule may use, by job.
+
+    Only rules of changed pins, of moved hosts, and of changed links are computed again."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -87,9 +90,10 @@ class CountedLinks:
     def _otherwise(
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]
     ) -> dict[str, set[tuple[str, str]]]:
-        """The pairs whose packets may use other links, although their rules are the same: links that come or go, are
-        drained or used again, or of hosts that move; without a path (more than one set of links), any that comes. By
-        what has these rules."""
+        """Return the pairs whose packets may use other links although their rules are unchanged, by owner of the rules.
+
+        This happens when links are added, removed, drained or undrained, or when hosts move. A pair without a path,
+        which has more than one set of links, is concerned by any change of links."""
         places, self._hosts = differing(self._hosts, hosts), hosts
         moved = {ip for ip, was, now in places if was and now and was.at != now.at}
         changed = {link for link, *_ in chain(differing(self._links, links), differing(self._usable, usable))}
@@ -107,13 +111,12 @@ class CountedLinks:
         return again
 
     def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], usable: Mapping[LinkId, Link]) -> bool:
-        """Only other pins are looked at with the next call."""
+        """Return whether only changed pins are examined at the next call."""
         return hosts is self._hosts and links is self._links and usable is self._usable
 
 
 class UncountedLinks:
-    """Derives all links that each of these flows may use; of a flow that was among them before nothing is worked out
-    again while hosts and paths stay."""
+    """Derivation of all links that each uncounted flow may use; known results are kept while hosts and paths stay."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Uses] = {}

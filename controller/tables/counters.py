@@ -1,8 +1,8 @@
-"""What the counters of one switch count: its links, and the flows that begin at it.
+"""Intake of the counters of switches: links, and the flows that begin at each switch.
 
-Bytes per link and per rule of a flow go into ``LinkLoad``, bytes and packets per pair of addresses into
-``PairCounters``. Kept here are packets that ports wanted to hand to the controller beyond their limits, and packets of
-each kind that is not carried.
+Bytes of links and of flow rules go to ``LinkLoad``, bytes and packets of pairs of addresses to ``PairCounters``. This
+module keeps the packets that ports sent to the controller beyond their limits, and the packets of each kind that was
+dropped.
 """
 
 from __future__ import annotations
@@ -27,39 +27,45 @@ from controller.tables.rules import FlowKey
 
 
 class _Links(NamedTuple):
-    """Per port of a switch: the link out of it, and the one into it that hosts send on."""
+    """Links at each port of a switch: the outgoing one, and the incoming one of hosts."""
 
     out: Mapping[PortNo, LinkId]
     into: Mapping[PortNo, LinkId]
 
 
 class _Flows(NamedTuple):
-    """``here``: of each rule of a switch, whether it counts a flow that begins there. ``what``: those count."""
+    """Counted flows of the rules of a switch."""
 
     here: tuple[bool, ...]
+    """Whether each rule counts a flow that begins at the switch."""
     what: tuple[Counted, ...]
+    """Traffic that these rules count."""
 
 
 class PuntDrops(NamedTuple):
-    """Packets of one port over its limit: ``total`` since its meter was made; ``packets`` in the ``seconds`` between
-    the latest two readings of the switch's meters; None after the first."""
+    """Packets of a port above its limit."""
 
     total: int
+    """Number since the meter was created."""
     packets: int | None
+    """Number between the latest two readings of the switch's meters; None after the first reading."""
     seconds: float
+    """Seconds between these readings."""
 
 
 LATE_INTERVALS = 2
-"""After which the latest counters do not say any more what a switch has carried until now."""
+"""Number of intervals after which counters do not show the present load of a switch any more."""
 
 STALE_INTERVALS = 10
-"""After which counters are old: a poll that is not answered takes three (``southbound.counter_poller``)."""
+"""Number of intervals after which counters are stale.
+
+An unanswered poll takes three intervals (``southbound.counter_poller``)."""
 
 CountersKind = Literal["ports", "flows"]
 
 
 class CountersRead(NamedTuple):
-    """Monotonic seconds when each kind of counters of a switch was read last; when it connected, until then."""
+    """Time of the latest reading of each kind of counters, or of the connection, in monotonic seconds."""
 
     ports: float
     flows: float
@@ -70,27 +76,29 @@ class CountersRead(NamedTuple):
 
 
 APART = 0.25
-"""Share of an interval by which two polls of different rounds are due apart, at least."""
+"""Least time between the due times of two rounds of polls, as a fraction of the interval."""
 
 HALFWAY = 0.75
-"""Share of an interval after a regular poll until which one that is due is no regular one."""
+"""Time after a regular poll, as a fraction of the interval, in which another poll is not a regular one."""
 
 PATIENCE = 0.25
-"""Share of an interval for which switches that have not answered are waited for, when others have."""
+"""Longest wait for late switches after others have answered, as a fraction of the interval."""
 
 
 class CounterIntake:
-    """``read``: of each connected switch, when its counters were read; another mapping when that changes.
-    ``late_after_s``: an age of counters that are not up to date; ``stale_after_s``: one that says that a switch
-    does not answer. ``drops``: of ports of connected switches that have dropped any. ``dropped``: of each connected
-    switch that has told, what its rules have dropped."""
+    """State of the counters of all switches."""
 
     def __init__(self, load: LinkLoad, pairs: PairCounters, interval_s: float) -> None:
         self.late_after_s = LATE_INTERVALS * interval_s
+        """Age in seconds from which counters are not up to date."""
         self.stale_after_s = STALE_INTERVALS * interval_s
+        """Age in seconds from which a switch counts as not answering."""
         self.read: Mapping[Dpid, CountersRead] = {}
+        """Times of the latest readings of each connected switch; a new mapping on each change."""
         self.drops: dict[PortRef, PuntDrops] = {}
+        """Dropped packets of the ports of connected switches that have dropped any."""
         self.dropped: dict[Dpid, Mapping[Dropped, int]] = {}
+        """Packets that rules of each connected switch have dropped, if it has reported any."""
         self._drops_at: dict[Dpid, float] = {}
         self._interval_s = interval_s
         self._evaluated_at = -math.inf
@@ -107,12 +115,14 @@ class CounterIntake:
         )
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
-        """From now on its counters are expected."""
+        """Expect counters of this switch from now on."""
         self.read = {**self.read, dpid: CountersRead(now, now)}
 
     def take(self, fabric: Fabric, message: Counters) -> None:
-        """Counters of a switch, or a port, that the fabric does not have count nothing, nor do those that come after
-        their switch has left: nothing would end waiting for its next ones."""
+        """Record the counters of one poll.
+
+        Counters of switches and ports that the fabric lacks are ignored. So are counters that arrive after their switch
+        has left, because nothing would end the wait for the next ones."""
         switch = fabric.switches.get(message.dpid)
         if switch is None or message.dpid not in self.read:
             return
@@ -131,25 +141,28 @@ class CounterIntake:
             self._count_drops(switch, message.at, message.punt_drops)
 
     def take_learning(self, fabric: Fabric, message: LearningCounters) -> None:
-        """Counters of pairs that are learnt say nothing about links."""
+        """Record counters of pairs that are being learnt; they contain nothing about links."""
         if message.dpid in fabric.switches and message.dpid in self.read:
             self._count_pairs(fabric, message.dpid, message.at, message.flows, all_rules=False)
 
     def round_over(self, now: float) -> bool:
-        """Return whether counters are to be evaluated: all switches, which are asked at one moment, have answered, or
-        those that have not were waited for."""
+        """Return whether counters are to be evaluated.
+
+        They are when all switches, which are polled at the same time, have answered, or when the wait for the others is
+        over."""
         if self._answers_since is None:
             return now >= self._evaluated_at + LATE_INTERVALS * self._interval_s
         return not self._awaited or now >= self._answers_since + PATIENCE * self._interval_s
 
     @property
     def is_halfway(self) -> bool:
-        """Whether the counters that are to be evaluated were read between two regular polls."""
+        """Whether the counters to be evaluated were read between two regular polls."""
         return self._answers_since is not None and self._round_at < self._regular_at + HALFWAY * self._interval_s
 
     def evaluated(self, now: float) -> None:
-        """Note that counters were evaluated, or that none came. Later answers to the same polls start no other
-        evaluation."""
+        """Record that counters were evaluated, or that none arrived.
+
+        Later answers to the same polls start no evaluation."""
         if self._answers_since is None:
             self._round_at = self._evaluated_at + LATE_INTERVALS * self._interval_s
         if not self.is_halfway:
@@ -157,7 +170,7 @@ class CounterIntake:
         self._evaluated_at, self._answers_since = now, None
 
     def _answered(self, message: Counters) -> None:
-        """Polls that are due at one moment are one round, however late each of them is answered."""
+        """Assign an answer to its round: polls with the same due time are one round, however late the answers are."""
         due = message.at if message.due is None else message.due
         if due >= self._round_at + APART * self._interval_s:
             self._round_at, self._answers_since, self._awaited = due, message.at, set(self.read)
@@ -176,7 +189,7 @@ class CounterIntake:
         self.drops = {at: drops for at, drops in self.drops.items() if at.dpid != dpid}
 
     def _link_bytes(self, fabric: Fabric, switch: Switch, ports: Mapping[PortNo, PortCount]) -> dict[LinkId, int]:
-        """Of every link out of the switch, and of those into it that hosts send on."""
+        """Return the bytes of every link out of the switch, and of the links from its hosts."""
         out, into = self._links[switch.dpid](switch, self._edges(fabric.hosts))
         totals = {}
         for port, count in ports.items():
@@ -193,8 +206,9 @@ class CounterIntake:
     def _count_pairs(
         self, fabric: Fabric, dpid: Dpid, at: float, counts: Mapping[FlowKey, RuleCount], all_rules: bool
     ) -> tuple[tuple[Counted, ...], list[RuleCount]]:
-        """By the rules at the source's switch: the others on a path count the same bytes again. Returns what these
-        count, and how much."""
+        """Count pairs by the rules at the source's switch, because other rules on a path count the same bytes again.
+
+        Returns the traffic that these rules count, and their counts."""
         flows = self._flows[dpid, all_rules](dpid, fabric.hosts, tuple(counts))
         here = list(compress(counts.values(), flows.here))
         if all(packets is not None for _, packets in here):
@@ -202,7 +216,7 @@ class CounterIntake:
         return flows.what, here
 
     def _count_drops(self, switch: Switch, read_at: float, totals: Mapping[PortNo, int]) -> None:
-        """Of ports that the switch has: it may tell of any number of meters."""
+        """Record drops of the ports that the switch has, since it may report any number of meters."""
         last_at = self._drops_at.get(switch.dpid)
         if last_at is not None and read_at <= last_at:
             return
@@ -212,7 +226,7 @@ class CounterIntake:
             before = self.drops[at].total if at in self.drops else 0
             if last_at is None:
                 drops = PuntDrops(total, None, 0.0)
-            else:  # a total that has fallen: the meter was made anew
+            else:  # a lower total means a new meter
                 drops = PuntDrops(total, total - before if total >= before else total, read_at - last_at)
             if total or before:
                 self.drops[at] = drops

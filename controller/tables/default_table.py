@@ -1,11 +1,11 @@
-"""Table 2: destination routing that needs no controller: a host's port, or ECMP over all equal-cost next hops.
+"""Table 2: routing by destination without a controller, to the port of a host or by ECMP over all shortest next hops.
 
-Other switches' hosts are reached by prefix where a leaf owns one; a host that lives outside its prefix's leaf gets a
-rule of its own. Every bucket watches its port, so that a dead uplink is left without the controller. What hosts send to
-the MAC address of a gateway goes to one port, whatever its IP destination, so it cannot go round in circles.
+Hosts of other switches are reached by the prefix of their leaf; a host outside the prefix of its leaf has a rule of its
+own. Every bucket watches its port, so that a switch avoids a dead uplink without the controller. Packets to the MAC
+address of a gateway go to one port whatever their IP destination, so they cannot loop.
 
-What is not carried is dropped by a rule for its kind, below all that forwards. A packet meets it at the first switch
-that does not know where to send it, so it is counted once.
+Packets that are not forwarded are dropped by a rule for their kind, with the lowest priorities. The first switch that
+has no route for a packet drops it, so it is counted once.
 """
 
 from __future__ import annotations
@@ -46,20 +46,24 @@ GATEWAY_PRIORITY = 140
 
 SPREAD_ROWS = 8
 MAX_SPREAD_BUCKETS = 64
-"""Of a group that repeats its hops; Open vSwitch looks at six bits of a packet's hash when no method is asked for."""
+"""Largest number of buckets of a group that repeats its hops.
+
+Without a selection method, Open vSwitch uses six bits of a packet's hash."""
 
 _ORDER_BITS = 24
 _ROW_MASKS = tuple(int(f"{row:03b}"[::-1] * (_ORDER_BITS // 3), 2) for row in range(SPREAD_ROWS))
-"""The row's bits in reverse, over and over: whatever bit two port numbers differ in first, half of the rows exchange
-them, and neighbours are exchanged as rarely as the rows allow."""
+"""Bit-reversed row numbers, repeated: the row with index i permutes the hops by this mask.
+
+Whatever bit two port numbers differ in first, half of the rows exchange them, and neighbours are exchanged as rarely as
+the rows allow."""
 
 
 GatewayPorts = tuple[tuple[str, PortRef], ...]
-"""Of the gateways that are found: MAC address, and where it is."""
+"""Gateways that were found: MAC address and port of each."""
 
 
 class Gateway(NamedTuple):
-    """A router: the host with this IP address. ``mac``: what hosts send to it has."""
+    """A router: the host with this IP address. Packets of hosts to the router have the address ``mac``."""
 
     ip: str
     mac: str
@@ -68,7 +72,7 @@ class Gateway(NamedTuple):
 def gateway_rules(
     here: Dpid, gateways: GatewayPorts, group_of: Mapping[Dpid, int], distance_to: Mapping[Dpid, int]
 ) -> list[FlowRule]:
-    """All IP to a gateway's MAC address, to its port or to the ECMP group towards its switch."""
+    """Return rules for all IP packets to a gateway's MAC address: to its port, or to the ECMP group of its switch."""
     rules = []
     for mac, at in gateways:
         key = FlowKey(Table.DEFAULT, GATEWAY_PRIORITY, Match(eth_type=ETH_IPV4, eth_dst=mac))
@@ -81,8 +85,10 @@ def gateway_rules(
 
 
 def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Prefix, Dpid]) -> dict[Prefix, Dpid]:
-    """Which switch each prefix leads to, and the hosts in it that are elsewhere by their address. ``present``: where
-    prefixes lead now, which stays while a host of theirs is there; else it is the switch with most of them."""
+    """Return the switch of each prefix, and of hosts in it that are at another switch.
+
+    A prefix stays at its ``present`` switch while a host of the prefix is there. Otherwise it belongs to the switch
+    with most of its hosts."""
     members: dict[Prefix, list[Host]] = defaultdict(list)
     for host in fabric.hosts.values():
         members[_prefix_of(host.ip, prefix_length)].append(host)
@@ -102,7 +108,7 @@ def _prefix_of(ip: str, length: int) -> Prefix:
 
 @lru_cache(maxsize=1 << 18)
 def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -> tuple[FlowRule, FlowRule]:
-    """IP by destination and unicast ARP by target address, to the same place."""
+    """Return the rules for IP by destination and unicast ARP by target address, with the same action."""
     priority = BASE_PRIORITY + prefix.length
     matches = (Match(eth_type=ETH_IPV4, ip_dst=prefix), Match(eth_type=ETH_ARP, arp_tpa=prefix))
     ip, arp = (
@@ -116,10 +122,10 @@ def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -
 def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
     """Return a select group over the next hops of one switch. ``distance``: links to the destination's switch.
 
-    Switches hash alike, so a packet that has met a choice shows the next switch only those hash values that led there.
-    So at three links, where the aggregation switches of three tiers are, every hop is repeated, in another order each
-    time; nearer there is no second choice. Without a hop the rest keeps its order: losing one only takes buckets
-    away."""
+    All switches hash alike, so the packets of one bucket reach the next switch with only the hash values of this
+    bucket. At three links, where the aggregation switches of three tiers are, every hop is therefore repeated, each
+    time in another order. Nearer to the destination there is no second choice. Losing a hop only removes its buckets
+    and keeps the order of the others."""
     hops = sorted(next_hops, key=lambda link: link.port)
     if distance > 2:
         hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)
@@ -128,14 +134,16 @@ def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> G
 
 @lru_cache(maxsize=1 << 12)
 def bucket(port: PortNo) -> Bucket:
-    """Out of a port, while it is up. Groups share these: at 64 x 32 there would be 130,000."""
+    """Return the bucket that sends out of a port while it is up. Groups share these: 64 x 32 would need 130,000."""
     return Bucket(Output(port), watch_port=port)
 
 
 def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
-    """Return rows of all hops, each sorted by port number XOR a mask. At odd distances rows repeat: of two choices one
-    goes round the hops by the lowest bits of the hash, the other exchanges them by the next ones. ``labels``: other
-    names for the hops on every switch, so that what is uneven differs from switch to switch."""
+    """Return rows of all hops, each sorted by port number XOR a mask.
+
+    At odd distances rows repeat the hops: of two successive choices, one uses the lowest bits of the hash, and the
+    other permutes the hops by the next bits. ``labels``: renaming of the hops, different on every switch, so that
+    uneven shares differ from switch to switch."""
     rows = min(SPREAD_ROWS, MAX_SPREAD_BUCKETS // len(hops)) if distance % 2 else 1
     return [
         hop
@@ -145,14 +153,14 @@ def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
 
 
 def host_rules(hosts: Iterable[Host]) -> list[FlowRule]:
-    """The hosts of one switch, each to its port."""
+    """Return the rules for the hosts of one switch, each to its port."""
     return [rule for host in hosts for rule in destination_rules(host_prefix(host.ip), Output(host.at.port), 0)]
 
 
 def routed_rules(
     here: Dpid, prefixes: Mapping[Prefix, Dpid], group_of: Mapping[Dpid, int], distance_to: Mapping[Dpid, int]
 ) -> list[FlowRule]:
-    """Prefixes of other switches, each to the ECMP group towards its switch."""
+    """Return the rules for the prefixes of other switches, each to the ECMP group of its switch."""
     return [
         rule
         for prefix, leaf in prefixes.items()
@@ -166,7 +174,7 @@ MULTICAST = Prefix("224.0.0.0", 4)
 
 
 class Dropped(StrEnum):
-    """Why a packet is not carried."""
+    """Kind of a packet that is not forwarded."""
 
     IPV6 = "ipv6"
     MULTICAST = "multicast"
@@ -185,7 +193,10 @@ _MATCHES: Mapping[tuple[int, Match], Dropped] = {
     (10, Match(eth_type=ETH_IPV4)): Dropped.UNKNOWN_HOST,
     (1, Match()): Dropped.OTHER,
 }
-"""By priority and match. 0 would be an entry for a miss, which a table that gets full must have; these it need not."""
+"""Kind of the packets that each drop rule matches, by priority and match.
+
+Priority 0 would make it a table-miss entry, which a table must have even when it gets full; these rules are
+optional."""
 
 _KINDS = {FlowKey(Table.DEFAULT, *place): kind for place, kind in _MATCHES.items()}
 
@@ -193,8 +204,9 @@ DROP_RULES = tuple(FlowRule(key, dropped_cookie()) for key in _KINDS)
 
 
 def dropped_packets(flows: Mapping[FlowKey, RuleCount]) -> dict[Dropped, int]:
-    """Return the packets of each kind since the rules were made; empty when the switch has none of these rules yet, or
-    counts no packets."""
+    """Return the number of dropped packets of each kind since the rules were installed.
+
+    It is empty when the switch has none of these rules yet, or counts no packets."""
     found: dict[Dropped, int] = {}
     for key, kind in _KINDS.items():
         count = flows.get(key)

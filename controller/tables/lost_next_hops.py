@@ -1,8 +1,9 @@
-"""The first answer to a lost link: which next hops to take away, without working out anything else.
+"""First reaction to lost links: the next hops to remove, without any other computation.
 
-A group that would lose its last next hop stays as it is, because a wrong picture is less certain than an empty group;
-instead, who sends to that switch on the way to the same destination stops doing so. This only ever takes next hops
-away, so it is safe at any time, and costs in proportion to the groups that change.
+A group that would lose its last next hop is not changed: the link may still work, but an empty group certainly loses
+packets. Instead, the switches that send to this switch on the way to the same destination stop doing so. The
+computation only removes next hops, so it is safe at any time, and takes time in proportion to the groups that
+change.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from controller.tables.switch_rules import ecmp_group_id, path_group_id
 def narrowed(
     desired: Mapping[Dpid, RuleSet], links: Mapping[LinkId, Link], lost: Iterable[LinkId], leaves: Iterable[Dpid]
 ) -> dict[Dpid, RuleSet]:
-    """The rule sets that change. ``links``: of the fabric before the loss; ``lost``: some of them; ``leaves``: switches
-    with hosts, which is what groups lead to."""
+    """Return the rule sets that change.
+
+    ``links``: links of the fabric before the loss. ``lost``: the lost ones. ``leaves``: switches with hosts, to which
+    groups lead."""
     return _Narrowing(desired, links, leaves).without(lost)
 
 
@@ -49,7 +52,7 @@ class _Narrowing:
         return {dpid: replace(self._desired[dpid], groups=groups) for dpid, groups in self._groups.items()}
 
     def _take(self, dpid: Dpid, group: GroupRule, port: PortNo) -> None:
-        for bucket in group.buckets:  # of most groups none leads there
+        for bucket in group.buckets:  # most groups have no bucket with this port
             if bucket.watch_port == port:
                 break
         else:

@@ -1,4 +1,4 @@
-"""Messages about what switches hold and count: read-backs, stages of changes and their results, counters."""
+"""Messages about the rules and counters of switches: read-backs, stages of changes and their results, counters."""
 
 from __future__ import annotations
 
@@ -28,65 +28,73 @@ from controller.tables.rules import AnyTable, FlowKey, RuleMod, RuleSet, Stage
 
 @dataclass(frozen=True, slots=True)
 class SwitchRules:
-    """The read-back of one switch: everything with our cookie, all groups and meters, how many flow rules
-    are foreign, and the keys of those of them that a rule of ours could have."""
+    """Rules read back from a switch: all flows with our cookie, and all groups and meters."""
 
     dpid: Dpid
     rules: RuleSet
     foreign: int
+    """Number of foreign flow rules."""
     foreign_keys: frozenset[FlowKey] = frozenset()
+    """Keys of the foreign flow rules whose place a rule of ours could need."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchResult:
-    """``rejected``: mods the switch refused, with its reason. ``timed_out``: no barrier reply; state unknown."""
+    """Result of a stage on one switch."""
 
     rejected: tuple[tuple[RuleMod, str], ...] = ()
+    """Changes that the switch refused, with its reasons."""
     timed_out: bool = False
+    """Whether the barrier was not answered in time, so that the state of the switch is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageDone:
-    """Switches of a stage have answered their barrier, left, or timed out. Those that are not in the ``results`` are
-    late: another message follows for them, and the loop sends the next stage without them."""
+    """Switches of a stage have answered their barrier, left, or timed out.
+
+    Switches that are not in ``results`` are late: another message follows for them, and the loop sends the next stage
+    without them."""
 
     change_id: int
     results: Mapping[Dpid, SwitchResult]
 
 
 class PortCount(NamedTuple):
-    """Cumulative bytes. None where the switch does not support the counter."""
+    """Cumulative bytes of a port; None where the switch does not support the counter."""
 
     tx_bytes: int | None
     rx_bytes: int | None
 
 
 class RuleCount(NamedTuple):
-    """Cumulative, of one flow entry; bytes with all headers from Ethernet on. ``packets``: None where the switch does
-    not count them."""
+    """Cumulative counts of a flow rule."""
 
     bytes: int
+    """Number of bytes, all headers from Ethernet on included."""
     packets: int | None
+    """Number of packets; None where the switch does not count them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One poll of one switch: port counters, and counters of our rules that count (in the pinned table, and those that
-    drop), read together; None where the switch refused or did not answer. ``at``: monotonic seconds when the last reply
-    came in. ``punt_drops``: packets that were over a port's limit of what it may hand to the controller, so far; not
-    asked for every time. ``due``: when the poll was due; None: ``at``."""
+    """Counters of one poll of a switch, read together."""
 
     dpid: Dpid
     at: float
+    """Time of the last reply in monotonic seconds."""
     ports: Mapping[PortNo, PortCount] | None
+    """Counters of ports; None where the switch refused or did not answer."""
     flows: Mapping[FlowKey, RuleCount] | None
+    """Counters of our rules that count: in the pinned table, and drop rules; None as for ``ports``."""
     punt_drops: Mapping[PortNo, int] = field(default_factory=dict)
+    """Packets of each port above its limit so far; not read with every poll."""
     due: float | None = None
+    """Time when the poll was due, in monotonic seconds; None means ``at``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearningCounters:
-    """Counters of one switch's rules for pairs of jobs that are being learnt, read between two polls of everything."""
+    """Counters of the rules for pairs that are being learnt on one switch, read between two full polls."""
 
     dpid: Dpid
     at: float
@@ -95,24 +103,25 @@ class LearningCounters:
 
 @dataclass(frozen=True, slots=True)
 class TablesRead:
-    """The tables of one switch that Signalbox uses: ``entries`` of flow tables, also foreign ones; ``limits``: how many
-    fit in, of the group and meter table too. None where they were not asked for, or the switch refused."""
+    """Fill levels of the tables of one switch that Signalbox uses."""
 
     dpid: Dpid
     entries: Mapping[AnyTable, int] | None
+    """Number of entries of each flow table, foreign ones included; None where the switch was not asked or refused."""
     limits: Mapping[AnyTable, int] | None
+    """Capacity of each table, group and meter tables included; None where the switch was not asked or refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRules:
-    """Read back flows, groups and meters of a switch; answered by ``SwitchRules`` (nothing when it leaves)."""
+    """Read back flows, groups and meters of a switch. ``SwitchRules`` is the answer, unless the switch leaves."""
 
     dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class PollLearning:
-    """From now on poll the rules for pairs of jobs that are being learnt on these switches only, and often."""
+    """Poll the rules for pairs that are being learnt, from now on, on exactly these switches, and often."""
 
     dpids: frozenset[Dpid]
 
@@ -124,12 +133,13 @@ class PollHalfway:
 
 @dataclass(frozen=True, slots=True)
 class InstallStage:
-    """Send the mods, then a barrier on each switch; answered by ``StageDone``. ``pause_s``: between deletions and
-    what is added. The ``change_id`` of a stage that the extension sends is negative."""
+    """Send the changes, then a barrier, to each switch; ``StageDone`` is the answer."""
 
     change_id: int
+    """Number of the stage; negative for stages of the extension."""
     stage: Stage
     pause_s: float = 0.0
+    """Seconds between deletions and additions."""
 
 
 FromSwitches = (
@@ -149,9 +159,9 @@ FromSwitches = (
     | PacketsRefused
     | SwitchFloods
 )
-"""What the southbound reports."""
+"""Reports of the southbound."""
 
 ToSwitches = (
     ReadRules | PollLearning | PollHalfway | ProbePorts | ProbeAnew | InstallStage | SendArpRequest | SendArpReply
 )
-"""What the southbound is asked to do."""
+"""Commands to the southbound."""

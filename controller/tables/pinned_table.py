@@ -1,8 +1,8 @@
-"""Table 1: one rule per announced virtual link and direction: a pin to a path group, or a counter in front of ECMP.
+"""Table 1: a rule per announced virtual link and direction, which is a pin to a path group or a counter before ECMP.
 
-A path group is the planned next hop with the ECMP group of the same destination as its fast failover. Acknowledgements
-of a pinned flow are pinned to the same cables backwards. A flow that is split has a pin per subflow, told apart by
-ports, over the rule of the whole flow. Pairs that are learnt are counted below all pins.
+A path group has the planned next hop, and the ECMP group of the same destination as its fast failover. Acknowledgements
+of a pinned flow are pinned to the same cables in the reverse direction. A split flow has a pin for each subflow, which
+ports distinguish, above the rule of the whole flow. Pairs that are learnt are counted below all pins.
 """
 
 from __future__ import annotations
@@ -46,9 +46,11 @@ GroupId = Callable[[PortNo], int]
 
 
 class Part(NamedTuple):
-    """Some of a flow's packets: those from one class of source ports, to one class of destination ports where that is
-    given, or ``answers`` to these. RoCEv2 answers come from the same class: both ends of a queue pair derive the source
-    port from the same flow label."""
+    """Part of the packets of a flow, selected by ports.
+
+    The packets come from one class of source ports and, if given, go to one class of destination ports; or they are
+    ``answers`` to such packets. RoCEv2 answers come from the same class, because both ends of a queue pair derive the
+    source port from the same flow label."""
 
     transport: Transport
     ports: PortClass
@@ -57,33 +59,38 @@ class Part(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Of the ports that are matched: the more, the more specific."""
+        """Number of port bits that are matched; more bits are more specific."""
         return self.ports.mask.bit_count() + (self.dst_ports.mask.bit_count() if self.dst_ports else 0)
 
 
 class Announcement(NamedTuple):
-    """What rules need to know of one pair of a job. ``owner``: the job's 40-bit hash. ``parts``: of each subflow or
-    piece that the flow can have, none when it stays whole. ``alone``: the job has the rule for all packets of the
-    pair, else only rules for its parts."""
+    """Properties of a job's pair that its rules need."""
 
     owner: int
+    """40-bit hash of the job."""
     parts: tuple[tuple[Part, ...], ...]
+    """Parts of each subflow that the flow can have; empty if it stays whole."""
     alone: bool = True
+    """Whether the job has the rule for all packets of the pair; otherwise it has rules for its parts only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One direction of one virtual link, or of a ``part`` of it. ``path`` None: counted, not pinned. ``learning``: it
-    is not announced, and counted to learn whether it carries traffic. ``pieces``: that have no pins of their own
-    because they take this one, when these are not ``flow`` alone. ``key``: of its table-1 entry."""
+    """Rule for one direction of a virtual link, or for a part of it."""
 
     flow: FlowId
     owner: int
+    """Owner of the rule: 40-bit hash of the job."""
     path: Path | None
+    """Planned path; None if the flow is only counted."""
     part: Part | None = None
+    """Part of the flow's packets that the pin is for; None for all packets."""
     learning: bool = False
+    """Whether the pair is not announced, but counted to learn whether it carries traffic."""
     pieces: tuple[FlowId, ...] = ()
+    """Equal subflows that share this pin and have none of their own; empty if the pin serves ``flow`` alone."""
     key: FlowKey = field(init=False, repr=False, compare=False)
+    """Key of its entry in table 1."""
 
     def __post_init__(self) -> None:
         key = pin_key(self.flow, self.part)
@@ -91,12 +98,14 @@ class Pin:
 
     @property
     def flows(self) -> tuple[FlowId, ...]:
-        """Whose packets it is for."""
+        """Flows that the pin serves."""
         return self.pieces or (self.flow,)
 
 
 def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
-    """The table-1 entry of a (source, destination) pair, or of a part of its packets, which wins over it."""
+    """Return the key of the table-1 entry for a (source, destination) pair, or for a part of its packets.
+
+    The entry of a part has a higher priority."""
     match = Match(eth_type=ETH_IPV4, ip_src=host_prefix(flow.src_ip), ip_dst=host_prefix(flow.dst_ip))
     if part is None:
         return FlowKey(Table.PINNED, PIN_PRIORITY, match)
@@ -110,8 +119,10 @@ def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
 
 
 def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
-    """What ``pin_key`` made the entry for; None when it did not make it. Answers read as what they answer to where the
-    entries are the same: of RoCEv2, and between two ports."""
+    """Return what ``pin_key`` made the key for, or None if it did not make it.
+
+    Where the keys are equal, answers are returned as the packets that they answer: for RoCEv2, and between two single
+    ports."""
     match = key.match
     if key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
         return None
@@ -127,7 +138,7 @@ def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
 
 
 def counted(key: FlowKey) -> Counted | None:
-    """What the entry's byte counter counts; None when it is no entry of a flow."""
+    """Return the traffic that the entry's counter counts, or None if it is no entry of a flow."""
     match = key.match
     if key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
         return None
@@ -138,7 +149,7 @@ def counted(key: FlowKey) -> Counted | None:
 
 
 def reverse_path(fabric: Fabric, path: Path) -> Path | None:
-    """The same cables the other way; None when one of them is not usable now."""
+    """Return the same cables in the reverse direction, or None when one of them is not usable now."""
     back: list[LinkId] = []
     for link_id in reversed(path):
         link = fabric.links.get(link_id)
@@ -149,7 +160,7 @@ def reverse_path(fabric: Fabric, path: Path) -> Path | None:
 
 
 class Way(NamedTuple):
-    """One flow: how it is routed, and the cables of each subflow's path the other way."""
+    """Route of a flow, and the reverse path of each of its subflows."""
 
     flow: FlowId
     route: Route | None
@@ -157,8 +168,10 @@ class Way(NamedTuple):
 
 
 def both_directions(ways: Sequence[Way], announced: Announcement, answered: bool) -> tuple[Pin, ...]:
-    """An announced virtual link, in pieces where it has any (``ways``), and its acknowledgements, which ride on it,
-    unless another announcement covers them (``answered``)."""
+    """Return the pins of an announced virtual link and of its acknowledgements.
+
+    ``ways``: the flow, or its equal subflows. ``answered``: whether another announcement covers the
+    acknowledgements."""
     owner, parts, alone = announced
     paths = [(way.flow, [path for path, _ in way.route or ()]) for way in ways]
     pins = tuple(_one_direction(paths, owner, parts, alone))
@@ -171,8 +184,10 @@ def both_directions(ways: Sequence[Way], announced: Announcement, answered: bool
 def _one_direction(
     flows: Sequence[tuple[FlowId, Sequence[Path | None]]], owner: int, parts: Sequence[tuple[Part, ...]], alone: bool
 ) -> Iterator[Pin]:
-    """Rules for all packets of the pair where one does; else one for each part, above a rule for the rest. That one
-    only counts, unless the flow is in equal pieces: then it pins those that share a path, and no others have a rule."""
+    """Yield one rule for all packets of the pair if that suffices, else a rule for each part above a rule for the rest.
+
+    The rule for the rest only counts. If the flow has equal subflows, it pins those that share a path, and only the
+    others have rules of their own."""
     pieces = [(flow, path) for flow, paths in flows for path in paths or (None,)]
     whole = len(pieces) == 1
     common = pieces[0][1] if whole else _common_path([path for _, path in pieces]) if len(flows) > 1 else None
@@ -189,7 +204,7 @@ def _one_direction(
 
 
 def _common_path(paths: Sequence[Path | None]) -> Path | None:
-    """That most of them are, the first of several; None where no two are alike."""
+    """Return the most frequent path, the first one of several; None if no two paths are equal."""
     times = Counter(path for path in paths if path is not None)
     path, most = max(times.items(), key=itemgetter(1), default=(None, 0))
     return path if most > 1 else None
@@ -197,18 +212,20 @@ def _common_path(paths: Sequence[Path | None]) -> Path | None:
 
 @lru_cache(maxsize=1 << 16)
 def path_group(group_id: int, port: PortNo, usable: bool, ecmp_group_id: int, distance: int) -> GroupRule:
-    """The planned next hop first, while it leads to the destination; then whatever ECMP has left."""
+    """Return the group with the planned next hop first, if it is ``usable``, and then the ECMP group.
+
+    The planned next hop is usable while it leads to the destination."""
     fallback = Bucket(ToGroup(ecmp_group_id), watch_group=ecmp_group_id)
     planned = (Bucket(Output(port), watch_port=port),) if usable else ()
     return GroupRule(group_id, "fast_failover", (*planned, fallback), distance)
 
 
 def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: GroupId) -> FlowRule | None:
-    """The table-1 entry of a pin on one switch, None where the default table is left to decide.
+    """Return the table-1 entry of a pin on one switch, or None if the default table decides there.
 
-    The source's switch always has one; others on the path only where the default table would choose another way.
-    ``next_hops``: here, towards the destination's switch. ``group_id``: of the path group out of a port.
-    """
+    The source's switch always has an entry. Other switches on the path have one only where the default table would
+    choose another next hop. ``next_hops``: next hops of this switch to the destination's switch. ``group_id``: returns
+    the id of the path group for a port."""
     for index, hop in enumerate(pin.path or ()):
         if hop.dpid == here and (index == 0 or next_hops != (hop,)):
             ours = cookie(Table.PINNED, pin.owner)
@@ -218,15 +235,18 @@ def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: Grou
 
 
 def counting_rule(pin: Pin, distance: int) -> FlowRule:
-    """Counts in front of ECMP at the source's switch. ``distance``: from there, so that a pin is not given up before
-    the subflows that take its place have their rules."""
+    """Return a rule that counts at the source's switch and leaves the choice to ECMP.
+
+    ``distance``: from there to the destination, so that a pin is not removed before the subflows that replace it have
+    their rules."""
     ours = learning_cookie(pin.owner) if pin.learning else cookie(Table.PINNED, pin.owner)
     return FlowRule(pin.key, ours, goto=Table.DEFAULT, distance=distance)
 
 
 def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
-    """The rules of a switch that cannot have the groups ``missing``: pins to them only count and leave the choice to
-    the default table. The same object when there are none."""
+    """Return the rules of a switch that cannot have the groups ``missing``; the same object if there are none.
+
+    Pins to these groups only count, and the default table decides."""
     counting = {
         key: FlowRule(key, rule.cookie, goto=Table.DEFAULT, distance=rule.distance)
         for key, rule in (rules.flows.items() if missing else ())
@@ -236,5 +256,5 @@ def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
 
 
 def miss_rule() -> FlowRule:
-    """Packets of no announced flow go to the default table."""
+    """Return the rule that sends packets of no announced flow to the default table."""
     return FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)

@@ -1,9 +1,9 @@
-"""The pins of announced flows: what follows from the running routes, less those that no packet can take.
+"""Pins of announced flows, derived from the running routes without those that no packet can take.
 
-A route *stands* while its paths are there and are shortest ones, and its hosts are where they were. A flow whose route
-does not stand is hashed until the next plan: a pin that leads away from the destination sends packets in a circle as
-soon as a switch behind it fails over to ECMP (docs/explanation/forwarding.md). The running routes stay as they are: the
-next plan has to know that they are broken.
+A route is in force while its paths exist and are shortest ones, and its hosts have not moved. A flow whose route is
+invalid is hashed until the next plan: a pin that leads away from the destination sends packets in a loop as soon as a
+switch behind it fails over to ECMP (docs/explanation/forwarding.md). The running routes do not change, because the next
+plan has to know that they are invalid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from signalbox.jobs.subflows import Pair
 
 
 class PinnedJob(Announced, Announcing, Protocol):
-    """What rules need to know of a job. ``counted``: pairs that are counted besides its own, to learn of them."""
+    """Properties of a job that its rules need. ``counted``: pairs that are counted in addition, to learn about them."""
 
     @property
     def transport(self) -> Transport: ...
@@ -37,13 +37,16 @@ class PinnedJob(Announced, Announcing, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PinSet:
-    """All pins. ``of``: by what they were made for, a job or ``OTHERS``; a tuple in it is the same object as long as
-    nothing in it changes. ``fallen``: jobs with routes that do not stand, and so have no pins. ``astray``: flows that
-    still have pins to such a route, which send no packet there, with their jobs: it is not their turn yet."""
+    """All pins."""
 
     of: Mapping[str, tuple[Pin, ...]]
+    """Pins by job, or ``OTHERS``; the tuple of a job is the same object while none of its pins changes."""
     fallen: frozenset[JobId] = frozenset()
+    """Jobs with invalid routes, which have no pins."""
     astray: Mapping[FlowId, JobId] = field(default_factory=dict)
+    """Flows with stale pins, by flow, with their jobs.
+
+    Such a pin belongs to an invalid route and sends no packet there; its turn to be removed has not come."""
 
     def __iter__(self) -> Iterator[Pin]:
         return chain.from_iterable(self.of.values())
@@ -53,17 +56,20 @@ class PinSet:
 
 
 AT_ONCE = 64
-"""Flows, or connections of flows, whose pins are derived at one time. What follows from them takes about as long for
-each: the control loop must not be held while a plan for tens of thousands of flows comes into force."""
+"""Largest number of flows, or connections of flows, whose pins are derived in one call.
+
+Deriving their rules takes about as long. The control loop must not be blocked while a plan for tens of thousands of
+flows comes into force."""
 
 OTHERS = ""
-"""Pins of no registered job, and of pairs that are learnt."""
+"""Key of the pins of no registered job, and of pairs that are learnt."""
 
 
 class Pins:
-    """Derives the pins of the announced flows, job by job: only of jobs that have changed, that share pairs with those,
-    or that have other routes than at the last call, or routes over links that have changed. ``turn``: another number
-    whenever a call is due although nothing has changed."""
+    """Derivation of the pins of announced flows, job by job.
+
+    Only some jobs are examined: changed jobs, jobs that share pairs with them, jobs with changed routes, and jobs with
+    routes over changed links."""
 
     def __init__(self, flows_by_link: FlowsByLink | None = None) -> None:
         self._announced = Announcements()
@@ -82,29 +88,30 @@ class Pins:
         self._fallen: dict[JobId, set[Pair]] = {}
         self._due: dict[JobId, set[Pair]] = {}
         self._given_up: dict[JobId, set[Pair]] = {}
-        """Of jobs that are due: pairs that they have no more, and the opposite ones, for which they still have pins."""
+        """Pairs, and their reverses, that a job has lost and still has pins for, by job that waits for its turn."""
         self._astray: dict[FlowId, JobId] = {}
         self.turn = 0
+        """Number that changes whenever a call is due although no input has changed."""
         self._others = Memo(self._find_others)
         self._found = PinSet(SharedMap())
 
     @property
     def due(self) -> bool:
-        """Some jobs have pins that do not follow from what was given at the last call: their turn comes with the next
-        ones."""
+        """Whether some jobs have outdated pins because their turn has not come."""
         return bool(self._due)
 
     def next_turn(self) -> None:
-        """Have the next call derive more pins, if some jobs wait for their turn."""
+        """Let the next call derive more pins, if some jobs wait for their turn."""
         self.turn += self.due
 
     def __call__(
         self, fabric: Fabric, jobs: Mapping[JobId, PinnedJob], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
     ) -> PinSet:
-        """Both directions of every announced flow, then the orphans, then pairs that are learnt; only flows whose hosts
-        are known. Of ``AT_ONCE`` flows at most in one call, but of all whose hosts have moved, and of all flows of
-        the jobs whose turn it is. Until the turn of a flow comes its rules send nothing over links that are lost or
-        lead away: that follows from the links. The same object while nothing changes."""
+        """Return the pins: both directions of every announced flow with known hosts, then orphans, then learnt pairs.
+
+        A call derives the pins of at most ``AT_ONCE`` flows. It also derives those of all flows whose hosts have moved,
+        and completes the jobs whose turn it is. Until the turn of a flow comes, its rules send nothing over links that
+        are lost or lead away: rules depend on the links too. The result is the same object while nothing changes."""
         touched, gone = self._follow_jobs(jobs)
         self._other_routes(routes, touched)
         of = self._found.of
@@ -117,7 +124,7 @@ class Pins:
             flows = chain.from_iterable(flow_ids(jobs[job_id].dividing, pair) for pair in pairs)
             astray = (flow for flow in flows if flow in routes and not self._stands(fabric, flow, routes[flow]))
             self._astray |= dict.fromkeys(astray, job_id)
-        # Jobs that have pins first: a new one may take some of them over, and no two are to have the same one.
+        # Jobs with pins come first: a new job may take some of them over, and no two jobs may have the same pin.
         for job_id in sorted(touched, key=lambda job_id: (job_id not in of, job_id)):
             self._due.setdefault(job_id, set()).update(touched[job_id])
         for first in [*self._due]:
@@ -140,8 +147,10 @@ class Pins:
         return self._found
 
     def _together(self, job_id: JobId, jobs: Mapping[JobId, PinnedJob]) -> dict[JobId, None]:
-        """Return the jobs whose pins change together: this one, and those that still have pins for pairs that one of
-        them has now. In between, two jobs would have a pin, or a pair that has changed hands none."""
+        """Return the jobs whose pins must change together.
+
+        These are the job and all jobs that still have pins for pairs that one of them has now. Otherwise two jobs would
+        have the same pin, or a pair that changed its job would have none."""
         found, to_look_at = {job_id: None}, [job_id]
         while self._given_up and to_look_at:
             job = jobs.get(to_look_at.pop())
@@ -152,7 +161,7 @@ class Pins:
         return found
 
     def _follow_jobs(self, now: Mapping[JobId, PinnedJob]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
-        """The pairs of jobs that have changed, with those near them, by job; and the jobs that are gone."""
+        """Return the pairs of changed jobs and the pairs near these, by job, and the removed jobs."""
         before, self._jobs = self._jobs, now
         changed: list[JobId] = []
         gone: list[JobId] = []
@@ -188,7 +197,7 @@ class Pins:
         return touched, gone
 
     def _follow_hosts(self, hosts: Mapping[str, Host], jobs: Mapping[JobId, PinnedJob]) -> dict[JobId, set[Pair]]:
-        """The pairs of hosts that have come, gone or moved, by job."""
+        """Return the pairs of hosts that appeared, vanished or moved, by job."""
         before, self._hosts = self._hosts, hosts
         other = moved_hosts(before, hosts)
         if not other:
@@ -199,8 +208,9 @@ class Pins:
     def _follow_links(
         self, fabric: Fabric, jobs: Mapping[JobId, PinnedJob], routes: Routes
     ) -> Iterator[tuple[JobId, Collection[Pair]]]:
-        """The pairs whose routes may stand now and did not before, or the other way round, or whose answers may take
-        other cables; by job, some more than once."""
+        """Yield the pairs whose routes may have become valid or invalid, or whose answers may take other cables.
+
+        A job may be yielded several times."""
         if fabric.links is self._links and fabric.hosts is self._known_hosts:
             return
         leaves = dict.fromkeys(host.at.dpid for host in fabric.hosts.values())
@@ -223,14 +233,14 @@ class Pins:
                     yield self._job_of[flow], (flow.pair,)
 
     def _other_routes(self, routes: Routes, touched: defaultdict[JobId, set[Pair]]) -> None:
-        """Adds the pairs of flows that have another route than before."""
+        """Add the pairs of flows with changed routes to ``touched``."""
         before, self._routes = self._routes, routes
         for flow, *_ in differing(before, routes):
             if flow in self._job_of:
                 touched[self._job_of[flow]].add(flow.pair)
 
     def _pins_of(self, fabric: Fabric, job: PinnedJob, due: Set[Pair], routes: Routes) -> tuple[Pin, ...]:
-        """All pins of the job, of whose pairs only those that are ``due`` are looked at."""
+        """Return all pins of the job; only the pairs that are ``due`` are derived."""
         of_pair = self._of_pair.get(job.id)
         if of_pair is None:
             of_pair = self._of_pair[job.id] = dict.fromkeys(sorted(job.pairs), ())
@@ -260,7 +270,7 @@ class Pins:
         yield from both_directions(ways, announcement, answered)
 
     def _standing(self, fabric: Fabric, job: PinnedJob, flow: FlowId, routes: Routes) -> Route | None:
-        """The flow's route if it stands. If not, that is noted."""
+        """Return the flow's route if it is in force; otherwise record that it is not and return None."""
         route = routes.get(flow)
         self._astray.pop(flow, None)
         if route is None or self._stands(fabric, flow, route):
@@ -273,7 +283,7 @@ class Pins:
         return bool(src and dst and all(self._leads(fabric, path, src.at.dpid, dst.at.dpid) for path, _ in route))
 
     def _leads(self, fabric: Fabric, path: Path, src: Dpid, dst: Dpid) -> bool:
-        """Whether the path is there, and a shortest one."""
+        """Return whether the path exists and is a shortest one."""
         if len(path) != self._distance[dst].get(src):
             return False
         here = src
@@ -297,16 +307,20 @@ class Pins:
         return left + tuple(pin for pin in found if pin.flow.pair not in taken)
 
     def _reverse(self, fabric: Fabric, changed: Set[LinkId]) -> None:
-        """The same cables the other way, also while one of them is not usable: acknowledgements then fail over at their
-        path group, like the flow itself."""
+        """Update the reverse paths that changed links concern.
+
+        A reverse path is kept while one of its cables is unusable, so that acknowledgements fail over at their path
+        group like the flow itself."""
         for path in [path for path in self._back if not changed.isdisjoint(path)]:
             if back := reverse_path(fabric, path):
                 self._back[path] = back
 
 
 def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], announced: Announcements) -> Iterator[Pin]:
-    """Of jobs in their order; a pair that several of them might use is counted for the first. One that has a pin of
-    its job's stays counted below it as long as the job wants: what it counted last is read then."""
+    """Return learning pins of the jobs, in their order; a pair that several jobs might use is counted for the first.
+
+    If the job has pinned the pair too, the learning pin stays below that pin while the job wants it. Its last count can
+    still be read then."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)
@@ -321,7 +335,7 @@ def _flow_ids(job: PinnedJob) -> Iterator[FlowId]:
 
 
 def parts_of(job: PinnedJob, pair: Pair) -> tuple[tuple[Part, ...], ...]:
-    """Of each subflow or piece that the job's flow of this pair can have; none when it stays whole."""
+    """Return the parts of each subflow that the job's flow of this pair can have; empty if it stays whole."""
     return tuple(
         tuple(Part(job.transport, ports.src, dst_ports=ports.dst) for ports in bundle)
         for bundle in job.dividing.bundles(pair)
@@ -332,22 +346,23 @@ NO_FLOWS: frozenset[FlowId] = frozenset()
 
 
 class FlowsByLink(Index[FlowId, Route, LinkId]):
-    """Derives the flows on every link that routes use, from the routes that have changed."""
+    """Derivation of the flows on every link that routes use, from changed routes."""
 
     def __init__(self) -> None:
         super().__init__(lambda route: chain.from_iterable(path for path, _ in route))
 
 
 def lost_links(on: Mapping[LinkId, Collection[FlowId]], links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
-    """The links that flows use and that are not there."""
+    """Return the links that flows use and that do not exist."""
     return frozenset(link for link in on if link not in links)
 
 
 def flows_on(
     links: frozenset[LinkId], on: Mapping[LinkId, frozenset[FlowId]], waiting: Mapping[JobId, frozenset[FlowId]]
 ) -> Mapping[LinkId, frozenset[FlowId]]:
-    """The flows that use each of these links; those without any are left out. ``waiting``: the flows of jobs that
-    are not planned until their hosts are found; they do not count, because no plan would move them."""
+    """Return the flows that use each of these links, without links that have none.
+
+    ``waiting``: flows of jobs that wait for hosts. They do not count, because no plan would move them."""
     if not links:
         return {}
     unplanned = frozenset[FlowId]().union(*waiting.values())

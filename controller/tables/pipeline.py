@@ -1,6 +1,6 @@
 """The three tables of every switch, computed from the fabric and the pins.
 
-In: one fabric snapshot, the pins, the rules that are installed now. Out: the rules each switch should have.
+In: a snapshot of the fabric, the pins, and the installed rules. Out: the rules that each switch should have.
 """
 
 from __future__ import annotations
@@ -25,18 +25,22 @@ NO_RULES = RuleSet()
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """``punt_rate_pps``: packets per second a port may hand to the controller. ``leaf_prefix_length``: of the prefixes
-    that leaves own. ``one_way``: ports by switch whose links lead one way."""
+    """Settings of the tables."""
 
     punt_rate_pps: int
+    """Packets per second that a port may send to the controller."""
     leaf_prefix_length: int
+    """Length of the prefixes that leaves own, in bits."""
     gateways: tuple[Gateway, ...] = ()
     one_way: Mapping[Dpid, frozenset[PortNo]] = field(default_factory=dict)
+    """Ports whose links lead one way, by switch."""
 
 
 class Pipeline:
-    """Derives what every connected switch should hold: each table from what it follows from, so that a job that comes
-    changes the pinned tables only. A switch for which nothing has changed gets the same ``RuleSet`` object again."""
+    """Derivation of the rules that every connected switch should hold.
+
+    Each table is derived from its own inputs, so that a new job changes pinned tables only. A switch without changes
+    gets the same ``RuleSet`` object again."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
@@ -67,15 +71,15 @@ class Pipeline:
         carrying: Fabric | None = None,
         closed: Iterable[PortRef] = (),
     ) -> Mapping[Dpid, RuleSet]:
-        """The rules of every switch. ``carrying``: with the links that packets may be sent over, when these are fewer.
-        A destination that has lost its last next hop keeps the group it has on the switch: the controller's picture may
-        be wrong, and an empty group is certain loss. Not over ports that are ``closed``: these may lead to anyone, also
-        to one that sends back.
-        """
+        """Return the rules of every switch.
+
+        ``carrying``: the fabric of the forwarding links, if they are fewer. A destination that has lost its last next
+        hop keeps its installed group: the controller's view may be wrong, and an empty group certainly loses packets. A
+        group with ``closed`` ports is not kept, because these may lead anywhere, even to a switch that sends back."""
         self._place(fabric, installed)
         towards = self._towards(carrying or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
-        # What is installed counts only where some leaf is out of reach.
+        # Installed rules matter only where some leaf is unreachable.
         held = installed if any(len(to.distance) < len(fabric.switches) for to in towards.values()) else {}
         none, shut = frozenset[PortNo](), ports_by_switch(closed)
         ways = self._ways(
@@ -104,7 +108,7 @@ class Pipeline:
         }
 
     def _place(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
-        """Where prefixes and gateways are is decided when hosts change, and stays until they change again."""
+        """Assign prefixes and gateways to switches, when hosts have changed."""
         if fabric.hosts is self._hosts:
             return
         self._hosts, self._leaves = fabric.hosts, hosts_by_leaf(fabric)
@@ -130,7 +134,7 @@ def _ways(
 def _present_owners(
     installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid], prefix_length: int
 ) -> dict[Prefix, Dpid]:
-    """Which switch the installed rules send each prefix to."""
+    """Return the switch to which the installed rules send each prefix."""
     leaf_of = {ecmp_group_id(leaf): leaf for leaf in leaves}
     owners: dict[Prefix, Dpid] = {}
     for rules in installed.values():
@@ -145,8 +149,9 @@ def _present_owners(
 
 
 class _PinsAt:
-    """Which pins concern which switch, by what they were made for; looks again only at what has other pins, or pins
-    whose hosts have moved: their tuples are other objects then."""
+    """Pins that concern each switch, by owner.
+
+    Only owners with changed pins, or with pins of moved hosts, are examined; their tuples are other objects then."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
@@ -176,7 +181,7 @@ class _PinsAt:
         return self._at
 
     def _moved(self, hosts: Mapping[str, Host], pins: PinsOf) -> PinsOf:
-        """What has pins of hosts that are at another switch than at the last call."""
+        """Return the owners, with their pins, of pins whose hosts have moved to another switch since the last call."""
         before, self._hosts = self._hosts, hosts
         ips = moved_hosts(before, hosts)
         looked_at = pins.items() if ips else ()
@@ -195,7 +200,7 @@ def _by_switch(hosts: Mapping[str, Host], pins: Iterable[Pin]) -> dict[Dpid, lis
 def _default_part(
     hosts: tuple[Host, ...], prefixes: Mapping[Prefix, Dpid], gateways: GatewayPorts, ways: Ways
 ) -> DefaultPart:
-    """The default table of one switch and its ECMP groups."""
+    """Return the default table of one switch and its ECMP groups."""
     groups = {group.group_id: group for group in ways.kept}
     for leaf, hops, distance in zip(ways.leaves, ways.hops, ways.distance, strict=True):
         if hops:

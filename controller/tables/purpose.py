@@ -1,4 +1,4 @@
-"""What each rule on a switch is there for, and its text as ``ovs-ofctl`` writes it.
+"""Purpose of each rule on a switch, and its text in the notation of ``ovs-ofctl``.
 
 The purpose follows from the rule: its table and match, the owner in its cookie, or the id of a group, which is a hash
 of what the group is for.
@@ -43,40 +43,50 @@ from signalbox.jobs.subflows import PortClass
 
 
 class Purpose(StrEnum):
-    """``ARP``: ARP is seen by the controller, and passes where its sender is known. ``MISS``: what no other rule of the
-    table is for goes on. ``PIN``: a flow on its planned path. ``COUNTING``: bytes of a flow that is hashed.
-    ``LEARNING``: bytes of a pair that no job has announced. ``HOST``: to a host's port. ``ECMP``: to another switch,
-    hashed. ``PUNT_LIMIT``: what a port may hand to the controller. ``ORPHAN``: of a job that this controller does not
-    know. ``DROP``: what is not carried, counted by its kind. ``FOUND``: it was found on the switch, and follows from
-    nothing that is known."""
+    """Purpose of a rule."""
 
     LLDP = "lldp"
+    """Send LLDP to the controller."""
     ARP = "arp"
+    """Send ARP to the controller, and forward it where the sender is known."""
     MISS = "miss"
+    """Send packets that match no other rule to the next table."""
     PIN = "pin"
+    """Send a flow over its planned path."""
     COUNTING = "counting"
+    """Count the bytes of a flow that is hashed."""
     LEARNING = "learning"
+    """Count the bytes of a pair that no job has announced."""
     HOST = "host"
+    """Send packets to the port of a host."""
     ECMP = "ecmp"
+    """Send packets to another switch, hashed."""
     PUNT_LIMIT = "punt_limit"
+    """Limit what a port may send to the controller."""
     ORPHAN = "orphan"
+    """Rule of a job that this controller does not know."""
     DROP = "drop"
+    """Drop packets that are not forwarded, and count them by kind."""
     FOUND = "found"
+    """Rule that was found on the switch, for no purpose that the controller knows."""
 
 
 class Use(NamedTuple):
-    """``jobs``: whom the rule serves. ``flow``: whose packets it is for. ``answers``: these are the acknowledgements of
-    the job's flow the other way. ``towards``: the switch that a group, or a rule that points to one, leads to."""
+    """Use of a rule."""
 
     purpose: Purpose
     jobs: tuple[JobId, ...] = ()
+    """Jobs that the rule serves."""
     flow: FlowId | None = None
+    """Flow that the rule is for."""
     answers: bool = False
+    """Whether the rule is for the acknowledgements of the job's flow in the opposite direction."""
     towards: Dpid | None = None
+    """Switch to which the group, or the group of the rule, leads."""
 
 
 class Announcing(Protocol):
-    """A job. ``routes``: by the flows that it announced."""
+    """A job. ``routes``: routes by announced flow."""
 
     @property
     def routes(self) -> Mapping[FlowId, object]: ...
@@ -84,12 +94,13 @@ class Announcing(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ordered:
-    """The rules of a switch in the order of ``keys``, which are unique: flows by table, the most specific first, then
-    groups, then meters. ``owners``: of the pins that point at each group."""
+    """Rules of a switch in the order of their keys: flows by table, most specific first, then groups, then meters."""
 
     keys: tuple[str, ...]
+    """Unique keys."""
     rules: tuple[Rule, ...]
     owners: Mapping[int, frozenset[int]]
+    """Owners of the pins that point at each group."""
 
 
 def ordered(rules: RuleSet) -> Ordered:
@@ -108,7 +119,7 @@ def ordered(rules: RuleSet) -> Ordered:
 
 
 class Purposes:
-    """Of the rules of one switch. ``jobs``: all that there are."""
+    """Purposes of the rules of one switch. ``jobs``: all jobs."""
 
     def __init__(self, dpid: Dpid, fabric: Fabric, jobs: Mapping[JobId, Announcing]) -> None:
         self._job_of = {job_owner(job_id): job_id for job_id in jobs}
@@ -117,7 +128,7 @@ class Purposes:
         self._groups = possible_groups(dpid, fabric)
 
     def of(self, rule: Rule, owners: Mapping[int, frozenset[int]]) -> Use:
-        """``owners``: see ``Ordered``."""
+        """Return the use of a rule. ``owners``: see ``Ordered``."""
         match rule:
             case MeterRule():
                 return Use(Purpose.PUNT_LIMIT)
@@ -173,7 +184,7 @@ _KINDS = {"select": "select", "fast_failover": "ff", "other": "other"}
 
 
 def match_text(match: Match) -> str:
-    """``tcp,nw_src=10.0.1.1,nw_dst=10.0.2.1,tp_src=0x2/0x6``; empty for one that matches everything."""
+    """Return text such as ``tcp,nw_src=10.0.1.1,nw_dst=10.0.2.1,tp_src=0x2/0x6``; empty if everything matches."""
     return ",".join(_fields(match))
 
 
@@ -205,7 +216,7 @@ def _ports(ports: PortClass) -> str:
 
 
 def actions_text(rule: FlowRule | GroupRule | MeterRule) -> str:
-    """Of a flow its actions, of a group its kind and buckets, of a meter its band."""
+    """Return the actions of a flow, the kind and buckets of a group, or the band of a meter."""
     match rule:
         case FlowRule():
             parts = [f"meter:{rule.meter}"] if rule.meter is not None else []

@@ -1,10 +1,9 @@
-"""Frozen rule types: what a switch holds, independent of any OpenFlow library; and the difference of two rule sets, as
-stages that are safe in every intermediate state.
+"""Frozen types of rules on a switch, independent of any OpenFlow library, and safe stages from one rule set to another.
 
-``southbound.openflow_encode`` and ``openflow_decode`` turn them into messages and back; everything else compares and
-diffs these. The cookie of a rule says who owns it: 16 bits of magic, 8 bits of table, 40 bits of owner (the job's hash
-in the pinned table, 0 elsewhere). Neither cookies nor group ids hold a generation, so that a restarted controller
-recognises its own rules (docs/explanation/restart-and-repair.md).
+Every intermediate state of the stages is safe. ``southbound.openflow_encode`` and ``openflow_decode`` convert the types
+to messages and back. The cookie of a rule identifies its owner: 16 bits of magic, 8 bits of table, 40 bits of owner
+(the job's hash in the pinned table, 0 elsewhere). Neither cookies nor group ids contain a generation, so that a
+restarted controller recognises its own rules (docs/explanation/restart-and-repair.md).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from signalbox.jobs.subflows import PortClass
 COOKIE_MAGIC = 0x5B17
 COOKIE_MASK = 0xFFFF_0000_0000_0000
 COUNTED_BIT = 1 << 40
-"""Of a cookie: set in all rules whose counters are read again and again, in no others."""
+"""Bit of a cookie that is set in exactly the rules whose counters are polled."""
 
 ETH_IPV4 = 0x0800
 ETH_ARP = 0x0806
@@ -36,12 +35,13 @@ IP_TCP = 6
 IP_UDP = 17
 BROADCAST_MAC = "ff:ff:ff:ff:ff:ff"
 CONTROLLER_MAC = "02:53:42:00:00:01"
-"""Sender of the controller's ARP probes, locally administered: hosts answer a probe with unicast ARP to this address,
-so table 0 has to hand that up."""
+"""Sender of the controller's ARP probes, a locally administered address.
+
+Hosts answer a probe with unicast ARP to this address, so table 0 must send that to the controller."""
 NARROW = "narrow"
-"""The stage that only removes next hops, safe at any time."""
+"""Name of the stage that only removes next hops, which is safe at any time."""
 NEW = (1, -1)
-"""Order of what nothing points at yet: it goes with the first rules, before those that point at it."""
+"""Order of rules at which nothing points yet: they are sent with the first rules, before those that point at them."""
 
 
 class Table(IntEnum):
@@ -51,8 +51,7 @@ class Table(IntEnum):
 
 
 class OtherTable(StrEnum):
-    """Group table, which has room for so many groups of each kind, and meter table (OpenFlow 1.3.5 sections 5.6 and
-    5.7)."""
+    """Group table, with a capacity for each kind of group, and meter table (OpenFlow 1.3.5 sections 5.6 and 5.7)."""
 
     SELECT_GROUPS = "select_groups"
     FAST_FAILOVER_GROUPS = "fast_failover_groups"
@@ -64,24 +63,26 @@ AnyTable = Table | OtherTable
 
 @lru_cache(maxsize=1 << 18)
 def stable_hash(bits: int, *parts: object) -> int:
-    """A hash that is the same in every process: ``bits`` bits of BLAKE2b over the parts' texts."""
+    """Return a hash that is the same in every process: ``bits`` bits of BLAKE2b over the texts of the parts."""
     digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - bits)
 
 
 def cookie(table: Table, owner: int = 0) -> int:
-    """The cookie of a rule of ``table`` owned by ``owner`` (40 bits)."""
+    """Return the cookie of a rule of ``table`` that ``owner`` (40 bits) owns."""
     return COOKIE_MAGIC << 48 | int(table) << 40 | owner
 
 
 def learning_cookie(owner: int) -> int:
-    """The cookie of a rule in the pinned table that counts a pair which no job has announced, to learn whether
-    ``owner`` (40 bits) uses it: it says 255 where others have their table."""
+    """Return the cookie of a learning rule of ``owner`` (40 bits).
+
+    Such a rule is in the pinned table and counts a pair that no job has announced, to learn whether the owner uses it.
+    The cookie has 255 in place of the table."""
     return COOKIE_MAGIC << 48 | 0xFF << 40 | owner
 
 
 def dropped_cookie() -> int:
-    """The cookie of a rule of the default table that counts what it drops: it says 3 where others have their table."""
+    """Return the cookie of a drop rule of the default table, which has 3 in place of the table."""
     return COOKIE_MAGIC << 48 | 3 << 40
 
 
@@ -94,7 +95,7 @@ def cookie_owner(value: int) -> int:
 
 
 def job_owner(job_id: str) -> int:
-    """The 40-bit owner that pins of a job carry."""
+    """Return the 40-bit owner of the pins of a job."""
     return stable_hash(40, "job", job_id)
 
 
@@ -106,7 +107,7 @@ class Prefix(NamedTuple):
 
     @property
     def is_host(self) -> bool:
-        """Whether it has one address only."""
+        """Whether the prefix has a single address."""
         return self.length == (128 if ":" in self.address else 32)
 
     def __str__(self) -> str:
@@ -114,13 +115,15 @@ class Prefix(NamedTuple):
 
 
 def host_prefix(address: str) -> Prefix:
-    """Return the prefix that has this address only."""
+    """Return the prefix that has only this address."""
     return Prefix(address, 128 if ":" in address else 32)
 
 
 class Match(NamedTuple):
-    """Fields that are None are wildcards. OpenFlow 1.3.5 section 7.2.3.7; prerequisites are the builder's duty: ports
-    need an ``ip_proto`` (TCP or UDP), which needs an ``eth_type`` of IP, as addresses do."""
+    """Match of a rule; fields that are None are wildcards (OpenFlow 1.3.5 section 7.2.3.7).
+
+    The caller must satisfy prerequisites: ports need an ``ip_proto`` (TCP or UDP), and this and addresses need an
+    ``eth_type`` of IP."""
 
     in_port: PortNo | None = None
     eth_type: int | None = None
@@ -136,7 +139,7 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Out of a port; an output to the port a packet came in by is dropped by the switch."""
+    """Send out of a port. A switch drops packets to the port where they arrived."""
 
     port: PortNo
 
@@ -148,20 +151,22 @@ class ToGroup:
 
 @dataclass(frozen=True, slots=True)
 class ToController:
-    """Packet-in with the whole packet."""
+    """Send the whole packet to the controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnyPort:
-    """The port that the packet came in by is forgotten, so that it may leave by that one too. Not in OpenFlow: Nicira's
-    reg_load (ovs-actions(7)) sets the port to 0, which Open vSwitch allows for this purpose."""
+    """Clear the input port of the packet, so that it may leave by that port too.
+
+    OpenFlow has no such action. Nicira's reg_load (ovs-actions(7)) sets the port to 0, which Open vSwitch allows for
+    this purpose."""
 
 
 Action = Output | ToGroup | ToController | AnyPort
 
 
 class FlowKey(NamedTuple):
-    """What OpenFlow identifies a flow entry by (strict match)."""
+    """Identity of a flow entry in OpenFlow (strict match)."""
 
     table: Table
     priority: int
@@ -170,11 +175,9 @@ class FlowKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowRule:
-    """Meter first, then actions, then the next table; no actions and no ``goto`` is a drop.
+    """A flow entry: apply the meter, then the actions, then go to the next table.
 
-    ``distance``: switches still to cross to the destination. It orders installation, downstream first; no switch
-    stores it and it does not count in comparisons.
-    """
+    Without actions and ``goto``, packets are dropped."""
 
     key: FlowKey
     cookie: int
@@ -182,11 +185,14 @@ class FlowRule:
     goto: Table | None = None
     meter: int | None = None
     distance: int = field(default=0, compare=False)
+    """Number of switches still to cross to the destination.
+
+    It orders installation, downstream first. No switch stores it, and comparisons ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """``watch_port`` or ``watch_group``: the bucket is live only while that is."""
+    """A bucket of a group; it is live only while its ``watch_port`` or ``watch_group`` is."""
 
     action: Output | ToGroup
     watch_port: PortNo | None = None
@@ -195,8 +201,9 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class GroupRule:
-    """One that was read and that Signalbox would not make (of ``other`` kind, or with buckets of another form) has no
-    buckets, so it equals none that is wanted."""
+    """A group. A group that was read and that Signalbox would not make has no buckets, so it equals no wanted group.
+
+    Such a group has the kind ``other``, or buckets of another form."""
 
     group_id: int
     kind: Literal["select", "fast_failover", "other"]
@@ -206,8 +213,9 @@ class GroupRule:
 
 @dataclass(frozen=True, slots=True)
 class MeterRule:
-    """Drop above ``rate_pps`` packets per second, after a burst of ``burst_packets``. Both are 0 of one that was read
-    and that does something else, so it equals none that is wanted."""
+    """Meter that drops above ``rate_pps`` packets per second, after a burst of ``burst_packets``.
+
+    Both are 0 for a meter that was read and does something else, so it equals no wanted meter."""
 
     meter_id: int
     rate_pps: int
@@ -219,7 +227,7 @@ NOTHING: Mapping[int, MeterRule | None] = {}
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Everything of ours on one switch."""
+    """All our rules on one switch."""
 
     flows: Mapping[FlowKey, FlowRule] = field(default_factory=dict)
     groups: Mapping[int, GroupRule] = field(default_factory=dict)
@@ -237,11 +245,11 @@ class RuleSet:
         groups: Mapping[int, GroupRule | None],
         meters: Mapping[int, MeterRule | None] = NOTHING,
     ) -> RuleSet:
-        """With these, and without those that are None. What does not change is shared with this one."""
+        """Return the rules with these changes; None removes a rule. Unchanged parts are shared with this set."""
         return RuleSet(updated(self.flows, flows), updated(self.groups, groups), updated(self.meters, meters))
 
     def like(self, other: RuleSet) -> RuleSet:
-        """The same rules, as objects of the other set where they are equal; that set itself if all are."""
+        """Return the same rules, using the objects of ``other`` where rules are equal; ``other`` itself if all are."""
         flows, groups = like(self.flows, other.flows), like(self.groups, other.groups)
         meters = like(self.meters, other.meters)
         if flows is other.flows and groups is other.groups and meters is other.meters:
@@ -251,7 +259,7 @@ class RuleSet:
         return RuleSet(flows, groups, meters)
 
     def divided(self, groups: Collection[int], meters: Collection[int]) -> tuple[RuleSet, RuleSet]:
-        """The flows with these of the groups and meters; and the other groups and meters."""
+        """Return two sets: the flows with these groups and meters, and the other groups and meters."""
         return (
             RuleSet(
                 self.flows,
@@ -266,7 +274,7 @@ class RuleSet:
         )
 
     def groups_of(self, flows: Iterable[FlowRule]) -> dict[int, GroupRule]:
-        """Return the groups that these flows send to, and those that such groups send to, by their ids."""
+        """Return the groups that these flows send to, directly or through other groups, by id."""
         found: dict[int, GroupRule] = {}
         waiting = [action for flow in flows for action in flow.actions]
         while waiting:
@@ -278,7 +286,7 @@ class RuleSet:
 
     @property
     def group_ports(self) -> set[PortNo]:
-        """The ports that groups send to: each is one end of a cable between switches."""
+        """Ports that groups send to; each is one end of a cable between switches."""
         buckets = chain.from_iterable(group.buckets for group in self.groups.values())
         return {bucket.action.port for bucket in buckets if isinstance(bucket.action, Output)}
 
@@ -294,7 +302,7 @@ AnyRule = TypeVar("AnyRule")
 
 @dataclass(frozen=True, slots=True)
 class RuleMod:
-    """One message to one switch. ``delete`` removes exactly the rule with this key or id."""
+    """Message to a switch. ``delete`` removes exactly the rule with this key or id."""
 
     op: Literal["add", "modify", "delete"]
     rule: Rule
@@ -302,20 +310,22 @@ class RuleMod:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Mods that may be sent in any order across switches; a barrier on each switch ends the stage, and the next stage
-    starts when every barrier reply is in. Within one switch the order of the tuple is kept."""
+    """Changes that switches may apply in any order relative to each other.
+
+    A barrier on each switch ends the stage; the next stage starts when every barrier reply has arrived. Each switch
+    gets its changes in the order of the tuple."""
 
     name: str
     mods: Mapping[Dpid, tuple[RuleMod, ...]]
 
     def only(self, wanted: Callable[[Dpid, RuleMod], bool]) -> Stage:
-        """The mods that are ``wanted``, and the switches that have any."""
+        """Return the changes that are ``wanted``, with the switches that have any."""
         mods = {dpid: tuple(mod for mod in mods if wanted(dpid, mod)) for dpid, mods in self.mods.items()}
         return Stage(self.name, {dpid: left for dpid, left in mods.items() if left})
 
 
 def mods_between(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
-    """What turns the installed rules of one switch into the desired ones."""
+    """Yield the changes from the installed rules of one switch to the desired ones."""
     for before, rule in chain[tuple[Rule | None, Rule | None]](
         other_rules(installed.meters, desired.meters),
         other_rules(installed.groups, desired.groups),
@@ -335,19 +345,22 @@ def other_rules(
 ) -> Iterator[tuple[AnyRule | None, AnyRule | None]]:
     """Yield the rules that are not the same objects, in pairs of before and now; None where there is none."""
     for old, new in unequal(before, now):
-        # Most rules are the same objects on both sides: no key of those has to be looked up.
+        # Most rules are the same objects on both sides; their keys need not be looked up.
         here, there = set(map(id, old.values())), set(map(id, new.values()))
         yield from [(old.get(key), rule) for key, rule in new.items() if id(rule) not in here]
         yield from [(rule, None) for key, rule in old.items() if id(rule) not in there and key not in new]
 
 
 def _other_owner(rule: Rule, held: Rule) -> bool:
-    """A modified flow keeps its cookie (OpenFlow 1.3.5, 6.4); only an added one replaces it, counters and all."""
+    """Return whether a flow has another cookie than the held one.
+
+    A modified flow keeps its cookie (OpenFlow 1.3.5, 6.4); only adding the flow replaces it, and resets its
+    counters."""
     return isinstance(rule, FlowRule) and isinstance(held, FlowRule) and rule.cookie != held.cookie
 
 
 def applied(rules: RuleSet, mods: Iterable[RuleMod]) -> RuleSet:
-    """The rules after these mods."""
+    """Return the rules after these changes."""
     flows: dict[FlowKey, FlowRule | None] = {}
     groups: dict[int, GroupRule | None] = {}
     meters: dict[int, MeterRule | None] = {}
@@ -364,7 +377,7 @@ def applied(rules: RuleSet, mods: Iterable[RuleMod]) -> RuleSet:
 
 
 def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> list[Stage]:
-    """The stages, in order, for every switch that is in both; empty when nothing differs."""
+    """Return the stages, in order, for every switch that is in both mappings; empty when nothing differs."""
     staged: dict[tuple[int, int], dict[Dpid, list[RuleMod]]] = defaultdict(lambda: defaultdict(list))
     for dpid, rules in desired.items():
         if dpid in installed:
@@ -400,9 +413,9 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
 
 
 def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
-    """What is left of a path group that is to be deleted, when its next hop does not lead towards the destination any
-    more; None when it does. Pins are deleted last: until then they would send packets back to switches with new
-    routes."""
+    """Return the fallback of a path group to be deleted, if its next hop leads away from the destination; else None.
+
+    Pins are deleted last; until then they would send packets back to switches with new routes."""
     if not isinstance(rule, GroupRule):
         return None
     fallback = tuple(bucket for bucket in rule.buckets if isinstance(bucket.action, ToGroup))
@@ -418,9 +431,10 @@ def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
 
 
 def _within_switch(mod: RuleMod) -> tuple[float, float]:
-    """Meters, groups that point at ports, groups that point at groups, flows, the most specific first; deletions the
-    other way round. What every other packet depends on, the entry for a miss (priority 0), comes before all flows: a
-    table that gets full must have it."""
+    """Return the sort key of a change: meters, groups to ports, groups to groups, then flows, most specific first.
+
+    Deletions are in the reverse order. The table-miss entry (priority 0) comes before all other flows: all other
+    packets depend on it, and a table that gets full must have it."""
     rule = mod.rule
     order: tuple[float, float]
     if isinstance(rule, FlowRule):

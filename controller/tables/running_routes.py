@@ -1,7 +1,7 @@
-"""The routes that announced flows should take.
+"""Routes that announced flows should take.
 
-``RunningRoutes`` owns the running plan: how each announced flow is pinned. After a restart it is read back from the
-switches; the shares of split flows, which no rule holds, come from the saved state. Pins of jobs that have not
+``RunningRoutes`` owns the running plan: the pinned path of each announced flow. After a restart the plan is read back
+from the switches; the shares of split flows, which no rule holds, come from the saved state. Pins of jobs that have not
 registered again are *orphans* and kept for one lease (docs/explanation/restart-and-repair.md).
 """
 
@@ -26,13 +26,15 @@ Shares = Mapping[tuple[str, str], tuple[float, ...]]
 
 
 class RunningRoutes:
-    """``routes``: of the pinned flows, another object whenever they change. A flow that is announced and not here is on
-    ECMP. ``orphans``: pins without a registered job. A split flow is taken to be split evenly where the shares that the
-    last controller ``saved`` do not fit its rules."""
+    """Running plan.
+
+    Flows are assumed to be split evenly where the ``saved`` shares do not fit their rules."""
 
     def __init__(self, saved: Shares | None = None) -> None:
         self.routes: Routes = SharedMap()
+        """Routes of the pinned flows; another object on each change. Announced flows without a route use ECMP."""
         self.orphans: tuple[Pin, ...] = ()
+        """Pins without a registered job."""
         self._saved: Shares = dict(saved or {})
         self._jobs: Mapping[JobId, PinnedJob] | None = None
         self._split = per_key(_shares)
@@ -40,23 +42,25 @@ class RunningRoutes:
 
     @property
     def shares(self) -> Shares:
-        """Of every split flow, and of those whose jobs may still register again: what a restart has to know. Those of
-        jobs that report their connections are taken as equal until the next plan."""
+        """Shares of every split flow, and of flows whose jobs may still register again, to be saved for a restart.
+
+        Shares of jobs that report their connections are assumed to be equal until the next plan."""
         return self._shares(self._saved, self._split(self.routes))
 
     def replace(self, routes: Routes) -> None:
-        """A plan or a repair is adopted, or all routes are given up."""
+        """Adopt the routes of a plan or a repair, or give up all routes."""
         if routes != self.routes:
             self.routes = SharedMap.of(routes)
 
     def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[PinnedJob]) -> frozenset[JobId]:
-        """Take what switches hold for the running plan. Returns the jobs whose pins or counters they hold."""
+        """Adopt what switches hold as the running plan; return the jobs whose pins or counters they hold."""
         self.orphans = tuple(installed_pins(fabric, installed))
         return frozenset(job.id for job in jobs if self.claim(job))
 
     def claim(self, job: PinnedJob) -> bool:
-        """A job is registered (again): its orphans become its routes. False when it has none. While it is not known
-        what the job sends, its other orphans stay."""
+        """Turn the orphans of a job that registered into its routes; return False if it has none.
+
+        While the traffic of the job is unknown, its other orphans remain."""
         owner = job_owner(job.id)
         paths: dict[Pair, dict[Part | None, Path]] = {}
         for pin in self.orphans:
@@ -66,7 +70,7 @@ class RunningRoutes:
             flow: route
             for pair, of_part in paths.items()
             for flow, route in _claimed(job, pair, of_part, self.shares.get(pair, ()))
-            if len(route) >= len(self.routes.get(flow, ()))  # else some of its switches are not there yet
+            if len(route) >= len(self.routes.get(flow, ()))  # otherwise some of its switches are still missing
         }
         self.replace(updated(self.routes, claimed))
         if self._jobs is not None:
@@ -76,8 +80,7 @@ class RunningRoutes:
         return len(self.orphans) < len(before)
 
     def begin(self, job: PinnedJob, routes: Routes) -> None:
-        """``routes``: of the job, found before it had any, without owners; those that it can have become the running
-        ones."""
+        """Adopt the first routes of a job, which were found before it had any owner; impossible ones are ignored."""
         most = dict(_most_subflows(job))
         own = {flow._replace(owner=job.dividing.owner): route for flow, route in routes.items()}
         self.replace(updated(self.routes, {flow: of for flow, of in own.items() if len(of) <= most.get(flow, 0)}))
@@ -85,14 +88,16 @@ class RunningRoutes:
             self._jobs = updated(self._jobs, {job.id: job})
 
     def drop_orphans(self) -> None:
-        """Jobs that have not registered again by now are not expected any more."""
+        """Drop all orphans and saved shares: jobs that have not registered again are not expected any more."""
         self.orphans = ()
         self._saved = {}
 
     def release(self, jobs: Mapping[JobId, PinnedJob], before: Mapping[JobId, PinnedJob] | None = None) -> None:
-        """Keep only the routes that these jobs can have. Only flows of jobs that have come, gone or changed are looked
-        at, at the first call all. ``before``: the jobs that the routes were made for, None: those of the last call, and
-        those that have claimed any since."""
+        """Keep only the routes that these jobs can have.
+
+        Only flows of jobs that were added, removed or changed are examined, at the first call all flows. ``before``:
+        jobs that the routes were made for; None means those of the last call and those that have claimed orphans
+        since."""
         before, self._jobs = self._jobs if before is None else before, jobs
         if before is jobs or not self.routes:
             return
@@ -104,19 +109,19 @@ class RunningRoutes:
         self.routes = updated(self.routes, dict.fromkeys(lost))
 
     def forget_orphans(self) -> None:
-        """The pins without a job are not expected to be claimed; saved shares may be."""
+        """Drop pins without a job, which no job will claim; saved shares may still be claimed."""
         self.orphans = ()
 
 
 def _most_subflows(job: PinnedJob) -> Iterator[tuple[FlowId, int]]:
-    """That each flow of the job can have."""
+    """Yield the largest number of subflows that each flow of the job can have."""
     for pair in job.pairs:
         most = job.dividing.pieces(pair).max_subflows
         yield from ((flow, most) for flow in flow_ids(job.dividing, pair))
 
 
 def _shares(flow: FlowId, route: Route) -> tuple[float, ...] | None:
-    """Return the shares of a split flow; None of others, and of flows of jobs that report their connections."""
+    """Return the shares of a split flow, or None for other flows and for flows of jobs that report connections."""
     return None if flow.owner or len(route) == 1 else tuple(share for _, share in route)
 
 
@@ -127,7 +132,7 @@ def _by_pair(saved: Shares, split: Mapping[FlowId, tuple[float, ...]]) -> Shares
 def _claimed(
     job: PinnedJob, pair: Pair, path_of: Mapping[Part | None, Path], shares: tuple[float, ...]
 ) -> Iterator[tuple[FlowId, Route]]:
-    """The routes that pins of a pair stand for. ``shares``: as last known."""
+    """Yield the routes that the pins of a pair mean. ``shares``: last known shares."""
     flows, parts = flow_ids(job.dividing, pair), parts_of(job, pair)
     firsts = [bundle[0] for bundle in parts]
     if len(flows) > 1:
@@ -151,8 +156,9 @@ def _claimed(
 
 
 def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths) -> Uses:
-    """Per rule that counts every link its packets may use: the pinned path, or all candidates under ECMP and after a
-    failover; the hosts' own links too."""
+    """Return every link that the packets of each counting rule may use, the links of hosts included.
+
+    A pinned flow uses its path. Without a pin, or after a failover, a flow may use all candidate paths."""
     uses: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
     everywhere: dict[tuple[Dpid, Dpid], tuple[frozenset[LinkId], ...]] = {}
     shared: dict[frozenset[LinkId], frozenset[LinkId]] = {}
@@ -173,7 +179,7 @@ def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePat
 
 
 def _candidate_links(candidates: CandidatePaths, src: Dpid, dst: Dpid) -> Iterator[frozenset[LinkId]]:
-    """Of all candidate paths, in sets without a link in common that other pairs of leaves have as well."""
+    """Yield the links of all candidate paths, in disjoint sets that other pairs of leaves have too."""
     if candidates.distance(src, dst) == 2:
         yield from map(frozenset, candidates.ends(src, dst))
     else:
@@ -184,7 +190,7 @@ def _candidate_links(candidates: CandidatePaths, src: Dpid, dst: Dpid) -> Iterat
 
 
 def installed_hosts(installed: Mapping[Dpid, RuleSet]) -> Iterator[tuple[str, PortRef]]:
-    """(address, port) of every host that a switch delivers to directly."""
+    """Yield (address, port) of every host to which a switch delivers directly."""
     for dpid, rules in installed.items():
         for key, rule in rules.flows.items():
             dst = key.match.ip_dst
@@ -195,8 +201,9 @@ def installed_hosts(installed: Mapping[Dpid, RuleSet]) -> Iterator[tuple[str, Po
 
 
 def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterator[Pin]:
-    """Every pin and counting rule at the switch of its source, with the path it stands for (None: none, or one whose
-    links are not there)."""
+    """Yield every pin and counting rule at the switch of its source, with the path that it means.
+
+    The path is None if there is none, or if its links do not exist."""
     towards = next_hops(fabric, {host.at.dpid for host in fabric.hosts.values()})
     for dpid, rules in installed.items():
         for key, rule in rules.flows.items():
@@ -230,7 +237,7 @@ def _follow(
 
 
 def _planned_port(rules: RuleSet, rule: FlowRule | None) -> PortNo | None:
-    """The first bucket's port of the path group that a pin points at."""
+    """Return the port of the first bucket of the path group that a pin points at."""
     if rule is None or len(rule.actions) != 1 or not isinstance(rule.actions[0], ToGroup):
         return None
     group = rules.groups.get(rule.actions[0].group_id)

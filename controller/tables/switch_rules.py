@@ -1,7 +1,7 @@
-"""The rules of one switch, from what it has without pins and the pins that concern it.
+"""Rules of one switch, from its rules without pins and the pins that concern it.
 
-Group ids are a function of what the group is for, never of when it was made, so the same fabric and pins give the same
-rules in every process, and groups of a switch can be told from those of others.
+A group id is a function of the purpose of the group, never of its creation. The same fabric and pins thus give the same
+rules in every process, and groups of one switch can be distinguished from those of others.
 """
 
 from __future__ import annotations
@@ -25,30 +25,33 @@ AnyRule = TypeVar("AnyRule", bound=Rule)
 GROUP_ID_BITS = 31
 
 PinsOf = Mapping[str, tuple[Pin, ...]]
-"""By what they were made for."""
+"""Pins by owner."""
 
 NO_PINS: PinsOf = {}
 
 
 def ecmp_group_id(leaf: Dpid) -> int:
-    """The group "any next hop towards this switch"; the same number on every switch."""
+    """Return the id of the group "any next hop to this switch", which is the same on every switch."""
     return stable_hash(GROUP_ID_BITS, "ecmp", leaf)
 
 
 def path_group_id(leaf: Dpid, port: PortNo) -> int:
-    """The group "towards this switch, out of this port first"."""
+    """Return the id of the group "to this switch, first out of this port"."""
     return stable_hash(GROUP_ID_BITS, "path", leaf, port)
 
 
 class Ways(NamedTuple):
-    """How a switch reaches the other ``leaves``: the next hops towards each, none where it is out of reach, and the
-    distance. ``kept``: groups that the switch holds towards leaves out of reach."""
+    """Next hops of a switch to the other leaves."""
 
     dpid: Dpid
+    """The switch itself."""
     leaves: tuple[Dpid, ...]
     hops: tuple[tuple[LinkId, ...], ...]
+    """Next hops to each leaf; empty if it is unreachable."""
     distance: tuple[int, ...]
+    """Distance to each leaf in links."""
     kept: tuple[GroupRule, ...]
+    """Installed groups to unreachable leaves."""
 
     @property
     def distances(self) -> dict[Dpid, int]:
@@ -57,15 +60,16 @@ class Ways(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DefaultPart:
-    """Some of a switch's rules. Another object whenever they are derived anew: equal rules may differ in their
-    ``distance``."""
+    """Default table of a switch and its groups.
+
+    It is another object whenever it is derived again, because equal rules may differ in their ``distance``."""
 
     flows: tuple[FlowRule, ...]
     groups: Mapping[int, GroupRule]
 
 
 class _Base(NamedTuple):
-    """What a switch has without pins, and how it reaches the leaves."""
+    """Rules of a switch without pins, and its next hops to the leaves."""
 
     control: RuleSet
     default: DefaultPart
@@ -73,16 +77,18 @@ class _Base(NamedTuple):
 
 
 class _PathGroup(NamedTuple):
-    """Where a path group leads: towards a leaf, out of a port first."""
+    """Destination of a path group: a leaf, first out of a port."""
 
     leaf: Dpid
     port: PortNo
 
 
 class SwitchRules:
-    """The rules of one switch. What stays is taken over: where only pins change, the rules of the other pins; where
-    links change, all but the path groups towards leaves that are reached otherwise, and pins that begin elsewhere.
-    No rule that stays becomes another object."""
+    """Derivation of the rules of one switch.
+
+    Unchanged rules are kept. When only pins change, rules of other pins remain. When links change, all rules remain
+    except path groups to leaves with other next hops, and pins that begin elsewhere. No unchanged rule becomes another
+    object."""
 
     def __init__(self) -> None:
         self._base: _Base | None = None
@@ -93,7 +99,7 @@ class SwitchRules:
         self._uses: Counter[int] = Counter()
         self._leads: dict[int, _PathGroup] = {}
         self._names = defaultdict[Dpid, dict[str, bool]](dict)
-        """Towards each leaf what has pins; whether some begin elsewhere."""
+        """Owners of pins to each leaf, with whether some of their pins begin at another switch."""
         self._rules = RuleSet()
 
     def of(
@@ -144,15 +150,17 @@ class SwitchRules:
         groups: Edits[int, GroupRule],
         meters: Edits[int, MeterRule],
     ) -> bool:
-        """Everything but pins and path groups. False when one of these has the id of another group now."""
+        """Update all rules except pins and path groups; return False if one of these now has another group's id."""
         _change(flows, {rule.key: rule for rule in _flows(before)}, {rule.key: rule for rule in _flows(base)})
         _change(groups, before.default.groups, base.default.groups)
         _change(meters, before.control.meters, base.control.meters)
         return self._uses.keys().isdisjoint(base.default.groups)
 
     def _other_ways(self, before: _Base, base: _Base, groups: Edits[int, GroupRule]) -> list[str]:
-        """Path groups lead elsewhere where next hops are others. What has pins that have to be looked at: where there
-        is a way now and was none, or the other way round, and pins that begin elsewhere."""
+        """Update path groups whose next hops changed, and return the owners of pins that must be derived again.
+
+        These are owners of pins to leaves that became reachable or unreachable, or whose distance changed. Where only
+        next hops changed, they are owners of pins that begin elsewhere."""
         hops, distances = self._hops, self._distances
         self._take_base(base)
         leaves = hops.keys() | self._hops.keys()
@@ -194,8 +202,9 @@ class SwitchRules:
         flows: Edits[FlowKey, FlowRule],
         groups: Edits[int, GroupRule],
     ) -> bool:
-        """False when a group's id is taken by another group, or a rule's place by another rule: then all has to be
-        looked at together."""
+        """Add the rules of an owner's pins; return False if all rules must be derived together.
+
+        This is so when another group has the id of a group, or another rule has the key of a rule."""
         assert self._base
         part = self._parts[name] = _pinned_part(self._base, self._hops, self._distances, hosts, pins)
         self._uses.update(part.groups.keys())
@@ -213,7 +222,7 @@ class SwitchRules:
 
 
 def _change(changes: Edits[Key, AnyRule], before: Mapping[Key, AnyRule], now: Mapping[Key, AnyRule]) -> None:
-    """Where rules are others, or equal ones at another distance."""
+    """Record the rules that differ, or that are equal at another distance."""
     changes.changed |= dict.fromkeys(before.keys() - now.keys())
     changes.changed |= {key: rule for key, rule in now.items() if not _same(before.get(key), rule)}
 
@@ -223,18 +232,19 @@ def _same(rule: Rule | None, other: Rule) -> bool:
 
 
 def _flows(base: _Base) -> tuple[FlowRule, ...]:
-    """Those that no pin has made."""
+    """Return the flow rules that no pin has made."""
     return (*base.control.flows.values(), pinned_table.miss_rule(), *base.default.flows)
 
 
 class _PinnedPart(NamedTuple):
-    """Rules that some pins have on one switch. ``leads``: of each of these path groups. ``leaves``: towards which the
-    pins lead; whether some of them begin at another switch."""
+    """Rules of some pins on one switch."""
 
     flows: list[FlowRule]
     groups: dict[int, GroupRule]
     leads: dict[int, _PathGroup]
+    """Destination of each of the path groups."""
     leaves: dict[Dpid, bool]
+    """Leaves of the pins, with whether some of the pins begin at another switch."""
 
 
 def _pinned_part(
@@ -244,7 +254,7 @@ def _pinned_part(
     hosts: Mapping[str, Host],
     pins: Iterable[Pin],
 ) -> _PinnedPart:
-    """Entries of the pinned table of one switch, and the path groups that they point at."""
+    """Return entries of the pinned table of one switch, and their path groups."""
     part, here = _PinnedPart([], {}, {}, {}), base.ways.dpid
     for pin in pins:
         if pin.learning:
@@ -275,8 +285,10 @@ def _add_path_group(
     distances: Mapping[Dpid, int],
     part: _PinnedPart,
 ) -> bool:
-    """False when the group cannot stand: nothing to fall back to, or (one in millions) its id is taken. Its distance is
-    that of now: a pin whose turn has not come may be of another path, which the same port began."""
+    """Add the path group of a rule; return False if it cannot exist.
+
+    It cannot if there is no ECMP group to fall back to or, once in millions, if its id is taken. Its distance is the
+    present one: a pin whose turn has not come may belong to another path that began at the same port."""
     ecmp_id, others = ecmp_group_id(leaf), base.default.groups
     if ecmp_id not in others:
         return False
@@ -295,8 +307,9 @@ def _add_path_group(
 
 
 def possible_groups(dpid: Dpid, fabric: Fabric, known: Iterable[Dpid] = ()) -> dict[int, Dpid]:
-    """Return the ids that groups of a switch can have, with the switch that each group leads to. ``known``: switches
-    that may not be in the fabric yet."""
+    """Return the possible group ids of a switch, with the switch to which each group leads.
+
+    ``known``: switches that may not be in the fabric yet."""
     switch = fabric.switches.get(dpid)
     ports = tuple(switch.ports) if switch else ()
     found: dict[int, Dpid] = {}
@@ -309,12 +322,12 @@ def possible_groups(dpid: Dpid, fabric: Fabric, known: Iterable[Dpid] = ()) -> d
 def divided(
     dpid: Dpid, read: RuleSet, believed: RuleSet, fabric: Fabric, known: Iterable[Dpid] = ()
 ) -> tuple[RuleSet, RuleSet]:
-    """Return the read-back of a switch in two parts, ours and foreign; ``read`` itself when all of it is ours.
+    """Return the rules read from a switch in two sets, ours and foreign; ``read`` itself when all are ours.
 
-    Flows say by their cookie whose they are, and those that are not ours are not read. Of groups and meters ours is
-    what flows of ours use, what we put there (``believed``), and what has an id that this fabric gives: group ids are
-    hashes of what the group is for, meters are numbered like ports. ``known``: switches that may not be in the fabric
-    yet, and groups may lead to."""
+    Foreign flows, which their cookies show, are not read. Groups and meters are ours if flows of ours use them, or if
+    the controller installed them (``believed``). They are also ours if their id is one of this fabric: group ids are
+    hashes of the group's purpose, and meters are numbered like ports. ``known``: switches that may not be in the fabric
+    yet and to which groups may lead."""
     groups = (believed.groups.keys() & read.groups.keys()) | read.groups_of(read.flows.values()).keys()
     if groups < read.groups.keys():
         groups |= read.groups.keys() & possible_groups(dpid, fabric, known).keys()

@@ -1,9 +1,9 @@
-"""Keeps every switch at its desired rules: a read-back after each connect, then differences, and audits at intervals.
+"""Synchronisation of every switch with its desired rules: read-backs after each connection, differences, and audits.
 
-After each barrier the first stage of the difference to the newest desired rules is sent. A stage that only removes next
-hops does not wait for barriers: a slow switch delays no repair on the others. A switch that does not answer in time is
-read back before anything else is sent to it. A rule that a switch refuses is sent again when rules were deleted there,
-and after pauses that grow; until then its flow stays on ECMP.
+After each barrier, the first stage of the difference to the newest desired rules is sent. A stage that only removes
+next hops does not wait for barriers, so a slow switch delays no repair on others. A switch that does not answer in time
+is read back before anything else is sent to it. A refused rule is sent again when rules were deleted on the switch, and
+after growing pauses; until then its flow stays on ECMP.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ from controller.tables.switch_rules import divided
 RuleId = tuple[Dpid, object]
 StagesBetween = Callable[[Mapping[Dpid, RuleSet], Mapping[Dpid, RuleSet]], list[Stage]]
 REREAD_AFTER_S = 2.0
+"""Seconds until a switch that did not answer is read back, doubled each time."""
 RETRY_AFTER_S = 5.0
+"""Seconds until a refused rule is sent again, doubled each time."""
 MAX_PAUSE_S = 60.0
+"""Longest of these pauses in seconds."""
 HELD = "a foreign rule holds its place"
 
 
 def rule_id(dpid: Dpid, rule: Rule) -> RuleId:
-    """Which rule of which switch, whatever it says."""
+    """Return the identity of a rule of a switch, whatever its contents."""
     if isinstance(rule, FlowRule):
         return dpid, rule.key
     return dpid, ("group", rule.group_id) if isinstance(rule, GroupRule) else ("meter", rule.meter_id)
@@ -56,14 +59,12 @@ class Refusal:
 
 @dataclass(slots=True)
 class _Connected:
-    """What is known of a connected switch beside its rules. Times are monotonic seconds, infinite for never.
-
-    ``sent``: stages that went to it; ``read_since``: how many of them when it was asked for its rules, None while it is
-    not asked. ``others``: groups and meters there that are not ours.
-    """
+    """State of a connected switch except its rules. Times are monotonic seconds, infinite for never."""
 
     sent: int = 0
+    """Number of stages that were sent to it."""
     read_since: int | None = None
+    """Value of ``sent`` when its rules were requested; None if no request is open."""
     read_at: float = -math.inf
     reread_at: float = math.inf
     reread_after_s: float = REREAD_AFTER_S
@@ -71,25 +72,28 @@ class _Connected:
     retry_after_s: float = RETRY_AFTER_S
     foreign: SwitchRules | None = None
     others: RuleSet = field(default_factory=RuleSet)
+    """Groups and meters on the switch that are not ours."""
 
 
 class SwitchSync:
-    """State for all switches; the control loop asks it what to send next.
+    """State of all switches, which the control loop asks what to send next.
 
-    ``installed``: what each switch that was read holds, another mapping whenever that changes. ``refused``: rules that
-    switches refused. ``settled`` and ``unsettled``: as of the last ``next_stage``, the switches with nothing left to
-    send, and the rest. ``healed``: per switch how many rules of ours were found missing, changed or added, since the
-    start. ``retrying``: refused rules are due again, which ``next_stage`` sends. ``audit_interval_s``: in which every
-    switch is read once. ``stages``: what leads from the rules that switches hold (second) to the desired ones.
-    """
+    ``stages``: function that returns the stages to the desired rules (first) from the rules that switches hold
+    (second)."""
 
     def __init__(self, audit_interval_s: float = math.inf, stages: StagesBetween = stages_between) -> None:
         self.installed: Mapping[Dpid, RuleSet] = {}
+        """Rules of each switch that was read; a new mapping on each change."""
         self.refused: dict[RuleId, Refusal] = {}
+        """Rules that switches refused."""
         self.settled: frozenset[Dpid] = frozenset()
+        """Switches for which nothing was left to send at the last ``next_stage``."""
         self.unsettled: frozenset[Dpid] = frozenset()
+        """Switches for which something was left to send at the last ``next_stage``."""
         self.healed: Counter[Dpid] = Counter()
+        """Number of our rules that were found missing, changed or added on each switch since the start."""
         self.audit_interval_s = audit_interval_s
+        """Seconds in which every switch is read once."""
         self._stages = stages
         self._audit_at = math.inf
         self._connected: dict[Dpid, _Connected] = {}
@@ -99,35 +103,36 @@ class SwitchSync:
         self._changes = 0
         self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[RuleId] = set()
-        self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None  # found before, for these desired rules
+        self._next: tuple[Mapping[Dpid, RuleSet], list[Stage]] | None = None  # computed before, for these desired rules
 
     def take_audit_interval(self, audit_interval_s: float) -> None:
-        """Read every switch once in so many seconds from now on."""
+        """Read every switch once in this number of seconds from now on."""
         self.audit_interval_s = audit_interval_s
 
     @property
     def busy(self) -> bool:
-        """A stage is on its way that the next one waits for."""
+        """Whether a stage is under way that the next one must wait for."""
         return self._under_way.keys() > self._late
 
     @property
     def under_way(self) -> Set[int]:
-        """The changes that some switch has not answered."""
+        """Numbers of the changes that some switch has not answered."""
         return self._under_way.keys()
 
     def changing(self, dpid: Dpid) -> RuleSet:
-        """The rules in changes that the switch has not answered: it may hold them."""
+        """Return the rules in changes that the switch has not answered, which it may hold."""
         rules = [mod.rule for stage in self._under_way.values() for mod in stage.mods.get(dpid, ())]
         flows = [rule for rule in rules if isinstance(rule, FlowRule)]
         return RuleSet.of(flows, [rule for rule in rules if isinstance(rule, GroupRule)])
 
     @property
     def retrying(self) -> bool:
+        """Whether refused rules are due again; ``next_stage`` sends them."""
         return bool(self._again)
 
     @property
     def foreign(self) -> dict[Dpid, int]:
-        """Per switch the number of foreign rules."""
+        """Number of foreign rules of each switch."""
         return {
             dpid: switch.foreign.foreign + len(switch.others)
             for dpid, switch in self._connected.items()
@@ -135,7 +140,7 @@ class SwitchSync:
         }
 
     def held(self, dpid: Dpid) -> tuple[RuleSet, ...]:
-        """What the switch holds of ours, and the groups and meters of others; empty while that is not known."""
+        """Return our rules on the switch, and the groups and meters of others; empty if they are not known."""
         return (self.installed[dpid], self._connected[dpid].others) if dpid in self.installed else ()
 
     # ---- connections and read-backs
@@ -157,9 +162,13 @@ class SwitchSync:
     def rules_read(
         self, message: SwitchRules, fabric: Fabric, now: float, known: Iterable[Dpid] = ()
     ) -> Literal["first", "changed", "same", "outdated"]:
-        """What a switch holds. ``first``: nothing was known of it; ``changed``: an audit found rules of ours as we did
-        not leave them, or room for them; ``outdated``: it changed while it was read, or was not asked, and nothing
-        follows. ``known``: as for ``switch_rules.divided``."""
+        """Record the rules that were read from a switch and return the result.
+
+        - ``first``: nothing was known of the switch.
+        - ``changed``: an audit found our rules changed, or room for them.
+        - ``outdated``: the switch changed while it was read, or was not asked; the message is ignored.
+        - ``same``: nothing has changed.
+        ``known``: as for ``switch_rules.divided``."""
         dpid = message.dpid
         switch = self._connected.get(dpid)
         if switch is None or switch.read_since is None:
@@ -187,12 +196,12 @@ class SwitchSync:
         return "changed" if changes or freed else "same"
 
     def read_soon(self, dpid: Dpid, now: float) -> None:
-        """Others may have changed what the switch holds."""
+        """Read the switch soon, because others may have changed its rules."""
         if switch := self._connected.get(dpid):
             switch.reread_at = min(switch.reread_at, now)
 
     def tick(self, now: float) -> list[ReadRules]:
-        """Read-backs of switches that did not answer earlier, and of the one whose audit is due."""
+        """Return the read-backs that are due: of switches that did not answer earlier, and of the one to be audited."""
         reads = []
         for dpid, switch in self._connected.items():
             if switch.retry_at <= now:
@@ -202,7 +211,9 @@ class SwitchSync:
         return reads + self._audit(now)
 
     def _audit(self, now: float) -> list[ReadRules]:
-        """One switch at a time, each once in the interval: the one that was read longest ago."""
+        """Return the read-back of the switch that was read longest ago, if it is due.
+
+        Audits are evenly spaced, so that each switch is read once in the interval."""
         pause_s = self.audit_interval_s / max(1, len(self.installed))
         self._audit_at = min(self._audit_at, now + pause_s)
         if now < self._audit_at or any(switch.read_since is not None for switch in self._connected.values()):
@@ -223,7 +234,7 @@ class SwitchSync:
         return any(dpid in stage.mods for stage in self._under_way.values())
 
     def _hold(self, rules: Mapping[Dpid, RuleSet]) -> None:
-        """These switches hold these rules now."""
+        """Record that these switches hold these rules now."""
         if rules:
             self.installed = {**self.installed, **rules}
 
@@ -233,14 +244,15 @@ class SwitchSync:
 
     @property
     def all_read(self) -> bool:
-        """Every connected switch has been read back."""
+        """Whether every connected switch has been read back."""
         return self._connected.keys() == self.installed.keys()
 
     # ---- what to send
 
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
-        """The first stage of what is left to do; while another is under way, only what takes next hops away and is not
-        on its way yet. None when there is none."""
+        """Return the first stage of what is left to do, or None if there is none.
+
+        While another stage is under way, only changes that remove next hops and are not under way yet are sent."""
         known, self._next = self._next, None
         stages = known[1] if known and known[0] is desired and not self._under_way else []
         stages = stages or self.left_to_do(desired)
@@ -254,7 +266,7 @@ class SwitchSync:
         return self.send(stages[0]) if stages else None
 
     def left_to_do(self, desired: Mapping[Dpid, RuleSet]) -> list[Stage]:
-        """What switches do not hold yet and may be sent."""
+        """Return the changes that switches do not hold yet and that may be sent."""
         stages = self._stages(*self._unequal(desired))
         left = {rule_id(dpid, mod.rule): mod for stage in stages for dpid, mods in stage.mods.items() for mod in mods}
         held = {rule: Refusal(mod, HELD) for rule, mod in left.items() if self._is_held_by_others(rule[0], mod)}
@@ -262,9 +274,9 @@ class SwitchSync:
         return [stage for stage in (stage.only(self._is_possible) for stage in stages) if stage.mods]
 
     def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
-        """Desired and installed rules of the switches where they differ."""
+        """Return the desired and the installed rules of the switches where they differ."""
         both = {dpid: (held, desired[dpid]) for dpid, held in self.installed.items() if dpid in desired}
-        # From here on equal rules are the same objects on both sides, which compare at once.
+        # From here on, equal rules are the same objects on both sides, which compare quickly.
         like = self._like(both)
         self._hold({dpid: rules for dpid, rules in like.items() if rules is not self.installed[dpid]})
         differing = [dpid for dpid, rules in like.items() if rules is not desired[dpid]]
@@ -275,7 +287,7 @@ class SwitchSync:
         return wanted_of, {dpid: self.installed[dpid] for dpid in differing}
 
     def _missing_groups(self) -> dict[Dpid, set[int]]:
-        """Groups that switches refuse to make: rules that would point at them cannot be installed either."""
+        """Return the groups that switches refuse, by switch: rules that point at them cannot be installed either."""
         missing: dict[Dpid, set[int]] = {}
         for (dpid, _), refusal in self.refused.items():
             rule = refusal.mod.rule
@@ -284,7 +296,7 @@ class SwitchSync:
         return missing
 
     def _claim(self, dpid: Dpid, wanted: RuleSet) -> None:
-        """Groups and meters that no rule used and that are wanted now become ours."""
+        """Take over groups and meters that no rule used and that are wanted now."""
         held = self.installed[dpid]
         ours, others = self._connected[dpid].others.divided(wanted.groups, wanted.meters)
         if ours:
@@ -301,7 +313,7 @@ class SwitchSync:
                 switch.retry_at, switch.retry_after_s = math.inf, RETRY_AFTER_S
 
     def send(self, stage: Stage) -> InstallStage:
-        """One of ``left_to_do``: the next one is none of these before all switches have answered."""
+        """Send one of the stages of ``left_to_do``; it must be computed again before the next one is sent."""
         self._changes += 1
         self._under_way[self._changes] = stage
         for dpid, mods in stage.mods.items():
@@ -319,7 +331,9 @@ class SwitchSync:
         return refusal is None or (refusal.reason != HELD and (refusal.mod != mod or rule in self._again))
 
     def _is_still_used(self, dpid: Dpid, group_id: int) -> bool:
-        """A rule that could not be changed sends to the group; it would go with it (OpenFlow 1.3.5, 6.7)."""
+        """Return whether a rule that could not be changed sends to the group.
+
+        The switch would delete the rule with the group (OpenFlow 1.3.5, 6.7)."""
         held = self.installed[dpid]
         stuck = [refusal.mod.rule for rule, refusal in self.refused.items() if rule[0] == dpid]
         flows = [held.flows.get(rule.key) for rule in stuck if isinstance(rule, FlowRule)]
@@ -329,7 +343,7 @@ class SwitchSync:
         return ToGroup(group_id) in actions
 
     def _is_held_by_others(self, dpid: Dpid, mod: RuleMod) -> bool:
-        """A flow that is added takes the place of another with the same match (OpenFlow 1.3.5, 6.4)."""
+        """Return whether the change would overwrite a foreign flow with the same match (OpenFlow 1.3.5, 6.4)."""
         read = self._connected[dpid].foreign
         return (
             mod.op == "add"
@@ -339,7 +353,7 @@ class SwitchSync:
         )
 
     def _overtakes(self, dpid: Dpid, mod: RuleMod) -> bool:
-        """Is not on its way, and finds its rule there whatever is."""
+        """Return whether the change may overtake others: it is not under way, and its rule exists in any case."""
         sent = self._newest.get(rule_id(dpid, mod.rule))
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 
@@ -349,8 +363,10 @@ class SwitchSync:
     # ---- what became of it
 
     def stage_done(self, message: StageDone, now: float) -> None:
-        """Take over what the switches confirmed, unless something newer was sent for the same rule meanwhile, which may
-        even have been confirmed before. Switches without a result are late: the others stop waiting for them."""
+        """Record what the switches confirmed.
+
+        A change is ignored if a newer one was sent for the same rule, which may even have been confirmed before.
+        Switches without a result are late: the others stop waiting for them."""
         mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
         for dpid, result in message.results.items():
             if dpid in mods_of:
@@ -386,7 +402,7 @@ class SwitchSync:
                 self.retry(dpid)
 
     def _note_refusals(self, switch: _Connected, refusals: dict[RuleId, Refusal], now: float) -> None:
-        """Try again later, less and less often; and see whether the switch holds what it was believed to hold."""
+        """Schedule another attempt, less and less often, and a read-back that shows what the switch holds."""
         self._next = None
         self.refused |= refusals
         if switch.retry_at == math.inf:
@@ -395,12 +411,12 @@ class SwitchSync:
             switch.reread_at = min(switch.reread_at, now)
 
     def retry(self, dpid: Dpid) -> None:
-        """What the switch refused is due again."""
+        """Send what the switch refused again with the next stage."""
         self._again |= {rule for rule, why in self.refused.items() if rule[0] == dpid and why.reason != HELD}
         self._connected[dpid].retry_at = math.inf
 
     def _read_later(self, dpid: Dpid, switch: _Connected, now: float) -> None:
-        """What the switch holds is not known any more; ask it, less and less often while it stays silent."""
+        """Forget the rules of the switch and read them back later, less and less often while it is silent."""
         self._forget(dpid)
         switch.reread_at = now + switch.reread_after_s
         switch.reread_after_s = min(2 * switch.reread_after_s, MAX_PAUSE_S)

@@ -1,8 +1,8 @@
-"""How full the tables of the switches are, flow, group and meter tables.
+"""Fill levels of the flow, group and meter tables of switches.
 
-In: what switches say of their tables, groups and meters that they hold, rules that they refused because a table was
-full. Out: per switch and table the
-entries and the limit, as far as they are known; the tables that are full or nearly so.
+In: what switches report about their tables, the groups and meters that they hold, and rules that they refused because a
+table was full. Out: entries and limit of each table, as far as they are known, and the tables that are full or nearly
+full.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from controller.tables.rules import AnyTable, FlowRule, GroupRule, OtherTable, R
 from controller.tables.switch_sync import Refusal
 
 FULL = ("OFPFMFC_TABLE_FULL", "OFPGMFC_OUT_OF_GROUPS", "OFPMMFC_OUT_OF_METERS")
-"""In the reason of a switch that refuses a rule (OpenFlow 1.3.5 section 7.4.4)."""
+"""Codes in the reason of a switch that refuses a rule for lack of room (OpenFlow 1.3.5 section 7.4.4)."""
 
 
 TABLES = (*Table, *OtherTable)
 
 
 def is_full(reason: str) -> bool:
-    """Whether this is why a switch refuses a rule."""
+    """Return whether a switch gave this reason because a table is full."""
     return any(name in reason for name in FULL)
 
 
 class TableUse(NamedTuple):
-    """Entries in one table, foreign ones too, and how many fit in; None where the switch has not said it."""
+    """Entries in a table, foreign ones included, and its capacity; None where the switch has not reported it."""
 
     table: AnyTable
     entries: int | None
@@ -43,31 +43,33 @@ class TableUse(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The number of a flow table."""
+        """Number of a flow table, or name of another table."""
         return f"{self.table:d}" if isinstance(self.table, Table) else self.table.value
 
 
 class FullTable(NamedTuple):
-    """``refused``: rules for which there was no room."""
+    """A table that is full or nearly full."""
 
     dpid: Dpid
     use: TableUse
     refused: int
+    """Number of rules that were refused for lack of room."""
 
 
 class TableUses:
-    """``of``: the tables that Signalbox uses, of each connected switch that has told any; another mapping when that
-    changes."""
+    """Fill levels of all tables that Signalbox uses."""
 
     def __init__(self, alarm_fraction: float) -> None:
-        """``alarm_fraction``: of the limit, from which on a table is nearly full."""
+        """Start without any. ``alarm_fraction``: fraction of its limit from which a table is nearly full."""
         self.of: Mapping[Dpid, tuple[TableUse, ...]] = SharedMap()
+        """Fill levels of the tables of each connected switch that has reported any; a new mapping on each change."""
         self._alarm_fraction = alarm_fraction
         self._nearly_full = Memo(_nearly_full)
 
     def take(self, message: TablesRead, held: Collection[RuleSet]) -> bool:
-        """Whether a table that was full has room now. ``held``: rules there, among them all groups and meters; empty
-        when they are not known."""
+        """Record a report and return whether a table that was full has room now.
+
+        ``held``: rules on the switch, including all groups and meters; empty if they are not known."""
         known = self.of.get(message.dpid, ())
         entries: dict[AnyTable, int | None]
         entries = {use.table: use.entries for use in known} if message.entries is None else {**message.entries}
@@ -86,7 +88,7 @@ class TableUses:
         self._alarm_fraction = alarm_fraction
 
     def nearly_full(self, refused: Iterable[tuple[Dpid, Refusal]]) -> Iterator[FullTable]:
-        """Each table once. ``refused``: by switches, so far."""
+        """Yield each full or nearly full table once. ``refused``: refused rules of all switches."""
         without_room = Counter(
             (dpid, _table_of(refusal.mod.rule))
             for dpid, refusal in refused
@@ -123,7 +125,7 @@ def _table_of(rule: Rule) -> AnyTable:
 
 
 def _groups_and_meters(held: Collection[RuleSet]) -> dict[AnyTable, int]:
-    """Their numbers; empty when it is not known what is held."""
+    """Return the number of groups and meters; empty if the rules on the switch are not known."""
     kinds = Counter(group.kind for rules in held for group in rules.groups.values())
     numbers: dict[AnyTable, int] = {
         OtherTable.SELECT_GROUPS: kinds["select"],

@@ -1,4 +1,4 @@
-"""Installed rules that lead to hosts which are not known yet, as after a restart, stay until the hosts are."""
+"""Installed rules to hosts that are not known yet, as after a restart; they are kept until the hosts are known."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ NO_PORTS = frozenset[PortNo]()
 
 
 class KeepUnknown:
-    """Derives the desired rules with the installed ones that lead to (or pin) hosts which are not known yet, with their
-    groups: the switch of these hosts may connect later. Not those that lead to a port that is
-    ``closed``, which may lead to anyone next. Looks only at installed rules that are not as they were."""
+    """Derivation of the desired rules plus the installed rules, with their groups, to hosts that are not known yet.
+
+    The switch of such a host may connect later. A rule to a ``closed`` port is not kept, because the port may lead
+    anywhere next. Only installed rules that have changed are examined."""
 
     def __init__(self, gateways: Iterable[Gateway] = ()) -> None:
         self._ip_of = {gateway.mac: gateway.ip for gateway in gateways}
@@ -44,7 +45,7 @@ class KeepUnknown:
         }
 
     def _follow(self, hosts: Mapping[str, Host]) -> None:
-        """Rules that were unknown may lead to hosts that have come; where hosts have gone, all rules are looked at."""
+        """Update the unknown rules after hosts appeared; when hosts vanished, examine all rules again."""
         before, self._hosts = self._hosts, hosts
         if hosts.keys() == before.keys():
             return
@@ -69,7 +70,7 @@ class KeepUnknown:
         return _with(desired, kept, installed) if kept else desired
 
     def _is_unknown(self, key: FlowKey) -> bool:
-        """Some end of the rule is no known host's address, and no prefix with one in it."""
+        """Return whether some address or prefix of the rule contains no known host."""
         gateway = self._ip_of.get(key.match.eth_dst or "")
         if gateway is not None and gateway not in self._hosts:
             return True
@@ -77,7 +78,7 @@ class KeepUnknown:
         return any(end is not None and not self._is_known(end) for end in ends)
 
     def _is_known(self, prefix: Prefix) -> bool:
-        """Some host's address is in it."""
+        """Return whether some known host has an address in the prefix."""
         length = prefix.length
         if prefix.is_host:
             return prefix.address in self._hosts
@@ -88,11 +89,11 @@ class KeepUnknown:
 
 
 def _with(desired: RuleSet, kept: Mapping[FlowKey, FlowRule], installed: RuleSet) -> RuleSet:
-    """``kept``: of the installed rules; their groups are kept too."""
+    """Return the desired rules plus the installed rules ``kept`` and their groups."""
     groups = installed.groups_of(kept.values())
     return desired.updated(kept, {number: group for number, group in groups.items() if number not in desired.groups})
 
 
 def _ports(rule: FlowRule, installed: RuleSet) -> set[PortNo]:
-    """Return the ports that groups send packets of the rule to."""
+    """Return the ports to which groups send packets of the rule."""
     return RuleSet(groups=installed.groups_of([rule])).group_ports
