@@ -1,6 +1,6 @@
-"""What an operator should look at, as typed values; put into words only where people read them.
+"""Alarms for operators as typed values; their sentences are made only where people read them.
 
-The control loop raises them (``core/alarms.py``); the API and the log word them with ``text``.
+The control loop raises alarms (``core/alarms.py``). The API and the log describe them with ``text``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from signalbox.jobs.subflows import Pair
 from signalbox.words import AlarmKind
 
 MAX_MISSING = 4
-"""Switches of a role that the sentence of an incomplete fabric names."""
+"""Largest number of switches of a role that the sentence about an incomplete fabric names."""
 
 NOTHING = 0.01
-"""Part of the announced bytes; less is worded as nothing."""
+"""Fraction of the announced bytes below which the sentence says that nothing is carried."""
 
 Severity = Literal["warning", "critical"]
 
@@ -41,14 +41,14 @@ CRITICAL = {
 
 
 OF_JOBS = frozenset({AlarmKind.HOSTS_MISSING, AlarmKind.DEMAND_DIFFERS})
-"""Whose subject is a job: its owner may know of them."""
+"""Kinds of alarms about jobs, which the owners of the jobs may see."""
 
 AlarmKey = tuple[AlarmKind, str]
-"""What makes two alarms the same one: the kind and the subject."""
+"""Identity of an alarm: kind and subject."""
 
 
 class Missed(NamedTuple):
-    """Switches of one role: how many there should be, and the names of those that are missing."""
+    """Switches of one role: the expected number, and the names of missing ones."""
 
     expected: int
     names: tuple[str, ...]
@@ -56,16 +56,20 @@ class Missed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """``subject``: the name of the switch, port (``leaf1:3``), flow table (``leaf1:table1``), cable
-    (``leaf1:3>spine2``), host (its address) or job, ``plan``, ``state`` or ``fabric``, or why connections are refused.
-    ``since``: monotonic seconds when an alarm of this kind and subject was raised. ``silence``: when an operator knows
-    of it. ``facts``: what else is known of it, which may change while it lasts."""
+    """An alarm."""
 
     kind: AlarmKind
     subject: str
+    """Name of what the alarm is about.
+
+    This is a switch, port (``leaf1:3``), flow table (``leaf1:table1``), cable (``leaf1:3>spine2``), host (its address)
+    or job, or ``plan``, ``state`` or ``fabric``. For refused connections it is the reason."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """Further facts, which may change while the alarm lasts."""
     since: float = 0.0
+    """Time since which an alarm of this kind and subject is raised, in monotonic seconds."""
     silence: Silence | None = None
+    """Silence that an operator has set for the alarm."""
 
     @property
     def severity(self) -> Severity:
@@ -77,17 +81,17 @@ class Alarm:
 
 
 def severity(kind: AlarmKind) -> Severity:
-    """``critical`` where traffic is lost, changes of jobs are refused, or a switch or a link cannot be trusted."""
+    """Return ``critical`` if traffic is lost, changes of jobs are refused, or a switch or link cannot be trusted."""
     return "critical" if kind in CRITICAL else "warning"
 
 
 def same_news(before: Alarm, after: Alarm) -> bool:
-    """Whether the alarm tells nothing new: only what is measured again and again has changed, such as a rate."""
+    """Return whether the alarm says nothing new, because only measured values, such as a rate, have changed."""
     return replace(before, facts=_news(before)) == replace(after, facts=_news(after))
 
 
 def _news(alarm: Alarm) -> Mapping[str, Any]:
-    """The facts without what is measured. Factors count in steps, by about the square root of two."""
+    """Return the facts without measured values; factors are rounded to steps of about the square root of two."""
     if alarm.kind is AlarmKind.PUNT_LIMIT_EXCEEDED:
         return {}
     if alarm.kind is not AlarmKind.DEMAND_DIFFERS:
@@ -103,7 +107,7 @@ def _news(alarm: Alarm) -> Mapping[str, Any]:
 
 
 def text(alarm: Alarm) -> str:
-    """The alarm in a sentence."""
+    """Return the alarm as a sentence."""
     facts = alarm.facts
     match alarm.kind:
         case AlarmKind.FLOWS_WITHOUT_PATH:
@@ -132,7 +136,7 @@ def text(alarm: Alarm) -> str:
 
 
 def _missed_text(role: SwitchRole | None, expected: int, missing: tuple[str, ...]) -> str:
-    """``role``: None for switches without one."""
+    """Return how many switches of a role are missing, and some names. ``role``: None for switches without one."""
     names = sorted(missing, key=_by_number)
     more = f" and {len(names) - MAX_MISSING} more" if len(names) > MAX_MISSING else ""
     what = _NOUNS[role][expected != 1]
@@ -142,7 +146,7 @@ def _missed_text(role: SwitchRole | None, expected: int, missing: tuple[str, ...
 
 
 def _down_text(part: Part) -> str:
-    """With the names of its ports, and since when if that is known, in UTC."""
+    """Return a sentence with the names of the part's ports and, if it is known, the UTC time since when it is down."""
     if part.kind is PartKind.HOST:
         where = f" at {part.ends[0].name}"
     elif part.kind is PartKind.LINK:
@@ -157,7 +161,7 @@ def _down_text(part: Part) -> str:
 
 
 def _table_text(switch: str, use: TableUse, refused: int) -> str:
-    """Without the limit where the switch does not say it; rules that it refused tell that the table is full."""
+    """Return a sentence about a full table; refused rules show that it is full even if its limit is unknown."""
     _, entries, limit = use
     table = f"table {use.name}" if isinstance(use.table, Table) else f"the table of {use.name.replace('_', ' ')}"
     is_full = refused or use.is_full
@@ -168,7 +172,7 @@ def _table_text(switch: str, use: TableUse, refused: int) -> str:
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
-    """``leaf10`` after ``leaf9``."""
+    """Return a sort key that puts ``leaf10`` after ``leaf9``."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
@@ -180,8 +184,9 @@ def _contradiction_text(difference: Difference) -> str:
 
 
 def difference_text(difference: Difference) -> str:
-    """Return what contradicts the announcement of a job, in words; empty where nothing does. The first pair of each
-    kind is named."""
+    """Return what contradicts the announcement of a job, in words; empty where nothing does.
+
+    The first pair of each kind is named."""
     said, undeclared, off = [], difference.undeclared, difference.off
     if difference.backwards:
         said.append("all announced pairs carry traffic in the other direction only")
@@ -199,8 +204,9 @@ def difference_text(difference: Difference) -> str:
 
 
 def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterator[str]:
-    """Yield a phrase each for pairs that carry nothing, less and more than was announced; if ``relative``, than other
-    pairs do."""
+    """Yield a phrase each for pairs that carry nothing, less and more than announced.
+
+    ``relative``: amounts are compared with those of other pairs."""
     for kind in _KINDS:
         ratios = [(pair, ratio) for pair, ratio in off if kind == _kind(ratio)]
         if not ratios:
@@ -213,7 +219,7 @@ def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterato
 
 
 _KINDS = ("nothing", "less", "more")
-"""How the amount of a pair differs from the announced one."""
+"""Possible differences of the amount of a pair from the announced one."""
 
 
 def _kind(ratio: float) -> str:
@@ -221,7 +227,7 @@ def _kind(ratio: float) -> str:
 
 
 def _times(ratio: float) -> str:
-    """Two significant digits, without an exponent: 0.47, 2.1, 430."""
+    """Return the ratio in words, with two significant digits and without an exponent: 0.47, 2.1, 430."""
     if ratio < NOTHING:
         return "nothing"
     digits = max(0, 1 - math.floor(math.log10(ratio)))
@@ -258,4 +264,4 @@ _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.INTERFACE_DARK: "{subject} {why}",
     AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; the claims are refused",
 }
-"""Format strings, with the alarm's subject and its facts."""
+"""Format strings, filled in with the alarm's subject and its facts."""

@@ -1,6 +1,6 @@
-"""Answers questions in a process of their own, such as analyses of the network, which take many plans.
+"""Separate process that answers questions, such as analyses of the network, which need many plans.
 
-In: questions with the futures of their answers. Out: the answers, or errors of ``signalbox.errors``. The pools of
+In: questions with the futures of their answers. Out: answers, or errors of ``signalbox.errors``. The pools of
 ``concurrent.futures`` do not end a process whose question is cancelled, nor one that has become large.
 """
 
@@ -27,26 +27,28 @@ from signalbox.errors import Exhausted, SignalboxError
 log = structlog.get_logger(__name__)
 
 MOST_WAITING = 8
-"""Questions that wait for an ``Answerer``."""
+"""Largest number of questions that wait for an ``Answerer``."""
 CANCELLED_WITHIN_S = 0.1
-"""How long a process may go on after its question was cancelled."""
+"""Longest time in seconds for which a process continues after its question was cancelled."""
 RETRY_S = 10.0
-"""Seconds after which a refused client should ask again: about what an analysis of a large fabric takes."""
+"""Seconds after which a refused client should ask again, which is about the time of an analysis of a large fabric."""
 KEPT_BYTES = 256 << 20
-"""A process that has more memory than this after its answer ends. It begins with 85 MB."""
+"""Memory in bytes above which a process ends after its answer. A new process has 85 MB."""
 
 
 class Answerer:
-    """Answers questions in a process, one after the other, in the order in which they come.
+    """Process that answers questions one after the other, in their order.
 
-    A question is ended with its process: within ``CANCELLED_WITHIN_S`` when its caller has cancelled it, and when the
-    controller stops. A process takes a second to start, and five while all processors are busy; it therefore goes on to
-    answer the next question, unless it has become large.
-    """
+    The process ends within ``CANCELLED_WITHIN_S`` when the caller has cancelled the question, and when the controller
+    stops. Starting a process takes a second, and five while all processors are busy. It therefore stays for the next
+    question, unless it has become large."""
 
     def __init__(self, answer: Callable[[Any], object], prepare: Callable[[], object] | None = None) -> None:
-        """``answer``: what the process does with a question. It may raise ``SignalboxError``, which the caller gets.
-        ``prepare``: what it does before; then it is started before there is a question."""
+        """Start the thread that controls the process.
+
+        ``answer``: function that the process calls with each question; the caller gets a ``SignalboxError`` that it
+        raises. ``prepare``: function that the process calls first; if given, the process starts before the first
+        question."""
         self._answer, self._prepare = answer, prepare
         self._ready: Child | None = None
         self._waiting: deque[tuple[object, Future[Any]]] = deque()
@@ -56,7 +58,7 @@ class Answerer:
         self._thread.start()
 
     def submit(self, question: object, reply: Future[Any]) -> None:
-        """Resolve ``reply`` later; never blocks. ``Exhausted`` is the reply when too many questions wait."""
+        """Resolve ``reply`` later, without blocking; with ``Exhausted`` when too many questions wait."""
         with self._changed:
             self._waiting = deque(waiting for waiting in self._waiting if not waiting[1].cancelled())
             if len(self._waiting) < MOST_WAITING:
@@ -68,7 +70,7 @@ class Answerer:
         resolve(reply, Exhausted(text, retry_s=RETRY_S, about=about))
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """End the process; replies that are due are never resolved."""
+        """End the process; open replies are never resolved."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -77,7 +79,7 @@ class Answerer:
     def _run(self) -> None:
         while True:
             if self._prepare and not self._ready:
-                with suppress(OSError):  # the next question tries again, and says so
+                with suppress(OSError):  # the next question tries again and reports the error
                     self._ready = self._started()
             if (waiting := self._next()) is None:
                 break
@@ -86,17 +88,17 @@ class Answerer:
                 if (result := self._result(question, reply)) is not None:
                     resolve(reply, result)
             except Exception:
-                log.exception("an analysis could not be started")
+                log.exception("could not start an analysis")
                 resolve(reply, _failed())
         if self._ready:
             self._ready.end()
 
     def _started(self) -> Child:
-        """Raises ``OSError``."""
+        """Start the process. Raises ``OSError``."""
         return Child("analysis", _answer_all, self._answer, self._prepare)
 
     def _next(self) -> tuple[object, Future[Any]] | None:
-        """The question that has waited longest and is still wanted; None to stop."""
+        """Return the question that has waited longest and is not cancelled, or None to stop."""
         with self._changed:
             while not self._stopping:
                 while self._waiting:
@@ -107,7 +109,7 @@ class Answerer:
         return None
 
     def _result(self, question: object, reply: Future[Any]) -> object:
-        """Return None when nobody waits for the result any more."""
+        """Return the result, or None when nobody waits for it any more."""
         packed = ForkingPickler.dumps(question)
         ready, self._ready = self._ready, None
         if ready and not ready.process.is_alive():
@@ -115,7 +117,7 @@ class Answerer:
             ready = None
         child = ready or self._started()
         sending = threading.Thread(target=child.send_packed, args=(packed,), name="analysis-request", daemon=True)
-        sending.start()  # a process that does not read would hold this up, though the question is cancelled
+        sending.start()  # a process that does not read must not delay a cancellation
         stays = False
         try:
             while not child.answers_within(CANCELLED_WITHIN_S):
@@ -139,8 +141,9 @@ class Answerer:
 
 
 def _answer_all(connection: Connection, answer: Callable[[Any], object], prepare: Callable[[], object] | None) -> None:
-    """The process of an ``Answerer``: sends the result, the error that the caller should read, or a traceback, and
-    whether it stays."""
+    """Answer questions in the process of an ``Answerer``.
+
+    It sends a pair: the result, the error for the caller, or a traceback; and whether the process stays."""
     if prepare:
         prepare()
     stays = True
@@ -159,7 +162,7 @@ def _answer_all(connection: Connection, answer: Callable[[Any], object], prepare
 
 
 def _memory_bytes() -> int:
-    """Return the resident memory of this process."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -175,12 +178,12 @@ def _reduced(view: MappingProxyType[Any, Any]) -> tuple[Callable[..., object], t
     return _view, (dict(view),)
 
 
-# Snapshots of the fabric hold such views, which cannot be pickled by themselves.
+# Snapshots of the fabric contain such views, which cannot be pickled by themselves.
 ForkingPickler.register(MappingProxyType, _reduced)
 
 
 def resolve(reply: Future[Any], result: object) -> None:
-    """Give the caller the result, or the error that it should get. A caller that no longer waits gets nothing."""
+    """Give the caller the result, or the error that it should get; a caller that has stopped waiting gets nothing."""
     with suppress(InvalidStateError):
         if isinstance(result, SignalboxError):
             reply.set_exception(result)

@@ -1,11 +1,11 @@
-"""A child process of the controller, and the connection to it.
+"""Child process of the controller, and the connection to it.
 
-Work that takes long has a process of its own, so that OpenFlow, the control loop and the API do not share an
-interpreter with it: ``answerer`` answers questions there, ``planning.process`` plans.
+Long work runs in separate processes, so that OpenFlow, the control loop and the API do not share an interpreter with
+it. ``answerer`` answers questions there, and ``planning.process`` plans.
 
-Signals that reach all processes of a terminal or a unit are only for the controller, which ends its children. A child
-begins with the signals blocked, because it takes a while to import what it needs; from then on it ignores them. Where
-the controller is killed, the kernel kills its children, also those that do nothing at the time.
+Signals to all processes of a terminal or a unit are meant for the controller only, which ends its children. A child
+begins with these signals blocked, because its imports take a while, and ignores them afterwards. When the controller is
+killed, the kernel kills its children, idle ones included.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 THE_CONTROLLERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that only the controller handles."""
 NICENESS = 10
 """Niceness of children: OpenFlow, the control loop and the API have priority where processors are few."""
 _PR_SET_PDEATHSIG = 1
-"""prctl(2): of the thread that has started the process."""
+"""Option of prctl(2) that sends a signal when the thread that started the process ends."""
 
 
 class Child:
-    """A process and the connection to it. Any thread may send, one receives."""
+    """A process and the connection to it. Any thread may send, and one thread receives."""
 
     def __init__(self, name: str, work: Callable[..., None], *arguments: object) -> None:
-        """Start the process, which calls ``work`` with its end of the connection and the arguments; all are pickled.
-        Raises ``OSError`` when it cannot be started."""
+        """Start the process, which calls ``work`` with its end of the connection and the arguments.
+
+        All of these are pickled. Raises ``OSError`` when the process cannot be started."""
         processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
         self._connection, theirs = processes.Pipe()
         self._sending = threading.Lock()
@@ -45,27 +47,28 @@ class Child:
             self.process.start()
 
     def send(self, *messages: object) -> None:
-        """Send the messages, one after the other; to a process that has gone nothing is sent."""
+        """Send the messages in order; to a process that has ended, nothing is sent."""
         with suppress(OSError), self._sending:
             for message in messages:
                 self._connection.send(message)
 
     def send_packed(self, message: memoryview) -> None:
-        """Send a message that is pickled already."""
+        """Send a message that is already pickled."""
         with suppress(OSError), self._sending:
             self._connection.send_bytes(message)
 
     def answers_within(self, seconds: float) -> bool:
-        """Whether there is something to receive, waiting for it so long. Raises ``OSError`` when the process has
-        gone."""
+        """Return whether there is something to receive, after waiting for at most ``seconds``.
+
+        Raises ``OSError`` when the process has ended."""
         return self._connection.poll(seconds)
 
     def receive(self) -> Any:
-        """Return the next message. Raises ``EOFError`` or ``OSError`` when the process has gone."""
+        """Return the next message. Raises ``EOFError`` or ``OSError`` when the process has ended."""
         return self._connection.recv()
 
     def end(self, within_s: float = 0.0) -> int | None:
-        """Kill the process unless it ends by itself within so many seconds. Returns its exit status."""
+        """Return the exit status of the process; kill it unless it ends by itself within ``within_s`` seconds."""
         self.process.join(within_s)
         if self.process.is_alive():
             self.process.kill()
@@ -73,12 +76,12 @@ class Child:
         return self.process.exitcode
 
     def close(self) -> None:
-        """Close the connection; nobody may be using it."""
+        """Close the connection, which nobody may be using."""
         self._connection.close()
 
 
 def _begin(connection: Connection, work: Callable[..., None], arguments: tuple[object, ...]) -> None:
-    """The process."""
+    """Run in the new process."""
     leave_to_controller()
     os.nice(NICENESS)
     work(connection, *arguments)
@@ -89,8 +92,10 @@ def _begin(connection: Connection, work: Callable[..., None], arguments: tuple[o
 
 @contextmanager
 def kept_from_child() -> Iterator[None]:
-    """Around the start of a process, which inherits what this thread has blocked (execve(2)). The first start of all
-    would start the resource tracker of ``multiprocessing`` too, which unblocks two of them again when it runs."""
+    """Block the controller's signals while a child starts, because it inherits blocked signals (execve(2)).
+
+    The very first start would also start the resource tracker of ``multiprocessing``, which unblocks two of the signals
+    again, so it is started before."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, THE_CONTROLLERS)
     try:
         resource_tracker.ensure_running()
@@ -101,8 +106,10 @@ def kept_from_child() -> Iterator[None]:
 
 
 def leave_to_controller() -> None:
-    """To be called in the child. Signals that have come meanwhile are ignored too. Does not return when the controller
-    has ended already, of which the kernel tells nothing."""
+    """Leave the controller's signals to the controller, and die with it. Called in the child.
+
+    Signals that arrived before are ignored too. Does not return when the controller has already ended, which the kernel
+    does not report."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     controller = multiprocessing.parent_process()
     if controller and controller.pid != os.getppid():

@@ -1,6 +1,6 @@
-"""The configuration: one TOML file, read once into a frozen object.
+"""Configuration of the controller: one TOML file that is read into a frozen object.
 
-Unknown keys are errors and all errors are reported at once, each with its path.
+Unknown keys are errors. All errors are reported at once, each with its path.
 """
 
 from __future__ import annotations
@@ -27,43 +27,50 @@ from signalbox.jobs.spec import at_most
 from signalbox.words import Strategy
 
 MAX_S = 365 * 24 * 3600
+"""Longest duration in seconds that a setting may have."""
 Seconds = Annotated[float, Field(gt=0, le=MAX_S, allow_inf_nan=False)]
 BitsPerSecond = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 MOST_ADDRESSES = 64
-"""Addresses that the API listens on."""
+"""Largest number of addresses that the API listens on."""
 
 
 class Reloaded(StrEnum):
-    """What SIGHUP takes over of a setting that is marked so, besides certificates and tokens: another value, or only a
-    larger one. A lowered limit might refuse what is saved at the next start, which says so."""
+    """Extent to which SIGHUP changes a setting, besides certificates and tokens.
+
+    A lowered limit might refuse saved jobs at the next start, which reports that."""
 
     ANY = "yes"
+    """The setting takes any new value."""
     RAISED = "raised"
+    """The setting takes only a larger value."""
 
 
 class TlsFiles(NamedTuple):
-    """``ca_certificates`` None: peers need no certificate."""
+    """Files for TLS."""
 
     certificate: Path
     private_key: Path
     ca_certificates: Path | None
+    """Certificates of authorities; None if peers need no certificate."""
 
 
 class _TlsSection(Table):
-    """A listener. With ``certificate`` and ``private_key`` (PEM files) peers must use TLS; with ``ca_certificates``
-    they must also show a certificate that one of these authorities signed."""
+    """TLS settings of a listener.
+
+    With ``certificate`` and ``private_key`` (PEM files), peers must use TLS. With ``ca_certificates``, they must also
+    present a certificate that one of these authorities signed."""
 
     certificate: Path | None = None
     private_key: Path | None = None
     ca_certificates: Path | None = None
     belong_together: ClassVar[tuple[str, ...]] = ("certificate", "private_key")
-    """All of them, or no TLS at all."""
+    """Names of the settings that must all be present, or none for no TLS."""
 
     @property
     def tls_files(self) -> TlsFiles | None:
-        """None without TLS."""
+        """Files for TLS; None without TLS."""
         if self.certificate and self.private_key:
             return TlsFiles(self.certificate, self.private_key, self.ca_certificates)
         return None
@@ -80,20 +87,25 @@ class _TlsSection(Table):
 
 
 class OpenFlowConfig(_TlsSection):
-    """Echo checks: a switch that misses ``echo_misses`` echoes in a row is disconnected. With TLS switches must show a
-    certificate, with ``dpid_in_certificate`` one that names their dpid. ``max_address_connections``: one Open vSwitch
-    connects all its bridges from one address. ``max_ports``: of all switches."""
+    """Listener for switches.
+
+    With TLS, switches must present a certificate."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=6653, ge=1, le=65535)
     max_connections: int = Field(default=4096, ge=2)
     max_address_connections: int = Field(default=1024, ge=1)
+    """Largest number of connections from one address; an Open vSwitch connects all its bridges from one address."""
     max_ports: int = Field(default=65536, ge=1)
+    """Largest number of ports of all switches together."""
     dpid_in_certificate: bool = False
+    """Whether the certificate of a switch must contain its dpid."""
     echo_interval_s: Seconds = 5.0
     echo_misses: int = Field(default=3, ge=1)
+    """Number of consecutive missed echo replies after which a switch is disconnected."""
     barrier_timeout_s: Seconds = 10.0
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
+    """Seconds in which the rules of every switch are read back once."""
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
 
     @model_validator(mode="after")
@@ -105,7 +117,7 @@ class OpenFlowConfig(_TlsSection):
 
 
 class SocketRole(StrEnum):
-    """What a caller is that comes through a Unix socket without a token."""
+    """Role of a caller that connects through a Unix socket without a token."""
 
     OPERATOR = "operator"
     READER = "reader"
@@ -113,65 +125,72 @@ class SocketRole(StrEnum):
 
 
 def _socket(path: Path) -> Path:
-    """Raises ``PydanticCustomError`` for a path that no socket can have."""
+    """Return the path. Raises ``PydanticCustomError`` for a path that no socket can have."""
     listen_address(f"unix:{path}")
     return path
 
 
 class ApiConfig(_TlsSection):
-    """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``; TLS is for the first kind only. ``tokens``: a TOML
-    file of identities (``api.identities``). ``insecure``: listen beyond loopback although anyone who connects is an
-    operator or could read what others send. ``proxy_socket``: HAProxy listens at the addresses of the first kind in the
-    controller's place, and hands calls over through this Unix socket.
+    """Listeners of the API, and the limits that HAProxy enforces for clients.
 
-    ``max_connections``, of all clients, and ``max_client_…``, of one address, are limits of HAProxy; calls are at one
-    time, and streams are no calls. ``silent_s``: how long a client may take over the first bytes of a connection, and
-    over the request of a call. ``stalled_s``: how long it may not read what HAProxy sends."""
+    Limits named ``max_client_…`` apply to each client address. ``max_client_calls`` and ``max_client_streams`` count
+    simultaneous ones; a stream is no call."""
 
     listen: Annotated[
         tuple[Annotated[str, AfterValidator(listen_address)], ...], at_most(MOST_ADDRESSES), Field(min_length=1)
     ] = ("127.0.0.1:50051",)
+    """gRPC addresses, as ``HOST:PORT`` or ``unix:PATH``; TLS applies to the former only."""
     proxy_socket: Annotated[Path, AfterValidator(_socket)] | None = None
+    """Unix socket through which HAProxy passes calls; it then listens on the ``HOST:PORT`` addresses instead."""
     tokens: Path | None = None
+    """TOML file of identities (``api.identities``)."""
     insecure: bool = False
+    """Whether to listen beyond loopback although every caller is an operator or could read the traffic of others."""
     socket_mode: Annotated[str, matching("0[0-7]{3}", "an octal mode such as 0660, in quotes")] = "0600"
     socket_role: SocketRole = SocketRole.OPERATOR
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     max_connections: int = Field(default=2048, ge=1)
+    """Largest number of connections of all clients together."""
     max_client_connections: int = Field(default=512, ge=1)
     max_client_connections_per_s: float = Field(default=50.0, ge=1, le=1_000_000)
     max_client_calls: int = Field(default=512, ge=1)
     max_client_streams: int = Field(default=1024, ge=1)
     max_client_calls_per_s: float = Field(default=800.0, ge=1, le=1_000_000)
     silent_s: Seconds = Field(default=5.0, le=86_400)
+    """Longest time in seconds in which a client must send the first bytes of a connection, or the request of a call."""
     stalled_s: Seconds = Field(default=30.0, le=86_400)
+    """Longest time in seconds for which a client may stop reading what HAProxy sends."""
 
 
 class MetricsConfig(_TlsSection):
-    """``max_connections``: the newest ends the oldest when there are more."""
+    """Listener for scrapers of metrics."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=9464, ge=0, le=65535)
     max_connections: int = Field(default=16, ge=1, le=64)
+    """Largest number of connections; a further one closes the oldest."""
 
 
 class DiscoveryConfig(Table):
-    """``link_timeout_s``: silence after which a link whose ports are up is lost, when three probes were missed by then.
-    ``max_probes_per_s``: large fabrics are probed less often than every ``probe_interval_s`` to keep it.
-    ``hold_down_s``: how long a link that came back stays excluded, twice as long each time, ``max_hold_down_s`` at
-    most, until it has held for four times as long as it was last excluded. ``edge_after_s``: how long a port must have
-    been up without LLDP before it may be an edge port. ``adoption_patience_s``: how long a started controller waits for
-    switches and links that installed rules name before it changes any of them. ``punt_rate_pps``: LLDP and ARP packets
-    per second a port may hand to the controller."""
+    """Settings of the discovery of links and hosts."""
 
     probe_interval_s: Seconds = 1.0
     link_timeout_s: Seconds = 5.0
+    """Seconds without probes after which a link whose ports are up is lost, if three probes were missed."""
     max_probes_per_s: float = Field(default=1250.0, ge=1, allow_inf_nan=False)
+    """Largest number of probes per second; a large fabric is probed less often than ``probe_interval_s`` says."""
     hold_down_s: Seconds = 2.0
+    """Seconds for which a link that returned stays unused, doubled with each failure.
+
+    The time is reset when the link has worked for four times its last exclusion."""
     max_hold_down_s: Seconds = 60.0
+    """Limit of ``hold_down_s`` after doubling."""
     edge_after_s: Seconds = 2.5
+    """Seconds for which a port must be up without LLDP before it may be an edge port."""
     adoption_patience_s: Seconds = 15.0
+    """Seconds for which a started controller waits for the switches and links of installed rules before it acts."""
     punt_rate_pps: int = Field(default=50, ge=1)
+    """LLDP and ARP packets per second that a port may send to the controller."""
 
     @model_validator(mode="after")
     def _holds_down(self) -> Self:
@@ -180,7 +199,7 @@ class DiscoveryConfig(Table):
 
 
 class LinkCapacity(Table):
-    """Capacity of the link that leaves ``switch`` (its name) through ``port`` (its name)."""
+    """Capacity of the link that leaves ``switch`` through ``port``, both given by name."""
 
     switch: str
     port: str
@@ -188,33 +207,36 @@ class LinkCapacity(Table):
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
-    """Return the names that are there more than once, in order."""
+    """Return the names that occur more than once, in order."""
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def station_mac(text: str) -> str:
-    """A MAC address that is no group's, in lower case. Raises ``PydanticCustomError`` with what would be right."""
+    """Return the MAC address in lower case. Raises ``PydanticCustomError`` if it is not that of one station."""
     if not re.fullmatch(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}", text.lower()):
         raise PydanticCustomError("mac", "must be the MAC address of one station, such as 02:00:00:00:01:01")
     return text.lower()
 
 
 class GatewayConfig(Table):
-    """A router at an edge port: its IPv4 address in the fabric, and the MAC address that hosts send to."""
+    """A router at an edge port: its IPv4 address in the fabric, and the MAC address to which hosts send."""
 
     ip: IPv4Address
     mac: Annotated[str, AfterValidator(station_mac)]
 
 
 class FabricConfig(Table):
-    """Capacities override what ports report (a veth always says 10 Gbit/s). ``leaf_prefix_length``: leaves own prefixes
-    of this length, 32 for host routes only. ``inventory``: a TOML file with ``[[host]]`` tables."""
+    """Capacities, prefixes, inventory and gateways of the fabric.
+
+    Capacities override what ports report; a veth always reports 10 Gbit/s."""
 
     link_bps: BitsPerSecond | None = None
     host_link_bps: BitsPerSecond | None = None
     link: tuple[LinkCapacity, ...] = ()
     leaf_prefix_length: int = Field(default=24, ge=8, le=32)
+    """Length of the prefixes that leaves own, in bits; 32 for host routes only."""
     inventory: Path | None = None
+    """TOML file with ``[[host]]`` and other tables."""
     gateway: tuple[GatewayConfig, ...] = ()
 
     @model_validator(mode="after")
@@ -231,12 +253,13 @@ class FabricConfig(Table):
 
 FIBRE = re.compile(r"0x[0-9a-f]{1,16}:[0-9]{1,10}")
 MOST_FIBRES = 4096
+"""Largest number of fibres of an optical switch."""
 MOST_PORT = 0xFFFF_FF00
-"""OFPP_MAX (OpenFlow 1.3.5, A.2.1)."""
+"""Largest port number: OFPP_MAX (OpenFlow 1.3.5, A.2.1)."""
 
 
 def fibre_end(text: str) -> tuple[int, int]:
-    """Dpid and port of ``0x1:2``."""
+    """Return the dpid and port of text such as ``0x1:2``."""
     dpid, _, port = text.partition(":")
     return int(dpid, 16), int(port)
 
@@ -255,26 +278,27 @@ def _some_fibres(fibres: object) -> object:
 
 
 class OpticalSwitch(Table):
-    """``fibres``: what is at each of its ports, from 1: the dpid and port of a server's interface, or nothing."""
+    """An optical switch."""
 
     dpid: int = Field(ge=1, lt=1 << 64)
     fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], BeforeValidator(_some_fibres)]
+    """Dpid and port of the server interface at each of its ports, from port 1; empty for none."""
 
 
 class CircuitsConfig(Table):
-    """Optical switches, and which interfaces of servers their ports have fibres to. ``dark_s``: while one connects a
-    port elsewhere, that port is dark so long. ``fixed``: the circuits of a job stay as they are until it leaves, as
-    with patch panels; what is lost of them is routed around. ``drain_s``: how long packets that are queued for a
-    circuit may take to leave before it goes dark."""
+    """Optical switches, and the interfaces of servers to which their ports have fibres."""
 
     dark_s: Seconds = 0.01
+    """Seconds for which a port is dark while an optical switch connects it elsewhere."""
     fixed: bool = False
+    """Whether the circuits of a job stay until it ends, as with patch panels; lost ones are routed around."""
     drain_s: Annotated[float, Field(ge=0, le=MAX_S, allow_inf_nan=False)] = 0.1
+    """Seconds that packets in the queue of a circuit may take to leave before it goes dark."""
     switch: tuple[OpticalSwitch, ...] = ()
 
     @property
     def fibres(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """By dpid and port of an optical switch those of a server."""
+        """Server's dpid and port, by dpid and port of the optical switch."""
         return {
             (switch.dpid, number): fibre_end(fibre)
             for switch in self.switch
@@ -308,14 +332,15 @@ def _wrong_fibres(message: str, what: list[str]) -> PydanticCustomError:
 
 
 class CountersConfig(Table):
-    """``window_s``: rates are taken over the samples of this long, background over one, two and three thirds of it.
-    ``noise_fraction``: measured background below this share of a link's capacity is ignored. ``table_alarm_fraction``:
-    of the entries that fit into a table, from which on it is nearly full."""
+    """Settings of the counters."""
 
     interval_s: Seconds = 2.0
     window_s: Seconds = 6.0
+    """Seconds over which rates are measured; background is measured over one, two and three thirds of it."""
     noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
+    """Fraction of a link's capacity below which measured background is ignored."""
     table_alarm_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.9, gt=0, le=1)
+    """Fraction of the capacity of a table from which it is nearly full."""
 
     @model_validator(mode="after")
     def _a_window_has_samples(self) -> Self:
@@ -324,40 +349,43 @@ class CountersConfig(Table):
 
 
 class PlanningConfig(Table):
-    """``debounce_s``: quiet time after a change before planning. ``min_gain``: relative gain at the first differing
-    level that makes a new plan worth its moves. ``max_moves``: pinned flows moved per cycle."""
+    """Settings of the planner."""
 
     strategy: Strategy = Strategy.PLANNED
     time_limit_s: Annotated[Seconds, Reloaded.ANY] = 2.0
     interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0
     debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0, le=MAX_S)
+    """Quiet time in seconds after a change before planning."""
     min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
+    """Relative gain, at the first slowdown that differs, that makes a new plan worth its moves."""
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
+    """Largest number of pinned flows that a cycle moves."""
     max_paths: int = Field(default=64, ge=1)
     ecmp_draws: Annotated[int, Reloaded.ANY] = Field(default=200, ge=1)
 
 
 class JobsConfig(Table):
-    """``max_virtual_links``: of all jobs together; each takes about 400 bytes of memory. ``orphan_lease_s``: how long
-    pins of jobs that a restarted controller does not know are kept.
-    ``max_learning_rules``: pairs of hosts that are counted at one time to learn what jobs send; 4,032 are all pairs of
-    64 hosts."""
+    """Limits of jobs."""
 
     max_jobs: Annotated[int, Reloaded.RAISED] = Field(default=2000, ge=1)
     max_virtual_links: Annotated[int, Reloaded.RAISED] = Field(default=200_000, ge=1)
+    """Largest number of virtual links of all jobs together; each takes about 400 bytes of memory."""
     orphan_lease_s: Seconds = 60.0
+    """Seconds for which pins of jobs that a restarted controller does not know are kept."""
     max_learning_rules: Annotated[int, Reloaded.RAISED] = Field(default=4032, ge=0)
+    """Largest number of pairs of hosts that are counted at a time to learn jobs; 4,032 are all pairs of 64 hosts."""
 
 
 class LogConfig(Table):
-    """Log lines go to stderr. ``json_lines``: one JSON object per line."""
+    """Log on stderr."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], Reloaded.ANY] = "info"
     json_lines: bool = False
+    """Whether each line is a JSON object."""
 
 
 class Config(Table):
-    """Everything that can be set; see docs/reference/configuration.md."""
+    """All settings; see docs/reference/configuration.md."""
 
     openflow: OpenFlowConfig = OpenFlowConfig()
     api: ApiConfig = ApiConfig()
@@ -373,14 +401,14 @@ class Config(Table):
 
 
 def reloaded_settings() -> Iterator[tuple[str, str, Reloaded]]:
-    """Section and name of each setting that is marked, and how."""
+    """Yield the section and name of each setting that SIGHUP may change, and how."""
     for section, of_section in Config.model_fields.items():
         for name, field in getattr(of_section.annotation, "model_fields", {}).items():
             yield from ((section, name, marker) for marker in field.metadata if isinstance(marker, Reloaded))
 
 
 def with_settings(running: Config, wanted: Config) -> Config:
-    """What is running, with the settings of ``wanted`` that SIGHUP takes over."""
+    """Return the running configuration with the settings of ``wanted`` that SIGHUP changes."""
     sections: dict[str, Table] = {}
     for section, name, how in reloaded_settings():
         old, new = getattr(getattr(running, section), name), getattr(getattr(wanted, section), name)
@@ -391,5 +419,5 @@ def with_settings(running: Config, wanted: Config) -> Config:
 
 
 def load(path: Path | None) -> Config:
-    """The configuration in ``path``, or the defaults. Raises ``InvalidInput`` with every problem of the file."""
+    """Return the configuration in ``path``, or the defaults. Raises ``InvalidInput`` with all problems of the file."""
     return read_toml(path, Config) if path else Config()

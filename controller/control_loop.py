@@ -1,9 +1,9 @@
-"""The control loop: take messages in, derive what follows, send the difference.
+"""Control loop: handle messages, derive what follows, send the difference.
 
-One job from gRPC to a switch: ``RegisterJob`` is taken in (``core/intake.py``) and makes a plan due, without which a
-new job has no rules; the problem is derived (``core/derived.py``) and goes to the planning worker; ``Planned`` changes
-the running routes, which makes rules due; rules are derived, and the first stage of their difference to what switches
-hold is sent (``core/sending.py``).
+A job travels from gRPC to a switch in these steps. ``RegisterJob`` is handled (``core/intake.py``) and makes a plan
+due; a new job has no rules before its first plan. The problem is derived (``core/derived.py``) and sent to the planning
+worker. ``Planned`` changes the running routes, which makes rules due. Rules are derived, and the first stage of their
+difference to the rules on switches is sent (``core/sending.py``).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy
 
 DRAIN_REST_S = 0.1
-"""Between planning cycles that move flows off what is drained."""
+"""Seconds between planning cycles that move flows off drained parts."""
 
 NO_ALARMS: Mapping[AlarmKey, float] = {}
 
 
 class ControlLoop:
-    """Single-threaded. ``now`` is monotonic seconds and never goes back. ``state``: what is known, by owner.
-    ``derived``: what follows from it. ``extension``: the one that is configured. ``alarms_before``: see
-    ``AlarmTimes``."""
+    """The control loop, which runs in a single thread.
+
+    ``now`` is monotonic seconds and never decreases. ``alarms_before``: see ``AlarmTimes``."""
 
     def __init__(
         self,
@@ -54,8 +54,11 @@ class ControlLoop:
         alarms_before: Mapping[AlarmKey, float] = NO_ALARMS,
     ) -> None:
         self.state = state.initial(config, saved, declared, now)
+        """State of the controller, by owner."""
         self.extension = configured(config, self.state, now)
+        """Configured extension."""
         self.derived = Derived(config, self.state, self.extension)
+        """Values derived from the state."""
         self.state.commits.start(KnownJobs(self.derived.jobs(), self.state.demand.demands))
         self._intake = Intake(config, self.state, self.derived, self.extension)
         self._alarm_times = AlarmTimes(alarms_before, now + config.discovery.adoption_patience_s + GO_ON_S)
@@ -65,33 +68,34 @@ class ControlLoop:
 
     @property
     def fabric(self) -> Fabric:
-        """The current snapshot of the topology."""
+        """Current snapshot of the topology."""
         return self.state.fabric
 
     @property
     def unfinished(self) -> bool:
-        """Work is left that waits for nothing: ``handle`` is to be called again at once."""
+        """Whether work is left that waits for nothing, so that ``handle`` must be called again at once."""
         phases = self.state.phases
         return self.derived.pins_due() and not (phases.adopting or phases.urgent or self.state.sync.busy)
 
     @property
     def urgent(self) -> bool:
-        """Lost links are being answered: what can wait should."""
+        """Whether the controller is answering lost links, so that other work should wait."""
         return self.state.phases.urgent
 
     @property
     def published_routes(self) -> object:
-        """Stands for the routes that are published to jobs: another object when they change."""
+        """Token of the routes that are published to jobs: another object when they change."""
         return self.state.sending.generation
 
     def handle(self, messages: Iterable[Message], now: float) -> list[Command]:
-        """Take in what has happened since the last call, in order, and return what follows from all of it together."""
+        """Handle what has happened since the last call, in order, and return all resulting commands together."""
         return [*self.take(messages, now), *self.work(now)]
 
     def take(self, messages: Iterable[Message], now: float) -> list[Command]:
-        """Take in what has happened, and return what waits for no plan and no rules: most replies, what is to be saved.
-        Errors of a request become its reply; anything else that raises is a bug."""
-        if self.unfinished:  # the next pins: those before are with the switches, or the last stages would wait for good
+        """Handle what has happened; return the commands that need no plan and no rules: most replies, and saving.
+
+        Errors of a request become its reply. Any other exception is a bug."""
+        if self.unfinished:  # switches have the previous pins; the last stages need more
             self.derived.next_pins()
             self._pending |= at_once(Work.RULES)
         sent = self._take(messages, now)
@@ -101,7 +105,7 @@ class ControlLoop:
         return [*sent, *self._save(now)]
 
     def work(self, now: float) -> list[Command]:
-        """Do what has become due, and return the rest of what follows."""
+        """Do the work that has become due, and return the remaining commands."""
         s = self.state
         sent = [*self.extension.work()]
         self._pending |= self._intake.follow_extension(now)
@@ -120,7 +124,7 @@ class ControlLoop:
         return [*sent, *replies]
 
     def status(self, now: float) -> Status:
-        """Everything that others may see."""
+        """Return the published status."""
         s, rules_due = self.state, Work.RULES in self._pending.due
         awaits_parts = bool(s.parts.awaited)
         raised = all_alarms(s, self.derived, self.extension, now)
@@ -138,8 +142,10 @@ class ControlLoop:
         return effects.commands
 
     def _begin_arranged(self, now: float) -> None:
-        """Jobs for which the extension has made links take the routes that were found with these; plans go on from
-        there. A plan that was begun before would leave others on detours until it is found."""
+        """Let jobs for which the extension has made links use the routes that were found with these.
+
+        Plans start from these routes. A plan that was begun before would leave the others on detours until the next
+        plan."""
         s = self.state
         made = {} if Work.RULES in self._pending.due else self.extension.begin(now)
         for job_id, routes in made.items() if s.strategy is Strategy.PLANNED else ():
@@ -151,7 +157,7 @@ class ControlLoop:
             self._pending |= at_once(Work.RULES) | at_once(Work.PLAN)
 
     def _answer_losses(self, now: float) -> list[Command]:
-        """Next hops over lost links are removed first. Everything else waits until that is confirmed, never long."""
+        """Remove next hops over lost links first; other work waits for the confirmation, for a bounded time."""
         s = self.state
         if self._rules_due(now) and not s.phases.adopting:
             lost = s.losses.lost(s.fabric.links)
@@ -163,7 +169,7 @@ class ControlLoop:
         return self._stage(now) if s.phases.urgent else []
 
     def _plan(self, now: float) -> list[Command]:
-        """Begin a planning cycle when it is due, and for routes that lost links have broken at once."""
+        """Begin a planning cycle when it is due, or at once when lost links have broken routes."""
         s = self.state
         steady = not (s.phases.adopting or s.phases.urgent)
         broken = steady and self._rules_due(now) and self._break_more_routes(now)
@@ -174,13 +180,13 @@ class ControlLoop:
             return []
         if s.cycle.rests(now) or not self._is_due(Work.PLAN, now):
             return s.cycle.work_out_levels(self.derived.snapshot()) if self._is_due(Work.LEVELS, now) else []
-        self._is_due(Work.LEVELS, now)  # they come with the plan
+        self._is_due(Work.LEVELS, now)  # the plan brings new slowdowns
         self._go_on_draining(now)
         snapshot = self.derived.snapshot()
         s.load_events.plan_begins(self.derived.background())
         if is_loss := bool(self.derived.routed_lost_links()):
-            self._break_more_routes(now)  # this cycle is the answer to it
-        # What is drained still carries its flows: they move once, to where the plan has them.
+            self._break_more_routes(now)  # this cycle is the answer to the loss
+        # Drained links still carry their flows: these move once, to the paths of the plan.
         repairs = is_loss or not self.derived.drained_flows()
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
         asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, repairs, is_loss, now)
@@ -189,8 +195,9 @@ class ControlLoop:
         return asked
 
     def _break_more_routes(self, now: float) -> bool:
-        """Whether routes use more lost links than at the last call. With the first of them the repair before is over:
-        one that follows may find no path."""
+        """Return whether routes use more lost links than at the last call.
+
+        The first lost link ends the validity of the latest repair, because the next one may find no path."""
         s = self.state
         was_whole = not s.losses.broken
         more = s.losses.break_more_routes(self.derived.routed_lost_links(), now)
@@ -199,7 +206,7 @@ class ControlLoop:
         return more
 
     def _go_on_draining(self, now: float) -> None:
-        """The cycle that begins moves the next flows off what is drained, if those before are where they should be."""
+        """Let the cycle that begins move the next flows off drained parts, if the previous ones have moved."""
         s = self.state
         if s.drains.waiting and not (s.sync.busy or s.sync.unsettled):
             most = s.cycle.limits.max_moves
@@ -209,7 +216,7 @@ class ControlLoop:
             self._pending |= not_before(Work.PLAN, now + DRAIN_REST_S)
 
     def _follow_drained(self, rules_due: bool, now: float) -> None:
-        """Note which drained parts carry nothing any more."""
+        """Update which drained parts carry nothing any more."""
         s = self.state
         if s.phases.adopting:
             s.draining.forget()
@@ -217,7 +224,7 @@ class ControlLoop:
             s.draining.follow(self.derived.what_is_drained(), s.fabric, rules_due, now)
 
     def _derive_rules(self, now: float) -> list[Command]:
-        """What switches should hold, and the first stage of what they do not hold yet."""
+        """Derive the rules of switches if due, and return the first stage of what the switches do not hold yet."""
         s, d = self.state, self.derived
         if not s.phases.urgent and self._is_due(Work.RULES, now):
             self._pending |= at_once(Work.STAGE)
@@ -227,13 +234,13 @@ class ControlLoop:
                 rules = d.rules_and_unknown() if now < s.adoption.unknown_kept_until else d.rules()
                 other_uses = d.pins() is not s.wanted.pins or not d.follows_uses()
                 s.want(d.jobs(), d.pins(), rules, d.counted_links.later() if other_uses else None, now)
-                d.flows()  # the next plan's, of the jobs that have changed: all at once would take long
+                d.flows()  # computed job by job for the next plan: all at once would take long
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:
         s, d = self.state, self.derived
         if s.sync.busy and not self.urgent:
-            return []  # what is left to do is looked at when the switches have confirmed this stage
+            return []  # the rest is computed when the switches have confirmed this stage
         sent: list[Command] = []
         staged = self._is_due(Work.STAGE, now)
         if staged:
@@ -246,7 +253,7 @@ class ControlLoop:
         return sent
 
     def _poll_soon(self) -> list[Command]:
-        """Other switches than before are those of jobs that are being learnt."""
+        """Return the command to poll other switches if the jobs that are being learnt are on others than before."""
         before, self._polled_soon = self._polled_soon, self.derived.polled_soon()
         return [] if self._polled_soon == before else [PollLearning(self._polled_soon)]
 
@@ -255,7 +262,7 @@ class ControlLoop:
         if s.commits.busy or not self._is_due(Work.SAVE, now):
             return []
         of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
-        # A strategy that was only configured is not saved: the next controller may be configured with another one.
+        # A configured strategy is not saved: the next controller may be configured with another one.
         strategy = s.strategy if s.commits.holding or s.commits.latest.strategy else None
         of_operators = s.drains.parts, s.silences.of
         of_network = self.derived.registrations(), strategy, s.routes.shares
@@ -266,7 +273,7 @@ class ControlLoop:
         return self._pending.has_due(Work.RULES, now)
 
     def _is_due(self, work: Work, now: float) -> bool:
-        """Whether this work is to be done now; it counts as done then."""
+        """Return whether this work is due; it counts as done then."""
         due = self._pending.has_due(work, now)
         if due:
             self._pending = self._pending.without(work)

@@ -1,4 +1,4 @@
-"""What has happened: the latest events of each kind, for all who ask. Any thread may add and read."""
+"""History of events: the latest events of each kind. Any thread may add and read events."""
 
 from __future__ import annotations
 
@@ -14,25 +14,30 @@ from operator import attrgetter
 from signalbox.words import EventKind
 
 KEPT = 2000
-"""Events of a kind. What happens often, as jobs that come and go do, takes no place of other kinds."""
+"""Largest number of events of a kind that are kept, so that frequent events do not displace other kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``number``: grows with each event, also over restarts. ``at``: seconds since 1970. ``what``: in words.
-    ``details``: by name."""
+    """An event of the controller."""
 
     number: int
+    """Number that grows with each event, across restarts too."""
     at: float
+    """Time in seconds since 1970."""
     kind: EventKind
     what: str
+    """Description in words."""
     details: Mapping[str, str] = field(default_factory=dict)
+    """Further details by name."""
 
 
 class EventHistory:
-    """``kept``: events of before. ``keep``: is given each new event. ``begun_at``: seconds since 1970; events from then
-    on have larger numbers than any had before, also those that were not kept, unless the clock was set back.
-    ``last``: no event has a larger number."""
+    """Latest events of each kind.
+
+    ``kept``: events of earlier controllers. ``keep``: function that is called with each new event. ``begun_at``: start
+    in seconds since 1970. Later events have larger numbers than all earlier ones, even those that were not kept, unless
+    the clock was set back."""
 
     def __init__(
         self, kept: Iterable[Event] = (), keep: Callable[[Event], object] = lambda _: None, begun_at: float = 0.0
@@ -41,13 +46,16 @@ class EventHistory:
         self._lock = threading.Lock()
         self._of: defaultdict[EventKind, deque[Event]] = defaultdict(lambda: deque(maxlen=KEPT))
         self.last = 0
+        """Largest number of an event."""
         for event in sorted(kept, key=attrgetter("number")):
             self._of[event.kind].append(event)
             self.last = event.number
         self.last = max(self.last, int(begun_at * 1e6))
 
     def add(self, kind: EventKind, what: str, details: Mapping[str, object], at: float) -> None:
-        """Numbers are microseconds since 1970, so that they go on where none were kept."""
+        """Add an event.
+
+        Its number is the time in microseconds since 1970, so numbers grow even if no event was kept."""
         with self._lock:
             self.last = max(self.last + 1, int(at * 1e6))
             event = Event(self.last, at, kind, what, {name: str(value) for name, value in details.items()})
@@ -55,8 +63,10 @@ class EventHistory:
         self._keep(event)
 
     def after(self, number: int, most: int, kinds: Collection[EventKind] = (), since: float = -math.inf) -> list[Event]:
-        """The first ``most`` events with a larger number, in order. ``kinds``: all when empty. ``since``: seconds since
-        1970; numbers say nothing of times, because a clock may be set back."""
+        """Return the first ``most`` events with a number above ``number``, in order.
+
+        ``kinds``: kinds to return; all if empty. ``since``: earliest time in seconds since 1970; numbers do not tell
+        times, because a clock may be set back."""
         with self._lock:
             if self.last <= number:
                 return []

@@ -1,4 +1,4 @@
-"""Loads the extension of the control loop that is configured, and no other one."""
+"""Loading of the configured extension of the control loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controller.core.state import State
 
 
 def configured(config: Config, state: State, now: float) -> Extension:
-    """Return the extension; one that does nothing where none is configured."""
+    """Return the configured extension, or one that does nothing."""
     if not config.circuits.switch:
         return Extension()
     from controller.circuits.extension import CircuitExtension

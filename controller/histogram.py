@@ -1,4 +1,4 @@
-"""How long things took, added up: frozen counts that one thread replaces and others read."""
+"""Histograms of durations: frozen counts that one thread replaces and others read."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ from itertools import accumulate
 
 
 def _each_decade(*steps: float) -> tuple[float, ...]:
-    """From 1 ms to less than 100 s. ``steps``: from 1 to less than 10."""
+    """Return bounds from 1 ms to less than 100 s. ``steps``: bounds from 1 to less than 10."""
     return tuple(round(step * decade, 6) for decade in (0.001, 0.01, 0.1, 1.0, 10.0) for step in steps)
 
 
 SECONDS = _each_decade(1.0, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0, 5.0, 6.3, 8.0)
-"""Ten a decade (ISO 3, R 10): a percentile between two bounds is at most a quarter too large or too small."""
+"""Ten bounds per decade (ISO 3, R 10).
+
+A percentile between two bounds is at most a quarter too large or too small."""
 FEW_SECONDS = _each_decade(1.0, 2.5, 5.0)
-"""Where there are many histograms."""
+"""Few bounds, where there are many histograms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """``bounds``: ascending. ``counts``: how many values were in each interval that ends with a bound, which belongs to
-    it; the last ones were above all bounds. ``total``: of the values."""
+    """Counts of values by interval."""
 
     bounds: tuple[float, ...] = SECONDS
+    """Upper bounds of the intervals, ascending; a bound belongs to its interval."""
     counts: tuple[int, ...] = ()
+    """Number of values in each interval, and finally above all bounds."""
     total: float = 0.0
+    """Sum of the values."""
 
     def observed(self, *values: float) -> Histogram:
-        """With these values besides."""
+        """Return the histogram with these values added."""
         counts = list(self.counts) or [0] * (len(self.bounds) + 1)
         for value in values:
             counts[bisect_left(self.bounds, value)] += 1
@@ -37,6 +41,6 @@ class Histogram:
 
     @property
     def buckets(self) -> Iterator[tuple[str, int]]:
-        """How many values were not above each bound, and above none, as Prometheus writes them."""
+        """Number of values up to each bound, and in total, as Prometheus writes them."""
         counts = self.counts or (0,) * (len(self.bounds) + 1)
         return zip((*map(str, self.bounds), "+Inf"), accumulate(counts), strict=True)

@@ -1,6 +1,6 @@
-"""Log lines that a client or a switch can cause, at most so many a second.
+"""Rate limit for log lines that a client or a switch can cause.
 
-In: lines. Out: the first ``LINES`` of each event in a second; the others are counted, and the count is one line later.
+In: lines. Out: the first ``LINES`` of each event in a second. The others are counted, and a later line has the count.
 Any thread may write.
 """
 
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 LINES = 10
-"""Of one event, in each ``PERIOD_S``."""
+"""Largest number of lines of an event in each ``PERIOD_S``."""
 PERIOD_S = 1.0
 MOST_EVENTS = 1000
-"""Events are texts of ours; should one ever contain what a client has sent, it takes no more memory than this."""
+"""Largest number of events that are counted.
+
+Events are fixed texts; if one ever contains what a client sent, memory stays bounded."""
 
 
 @dataclass(slots=True)
@@ -27,7 +29,7 @@ class _Event:
 
 
 class LimitedLog:
-    """``log``: a structlog logger. ``clock``: monotonic seconds."""
+    """Logger with a rate limit. ``log``: a structlog logger. ``clock``: returns monotonic seconds."""
 
     def __init__(self, log: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -45,12 +47,13 @@ class LimitedLog:
         self._write(self._log.error, event, details)
 
     def exception(self, event: str, **details: Any) -> None:
-        """With the traceback of the exception that is being handled."""
+        """Log an error with the traceback of the current exception."""
         self._write(self._log.exception, event, details)
 
     def summarise(self) -> None:
-        """Writes how many lines were left out of the periods that are over. To be called now and then: nothing else
-        writes it when an event does not come again."""
+        """Log how many lines were left out of periods that are over.
+
+        Must be called now and then, because no other line reports them if the event does not occur again."""
         now = self._clock()
         with self._lock:
             over = {event: found for event, found in self._events.items() if now >= found.began + PERIOD_S}

@@ -1,7 +1,7 @@
-"""The one way to keep a derived value: the last result of a function, as long as its inputs stay the same.
+"""Caching of derived values: the last result of a function, as long as its inputs stay the same.
 
-Snapshots are frozen and replaced when they change, so an input is the same when it is the same object. Plain values
-(numbers, texts, tuples, frozen sets) are also the same when they are equal.
+Snapshots are frozen and replaced when they change, so two inputs are the same if they are the same object. Plain values
+(numbers, texts, tuples, frozen sets) are also the same if they are equal.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PLAIN = (tuple, frozenset, str, int, float, type(None))
 
 
 def same(before: object, now: object) -> bool:
-    """Whether a value that was derived from ``before`` holds for ``now``."""
+    """Return whether a value that was derived from ``before`` is valid for ``now``."""
     return before is now or (isinstance(now, _PLAIN) and before == now)
 
 
 class Memo(Generic[*Inputs, Value]):
-    """``function``, called again only when one of its inputs has changed since the last call."""
+    """Function that is called again only when an input has changed since the last call."""
 
     def __init__(self, function: Callable[[*Inputs], Value]) -> None:
         self._function = function
@@ -44,7 +44,7 @@ class Memo(Generic[*Inputs, Value]):
 
 
 class Row(Generic[*Inputs, Value]):
-    """A derived value: a ``Memo`` with the inputs that its value follows from."""
+    """Derived value: a ``Memo`` together with its inputs."""
 
     def __init__(self, function: Callable[[*Inputs], Value], inputs: Callable[[], tuple[*Inputs]]) -> None:
         self._value = Memo(function)
@@ -54,34 +54,38 @@ class Row(Generic[*Inputs, Value]):
         return self._value(*self._inputs())
 
     def later(self) -> Callable[[], Value]:
-        """Return what derives the value, when it is called, from the inputs as they are now."""
+        """Return a function that derives the value from the present inputs when it is called."""
         return partial(self._value, *self._inputs())
 
 
 def when(
     condition: Callable[[], object], row: Callable[[], Value], otherwise: Callable[[], Value]
 ) -> Callable[[], Value]:
-    """Return what gives the value of the row while the condition holds, and else the other value. The function of the
-    row is not called then."""
+    """Return a function with the value of ``row`` while the condition is true, else with that of ``otherwise``.
+
+    The function of the row is not called while the condition is false."""
     return lambda: row() if condition() else otherwise()
 
 
 class Touched(NamedTuple, Generic[Key]):
-    """``changed``: keys that have another value. ``gone``: keys that are not there any more."""
+    """Keys with changes since the last call."""
 
     changed: list[Key]
+    """Keys with another value."""
     gone: list[Key]
+    """Keys that were removed."""
 
 
 class ChangedKeys(Generic[Key]):
-    """The keys of a mapping whose entry has changed since the last call, there or in one of the mappings beside it, and
-    the keys that are gone. Of a ``SharedMap`` only what may have changed is looked at."""
+    """Detection of the keys whose entries changed since the last call, in a mapping or in mappings beside it.
+
+    For a ``SharedMap``, only entries that may have changed are examined."""
 
     def __init__(self) -> None:
         self._before: tuple[Mapping[Key, object], ...] | None = None
 
     def __call__(self, mapping: Mapping[Key, object], *beside: Mapping[Key, object]) -> Touched[Key]:
-        """Return all keys at the first call."""
+        """Return the changed and the removed keys; at the first call, all keys count as changed."""
         before, self._before = self._before, (mapping, *beside)
         if before is None:
             return Touched(list(mapping), [])
@@ -94,13 +98,13 @@ def _changed(before: Mapping[Key, object], now: Mapping[Key, object]) -> Iterato
 
 
 class _Kept(Generic[Key, Value]):
-    """A derived mapping of which a few values are derived anew at a time."""
+    """Derived mapping of which a few values change at a time."""
 
     def __init__(self) -> None:
         self._known: SharedMap[Key, Value] = SharedMap()
 
     def __call__(self, values: Mapping[Key, Value | None], gone: Iterable[Key]) -> Mapping[Key, Value]:
-        """Return the mapping with these values, None for no value; the same object while no value changes."""
+        """Return the mapping with these values, where None means no value; the same object while no value changes."""
         changes = {key: value for key, value in values.items() if not same(self._known.get(key), value)}
         self._known = self._known.updated({**changes, **dict.fromkeys(key for key in gone if key in self._known)})
         return self._known
@@ -117,12 +121,11 @@ def per_key(
     function: Callable[[Key, A, B | None, C | None], Value | None],
 ) -> Callable[[Mapping[Key, A], Mapping[Key, B], Mapping[Key, C]], Mapping[Key, Value]]: ...
 def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
-    """Return what derives a mapping each of whose values follows from those of its key in other mappings.
+    """Return a function that derives a mapping, each value from the entries of its key in other mappings.
 
-    ``function`` takes the key, its value in the first mapping, and its values in those beside it, None where it has
-    none there. It returns None where there is no value. It is called for keys that have other values than at the last
-    call. The mapping stays the same object while no value changes.
-    """
+    ``function`` gets the key, its value in the first mapping, and its values in the other mappings, None where there is
+    none. It returns None for no value. It is called only for keys with other values than at the last call. The mapping
+    is the same object while no value changes."""
     changed_keys, kept = ChangedKeys[Any](), _Kept[Any, Any]()
 
     def derive(mapping: Mapping[Any, Any], *beside: Mapping[Any, Any]) -> Mapping[Any, Any]:
@@ -135,12 +138,11 @@ def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
 def joined(
     refers_to: Callable[[A], Set[Other]], function: Callable[[A, *Inputs], Value | None]
 ) -> Callable[[Mapping[Any, A], *Inputs], Mapping[Any, Value]]:
-    """Return what derives a mapping each of whose values follows from one value and from entries of tables.
+    """Return a function that derives a mapping, each value from one value of a mapping and from entries of tables.
 
-    ``refers_to`` gives the keys in the tables that a value looks at. ``function`` takes the value and the tables, and
-    returns None where there is no value. It is called for values that have changed, and for those that refer to
-    entries that have. The mapping stays the same object while no value changes.
-    """
+    ``refers_to`` returns the keys of the table entries that a value depends on. ``function`` gets the value and the
+    tables, and returns None for no value. It is called for values that have changed, and for values that refer to
+    changed entries. The mapping is the same object while no value changes."""
     changed_keys, kept, before = ChangedKeys[Any](), _Kept[Any, Value](), list[Mapping[Any, object]]()
 
     def derive(mapping: Mapping[Any, A], *tables: *Inputs) -> Mapping[Any, Value]:
@@ -157,11 +159,10 @@ def joined(
 
 
 class Index(Generic[Key, A, Other]):
-    """Derives which keys of a mapping refer to each of other things, from the entries that have changed.
+    """Derivation of the keys of a mapping that refer to each thing, from changed entries.
 
-    ``refers_to``: the things that a value refers to. ``always``: things that are in the index though nothing refers to
-    them.
-    """
+    ``refers_to``: returns the things that a value refers to. ``always``: things that are in the index even if nothing
+    refers to them."""
 
     def __init__(self, refers_to: Callable[[A], Iterable[Other]], always: Iterable[Other] = ()) -> None:
         self._refers_to = refers_to
@@ -189,7 +190,7 @@ class Index(Generic[Key, A, Other]):
 
 
 class MemoPerKey(Generic[Key, *Inputs, Value]):
-    """A ``Memo`` per key. Keys that a call does not name are forgotten."""
+    """A ``Memo`` per key; keys that a call does not contain are forgotten."""
 
     def __init__(self, function: Callable[[*Inputs], Value]) -> None:
         self._function = function
@@ -197,7 +198,7 @@ class MemoPerKey(Generic[Key, *Inputs, Value]):
         self._values: Mapping[Key, Value] = {}
 
     def __call__(self, inputs_of: Mapping[Key, tuple[*Inputs]]) -> Mapping[Key, Value]:
-        """The value of every key; the same mapping as last time when no value has changed."""
+        """Return the value of every key; the same mapping as last time if no value has changed."""
         before, known_now = self._known, {}
         changed = list(before) != list(inputs_of)
         for key, inputs in inputs_of.items():

@@ -1,7 +1,8 @@
 """Frozen mappings with tens of thousands of entries of which few change at a time.
 
-One is made from the other, and what has not changed is shared between them. Each knows which keys the latest few
-changes were about. So both a change and the difference of two of them cost what has changed, not what there is.
+A mapping is made from another one and shares its unchanged entries. Each mapping knows the keys of its latest few
+changes. Therefore a change, and the difference of two mappings, takes time in proportion to the changes and not to the
+entries.
 """
 
 from __future__ import annotations
@@ -15,29 +16,29 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 FEW = 128
-"""Up to so many entries are one piece, in the order in which they came. More are in no particular order."""
+"""Largest number of entries in a mapping with a single piece, which keeps their order; larger ones have no order."""
 
 FULL = 16
-"""Entries in a piece, on average, above which there are more pieces."""
+"""Mean number of entries in a piece above which the mapping gets more pieces."""
 
 MOST_PIECES = 4096
-"""A change copies the list of them."""
+"""Largest number of pieces, whose list is copied with each change."""
 
 STEPS = 16
-"""Changes of which the keys are known."""
+"""Number of latest changes whose keys are known."""
 
 
 class SharedMap(Mapping[Key, Value]):
-    """Its entries are in pieces, divided by the hashes of their keys. No value is None."""
+    """Mapping whose entries are divided into pieces by the hashes of their keys. No value is None."""
 
     __slots__ = ("_pieces", "_size", "_steps", "_version")
 
     _pieces: tuple[dict[Key, Value], ...]
     _size: int
     _version: object
-    """The same object in no other mapping."""
+    """Identity of this mapping; no other mapping has the same object."""
     _steps: tuple[tuple[object, tuple[Key, ...]], ...]
-    """The versions of mappings before this one, the oldest first, each with the keys that were changed then."""
+    """Versions of the mappings before this one, oldest first, each with the keys that were changed then."""
 
     def __init__(self, entries: Mapping[Key, Value] | None = None) -> None:
         pieces = entries._pieces if isinstance(entries, SharedMap) else ({**entries} if entries else {},)
@@ -45,7 +46,7 @@ class SharedMap(Mapping[Key, Value]):
 
     @classmethod
     def of(cls, entries: Mapping[Key, Value]) -> SharedMap[Key, Value]:
-        """Itself, if it is one."""
+        """Return the mapping itself if it is a ``SharedMap``, else a copy as one."""
         return entries if isinstance(entries, SharedMap) else cls(entries)
 
     @classmethod
@@ -63,7 +64,7 @@ class SharedMap(Mapping[Key, Value]):
         self._version, self._steps = object(), steps
 
     def __reduce__(self) -> tuple[type[SharedMap[Key, Value]], tuple[dict[Key, Value]]]:
-        """Hashes are others in another process."""
+        """Pickle the entries only, because hashes differ in another process."""
         return SharedMap, (dict(self.items()),)
 
     def __getitem__(self, key: Key) -> Value:
@@ -89,7 +90,7 @@ class SharedMap(Mapping[Key, Value]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, SharedMap) and len(self._pieces) == len(other._pieces):
-            return self._pieces == other._pieces  # pieces that are the same objects are not looked at
+            return self._pieces == other._pieces  # pieces that are the same objects compare at once
         if isinstance(other, Mapping):
             return len(other) == self._size and all(
                 key in other and (other[key] is value or other[key] == value) for key, value in self.items()
@@ -102,7 +103,7 @@ class SharedMap(Mapping[Key, Value]):
         return f"SharedMap({dict(self.items())!r})"
 
     def updated(self, changes: Mapping[Key, Value | None]) -> SharedMap[Key, Value]:
-        """With these values, and without the keys whose value is None. The same object without any changes."""
+        """Return the mapping with these values, where None removes a key; the same object without changes."""
         if not changes:
             return self
         pieces, last, size = list(self._pieces), len(self._pieces) - 1, self._size
@@ -120,8 +121,9 @@ class SharedMap(Mapping[Key, Value]):
         return self._made(tuple(pieces), size, (*self._steps[1 - STEPS :], (self._version, tuple(changes))))
 
     def maybe_other(self, other: SharedMap[Key, Value]) -> Iterable[Key] | None:
-        """The keys that changes have been about since both were one mapping, which may have the same values again; None
-        when that is not known."""
+        """Return the keys that were changed since both mappings were one, or None if that is not known.
+
+        Some of these keys may have equal values again."""
         mine, theirs = self._steps[-1:], other._steps[-1:]
         if mine and mine[0][0] is other._version:
             return mine[0][1]
@@ -135,23 +137,25 @@ class SharedMap(Mapping[Key, Value]):
         return None
 
     def _versions(self) -> Iterator[object]:
-        """The latest first."""
+        """Yield the versions, latest first."""
         yield self._version
         yield from (version for version, _ in reversed(self._steps))
 
     def part(self, keys: Iterable[Key]) -> dict[Key, Value]:
-        """The entries with these keys."""
+        """Return the entries with these keys."""
         pieces, last = self._pieces, len(self._pieces) - 1
         found = [(key, pieces[hash(key) & last].get(key)) for key in keys]
         return {key: value for key, value in found if value is not None}
 
     def become(self, entries: Mapping[Key, Value]) -> SharedMap[Key, Value]:
-        """These entries, made from this mapping. Looks at all of them."""
+        """Return a mapping with exactly these entries, made from this one; all entries are examined."""
         return self.updated({key: value for key, _, value in differing(self, entries)})
 
     def like(self, other: Mapping[Key, Value]) -> Mapping[Key, Value]:
-        """The other mapping itself, if the entries are the same. Else the same entries as in this one, with pieces of
-        the other mapping where it is not known which keys to compare: those need not be compared again."""
+        """Return ``other`` itself if the entries are equal, else the entries of this mapping.
+
+        If the keys to compare are not known, equal pieces are replaced by those of ``other``, so that they need not be
+        compared again."""
         if not isinstance(other, SharedMap):
             return other if self == other else self
         if (keys := self.maybe_other(other)) is not None:
@@ -183,7 +187,7 @@ class _Values(ValuesView[Value], Generic[Value]):
 
 
 def _divided(pieces: tuple[dict[Key, Value], ...], size: int) -> tuple[dict[Key, Value], ...]:
-    """The pieces, more of them if they are too full. Their number is a power of two."""
+    """Return the pieces, divided into more if they are too full. Their number is a power of two."""
     if size <= (FEW if len(pieces) == 1 else FULL * len(pieces)) or len(pieces) == MOST_PIECES:
         return pieces
     count = min(1 << (4 * size // FULL).bit_length(), MOST_PIECES)
@@ -194,20 +198,21 @@ def _divided(pieces: tuple[dict[Key, Value], ...], size: int) -> tuple[dict[Key,
 
 
 def like(entries: Mapping[Key, Value], other: Mapping[Key, Value]) -> Mapping[Key, Value]:
-    """As ``SharedMap.like``."""
+    """Return the result of ``SharedMap.like`` for any mappings."""
     return other if entries is other else SharedMap.of(entries).like(other)
 
 
 def updated(entries: Mapping[Key, Value], changes: Mapping[Key, Value | None]) -> Mapping[Key, Value]:
-    """As ``SharedMap.updated``; the same object without any changes."""
+    """Return the result of ``SharedMap.updated`` for any mapping; the same object without changes."""
     return SharedMap.of(entries).updated(changes) if changes else entries
 
 
 def unequal(
     before: Mapping[Key, Value], now: Mapping[Key, Value]
 ) -> Iterator[tuple[Mapping[Key, Value], Mapping[Key, Value]]]:
-    """Both in pairs of parts, without what is known to be the same in both: a key is in no part but those of one
-    pair."""
+    """Yield pairs of parts of both mappings, without parts that are known to be equal.
+
+    Each key is in the parts of one pair only."""
     if before is now:
         return
     if not (isinstance(before, SharedMap) and isinstance(now, SharedMap)):
@@ -224,7 +229,7 @@ def unequal(
 def differing(
     before: Mapping[Key, Value], now: Mapping[Key, Value]
 ) -> Iterator[tuple[Key, Value | None, Value | None]]:
-    """Every key whose value is not the same object in both, with both values; None where it is not."""
+    """Yield every key whose value is not the same object in both, with both values; None where it is missing."""
     for old, new in unequal(before, now):
         for key, value in new.items():
             was = old.get(key)
@@ -236,12 +241,13 @@ def differing(
 
 
 class Edits(Generic[Key, Value]):
-    """``changed``: what is to become of some entries, None for those that go."""
+    """Changes to a mapping that are not applied yet."""
 
     def __init__(self, entries: Mapping[Key, Value]) -> None:
         self.changed: dict[Key, Value | None] = {}
+        """New values of some entries; None removes an entry."""
         self._entries = entries
 
     def get(self, key: Key) -> Value | None:
-        """As it will be."""
+        """Return the value that the key will have."""
         return self.changed[key] if key in self.changed else self._entries.get(key)

@@ -1,6 +1,6 @@
-"""Silences: an operator knows of an alarm, until it is over or for some time.
+"""Silences: an operator knows of an alarm, until it ends or for some time.
 
-In: what operators say, the alarms that are raised. Out: the silence of each alarm that has one. Pure; times are seconds
+In: requests of operators, and the raised alarms. Out: the silence of each alarm that has one. Pure; times are seconds
 since 1970.
 """
 
@@ -14,25 +14,28 @@ from typing import Any
 from signalbox.errors import NO_SUCH_NAME, InvalidInput
 
 SilenceKey = tuple[str, str]
-"""The kind of the alarm, and its subject; an empty one for all alarms of the kind."""
+"""Kind and subject of the alarm; an empty subject means all alarms of the kind."""
 
 MOST = 1000
-"""Silences at a time."""
+"""Largest number of silences at a time."""
 
 FORGOTTEN_S = 3600.0
-"""A silence until its alarm is over is dropped when the alarm was not raised for so long after the start."""
+"""Seconds after the start until a silence without end time is dropped if its alarm has not been raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """``kind``: an ``AlarmKind``. ``since``, ``until``: seconds since 1970; without ``until`` it lasts until the alarm
-    is over. ``by``: who has said so, empty where callers have no names."""
+    """A silence."""
 
     kind: str
+    """Kind of the alarm, an ``AlarmKind``."""
     subject: str
     since: float
+    """Start of the silence in seconds since 1970."""
     until: float | None = None
+    """End in seconds since 1970; None until the alarm ends."""
     by: str = ""
+    """Name of the caller; empty where callers have no names."""
     comment: str = ""
 
     @property
@@ -42,7 +45,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class SilenceAlarms:
-    """Request to begin a silence. The reply is None, when the silence is saved."""
+    """Request to begin a silence. The reply is None, once the silence is saved."""
 
     silence: Silence
     reply: Future[Any] = field(default_factory=Future, compare=False)
@@ -50,45 +53,47 @@ class SilenceAlarms:
 
 @dataclass(frozen=True, slots=True)
 class EndSilence:
-    """Request to end a silence. The reply is None, when that is saved."""
+    """Request to end a silence. The reply is None, once that is saved."""
 
     key: SilenceKey
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
 class Silences:
-    """``of``: by kind and subject, another mapping whenever it changes."""
+    """All silences."""
 
     def __init__(self, saved: Mapping[SilenceKey, Silence]) -> None:
         self.of: Mapping[SilenceKey, Silence] = saved
+        """Silences by kind and subject; a new mapping on each change."""
         self._raised: set[SilenceKey] = set()
         self._now = self._started_at = 0.0
 
     def add(self, silence: Silence) -> None:
-        """In place of one that there is. Raises ``InvalidInput`` when there are too many."""
+        """Add a silence or replace the one with its key. Raises ``InvalidInput`` when there are too many."""
         if silence.key not in self.of and len(self.of) >= MOST:
             raise InvalidInput.of("kind", f"there are {MOST} silences already; end some first")
         self.of = {**self.of, silence.key: silence}
 
     def end(self, key: SilenceKey) -> None:
-        """Raises ``InvalidInput`` when there is none."""
+        """End a silence. Raises ``InvalidInput`` when there is none with this key."""
         if key not in self.of:
             what = f"'{key[1]}'" if key[1] else "all alarms of this kind"
             raise InvalidInput.of("subject", f"there is no silence of {key[0]} for {what}", NO_SUCH_NAME)
         self.of = {one: silence for one, silence in self.of.items() if one != key}
 
     def restore(self, of: Mapping[SilenceKey, Silence]) -> None:
-        """Exactly these."""
+        """Set the silences to exactly these."""
         self.of = of
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
+        """Record the current time."""
         self._now = now
         self._started_at = self._started_at or now
 
     def follow(self, raised: Collection[SilenceKey]) -> bool:
-        """Drop those that are over; whether there were any. ``raised``: the alarms of now. A silence without a time is
-        over when its alarm, which was raised since the start, is not any more."""
+        """Drop silences that are over and return whether there were any. ``raised``: the alarms raised now.
+
+        A silence without an end time is over when its alarm was raised since the start and is not raised any more."""
         over = [key for key, silence in self.of.items() if self._is_over(key, silence, raised)]
         self._raised = ({key for key in self.of if self._is_raised(key, raised)} | self._raised) - {*over}
         if over:

@@ -1,7 +1,7 @@
-"""The one frozen picture of the controller that all readers share.
+"""Frozen snapshot of the controller that all readers share.
 
-The control loop publishes a new ``Status`` after every message that changed something; gRPC reads, watch streams
-and metrics take it from ``StatusBoard`` and never see the loop's own state.
+The control loop publishes a new ``Status`` after every message that changed something. gRPC calls, watch streams and
+metrics read it from the ``StatusBoard`` and never see the state of the loop itself.
 """
 
 from __future__ import annotations
@@ -40,37 +40,41 @@ from signalbox.words import Strategy
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
 Unserved = Literal["hosts_missing", "no_path", "unplanned"]
-"""Why a job counts 0 in the network's efficiency: it waits for hosts, has flows without a path, or is to be planned and
-has not been yet."""
+"""Reason why a job counts as 0 in the network's efficiency: unknown hosts, flows without a path, or no plan yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """``vitals``: lease and reported times, as of the moment when they are read, not of the status.
-    ``level``: L_j of the running routes, 0 while unknown. ``ideal_communication_s``: of one iteration, on an idle
-    fabric, 0 while unknown. ``efficiency_allowed``: ideal communication time over the one that the running routes
-    allow. ``prediction_withheld``: why that is no prediction, empty when it is. ``routes``: of every virtual link the
-    route that its switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what
-    tells the subflows apart. ``routes_known``: some switch has confirmed or given up a route of the job since the
-    start. ``flows_without_path``: virtual links between hosts that the fabric does not connect now. ``waiting``: why
-    the extension lets it wait; it is pending then. ``planned``: the virtual
-    links that it is planned for, which the ideal time is of."""
+    """Published state of a job."""
 
     registration: Registration
     state: JobState
     missing_hosts: tuple[str, ...]
+    """Addresses of hosts that the job waits for."""
     vitals: Vitals
+    """Lease and reported times, as of the moment when they are read, not of the status."""
     level: float
+    """Slowdown L_j of the job under the running routes; 0 while unknown."""
     ideal_communication_s: float
+    """Ideal time of one iteration in seconds, on an idle fabric; 0 while unknown."""
     efficiency_allowed: float
+    """Ideal time divided by the communication time that the running routes allow."""
     prediction_withheld: str
+    """Reason why ``efficiency_allowed`` is no prediction; empty if it is one."""
     routes: Mapping[FlowId, Route | None]
+    """Confirmed route of every virtual link; None under ECMP."""
     routes_generation: int
+    """Number that grows when the routes change."""
     dividing: Dividing
+    """Ports that tell the subflows of a flow apart."""
     routes_known: bool = True
+    """Whether some switch has confirmed or given up a route of the job since the start."""
     flows_without_path: int = 0
+    """Number of virtual links between hosts that the fabric does not connect now."""
     waiting: str = ""
+    """Reason why the extension makes the job wait; the job is pending then."""
     planned: VirtualLinks | None = None
+    """Virtual links that the job is planned with and that the ideal time belongs to."""
 
     @property
     def spec(self) -> JobSpec:
@@ -82,17 +86,17 @@ class JobStatus:
 
     @property
     def last_index(self) -> int:
-        """The highest that was reported, -1 before the first."""
+        """Highest iteration number that was reported; -1 before the first."""
         return self.vitals.reported.last_index
 
     @property
     def lease_ends_at(self) -> float:
-        """Monotonic seconds."""
+        """End of the lease in monotonic seconds."""
         return self.vitals.lease_ends_at
 
     @property
     def iterations(self) -> int:
-        """How many were reported."""
+        """Number of reported iterations."""
         return self.vitals.reported.iterations
 
     @property
@@ -101,8 +105,9 @@ class JobStatus:
 
     @property
     def mean_communication_s(self) -> float:
-        """Mean over the latest iterations of the present epoch (``jobs.job``), 0 until there is one, and while
-        ``planned`` is not what they were measured of."""
+        """Mean communication time of the latest iterations of the present epoch (``jobs.job``), in seconds.
+
+        It is 0 until there is one, and while the iterations were measured with other links than ``planned``."""
         reported = self.vitals.reported
         return reported.mean_communication_s if reported.planned is self.planned else 0.0
 
@@ -112,77 +117,92 @@ class JobStatus:
 
     @property
     def subflows(self) -> int:
-        """Pieces of the pinned virtual links."""
+        """Number of subflows of the pinned virtual links."""
         return sum(len(route) for route in self.routes.values() if route)
 
     @property
     def efficiency_predicted(self) -> float | None:
-        """By the running routes: 0 while the job waits for hosts or some flow has no path; None while it is unknown or
-        withheld."""
+        """Efficiency by the running routes.
+
+        It is 0 while the job waits for hosts or some flow has no path, and None while it is unknown or withheld."""
         if self.missing_hosts or self.flows_without_path:
             return 0.0
         return self.efficiency_allowed if self.level and not self.prediction_withheld else None
 
     @property
     def efficiency_measured(self) -> float:
-        """Ideal over measured communication time of the present epoch; 0 until an iteration of it was reported."""
+        """Ideal time divided by the measured communication time of the present epoch; 0 until one was reported."""
         measured_s = self.mean_communication_s
         return self.ideal_communication_s / measured_s if measured_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchStatus:
-    """``foreign_rules``: flows, groups and meters of others. ``healed_rules``: rules of Signalbox that others
-    changed and that were restored, since the start. ``is_read``: its rules were read since it connected; else there are
-    0 of each kind. ``tables``: how full they are, as far as it says."""
+    """Published state of a switch."""
 
     in_sync: bool
+    """Whether the switch holds its wanted rules."""
     rules: int
+    """Number of our rules on the switch."""
     foreign_rules: int
+    """Number of flows, groups and meters of others."""
     healed_rules: int = 0
+    """Number of our rules that others changed and the controller restored, since the start."""
     is_read: bool = True
+    """Whether the rules were read since the switch connected; if not, all numbers of rules are 0."""
     tables: tuple[TableUse, ...] = ()
+    """Fill levels of the tables, as far as the switch reports them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtensionSwitch:
-    """A switch of the extension. ``name``: its dpid in hexadecimal as long as it has not connected."""
+    """A switch of the extension."""
 
     name: str
+    """Name of the switch; its dpid in hexadecimal until it has connected."""
     connected: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ExtensionStatus:
-    """What others may see of the extension. ``change_times``: seconds of each change, until all of its switches had
-    confirmed it. ``latest_change``: its number, how many ports it changed, and its seconds."""
+    """Published state of the extension."""
 
     switches: Mapping[Dpid, ExtensionSwitch] = field(default_factory=dict)
     change_times: Histogram = field(default_factory=Histogram)
+    """Distribution of the seconds from the start of a change until all of its switches had confirmed it."""
     latest_change: tuple[int, int, float] | None = None
+    """Number of the latest change, number of ports that it changed, and its duration in seconds."""
 
 
 NO_EXTENSION = ExtensionStatus()
 
 
 DrainState = Literal["moving", "confirming", "measuring", "carrying", "safe"]
+"""Progress of a drain.
+
+- ``moving``: flows are being moved away.
+- ``confirming``: switches have not confirmed that yet.
+- ``measuring``: counters have not been read twice since.
+- ``carrying``: counters show packets that are no probes.
+- ``safe``: nothing is sent over the part, so it can be pulled."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainStatus:
-    """A part of the fabric that is taken out of use. ``since``: seconds since 1970. ``state``: flows are being moved
-    away; switches have not confirmed that yet; counters have not been read twice since; they show packets that are no
-    probes; nothing is sent over it, so that it can be pulled. ``flows``: those whose routes still use it.
-    ``rate_bps``: what its busiest link has carried since it was empty, None before that is known. ``links``: how many
-    of it are there. ``waits_for``: what it is that has not confirmed, or has not been counted, in words."""
+    """Published state of a drained part of the fabric."""
 
     name: str
     since: float
+    """Time of the drain in seconds since 1970."""
     state: DrainState
     flows: int
+    """Number of flows whose routes still use the part."""
     links: int
+    """Number of existing links of the part."""
     rate_bps: float | None = None
+    """Rate of its busiest link since no flow uses the part, in bit/s; None until it is known."""
     waits_for: tuple[str, ...] = ()
+    """Obstacles in words: what has not confirmed, or has not been counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,98 +215,111 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``job_ends``: the latest registrations that are over, oldest first. ``jobs_ended``: how many since the start.
-    ``demands``: what jobs really send. ``plan_reason``: what became of the newest plan, and why.
-    ``plan_demand_source``: which bytes of each job it was made for. ``target``: that the plans lead to, None when the
-    plan is the best. ``baseline_levels``: of other strategies on the plan's problem. ``repair``: after the latest loss
-    of links that routes used, None until then, and when no flow could get a new path. ``repair_s``: from the moment
-    that the controller knew of the loss until the switches had confirmed the repaired routes, None until then.
-    ``counters_read``: when the counters of each connected switch were read; ``counters_late_after_s``: an age of some
-    that are not up to date. ``refused_connections``: since the start, by reason; a reason without one is missing.
-    ``refused_packets`` and ``refused_claims`` (of addresses that live at another port): since the start, by port.
-    ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its switch counts them;
-    ports without are missing. ``dropped_packets``: what each switch has dropped because it is not carried, since its
-    rules were made; switches are missing before the first reading. ``links``: their figures are made when they are
-    asked for. ``rules``: what each switch that was read holds. ``drains``: by name. ``drained``: their links that are
-    there, their switches, and their cables that are down. ``parts``: every part of the fabric that is remembered;
-    ``down_parts``: those that are down; ``absent_parts``: how many are not there, also before they had the time to
-    come. ``named_hosts``: those that jobs or the inventory file name. ``alarms_before``: of before the start, which are
-    not raised again and may still be, with since when they were. ``plan_at``: monotonic seconds when the latest plan
-    came. Seconds, since the start: ``plan_times``, to make each plan; ``repair_times``, see ``repair_s``;
-    ``install_times``, from the moment that a stage was sent until all of its switches had confirmed it;
-    ``communication_times``, of each iteration that jobs reported. ``extension``: of the one that is configured."""
+    """Published state of the controller. Totals and distributions are since the start."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
     adopting: bool = False
     switches: Mapping[Dpid, SwitchStatus] = field(default_factory=dict)
     links: Mapping[LinkId, LinkStatus] = field(default_factory=dict)
+    """Figures of links; each is computed when it is read."""
     jobs: Mapping[JobId, JobStatus] = field(default_factory=dict)
     job_ends: tuple[JobEnd, ...] = ()
+    """Latest ends of registrations, oldest first."""
     jobs_ended: Mapping[EndReason, int] = field(default_factory=dict)
+    """Number of ended registrations, by reason."""
     demands: Mapping[JobId, JobDemand] = field(default_factory=dict)
+    """Measured traffic of jobs."""
     plan: Plan | None = None
     plan_installed: bool = False
     plan_reason: str = ""
+    """Decision on the newest plan, and its reason."""
     plan_demand_source: Mapping[JobId, DemandSource] = field(default_factory=dict)
+    """Source of the bytes, by job, that the newest plan was made for."""
     target: TargetLeft | None = None
+    """Goal plan that the plans lead to; None if the newest plan is the best."""
     baseline_levels: Mapping[str, float] = field(default_factory=dict)
+    """Slowdown of each baseline on the problem of the newest plan."""
     pins: int = 0
     moved_flows_total: int = 0
     plans_total: int = 0
     repair: Repair | None = None
+    """Repair after the latest loss of links that routes used; None without one, or if no flow could get a new path."""
     repair_s: float | None = None
+    """Seconds from the latest loss until the switches had confirmed the repaired routes; None until then."""
     repairs_total: int = 0
     repaired_flows_total: int = 0
     counters_read: Mapping[Dpid, CountersRead] = field(default_factory=dict)
+    """Times of the latest readings of the counters of each connected switch."""
     counters_late_after_s: float = math.inf
+    """Age in seconds from which counters are not up to date."""
     refused_connections: Mapping[RefusalReason, int] = field(default_factory=dict)
+    """Number of refused connections by reason; reasons without any are missing."""
     refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
+    """Number of refused packets by port and reason."""
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
+    """Number of refused claims to addresses of other ports, by port."""
     punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
+    """Packets of each port to the controller above its limit, as its switch counts them; only ports with any."""
     plan_at: float | None = None
+    """Time of the newest plan in monotonic seconds."""
     plan_times: Histogram = field(default_factory=Histogram)
+    """Distribution of the seconds that plans took."""
     repair_times: Histogram = field(default_factory=Histogram)
+    """Distribution of the values of ``repair_s``."""
     install_times: Histogram = field(default_factory=Histogram)
+    """Distribution of the seconds from sending a stage until all of its switches had confirmed it."""
     communication_times: Histogram = field(default_factory=Histogram)
+    """Distribution of the communication times of all reported iterations, in seconds."""
     dropped_packets: Mapping[Dpid, Mapping[Dropped, int]] = field(default_factory=dict)
+    """Packets that each switch has dropped since its rules were installed; missing before the first reading."""
     state_revision: int = 0
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
     alarms_before: Mapping[AlarmKey, float] = field(default_factory=dict)
+    """Alarms of before the start that are not raised again and may still be, with their starts."""
     rules: Mapping[Dpid, RuleSet] = field(default_factory=dict)
+    """Rules of each switch that was read."""
     drains: Mapping[str, DrainStatus] = field(default_factory=dict)
+    """Drained parts by name."""
     drained: frozenset[LinkId | PartKey] = frozenset()
+    """Existing links of drained parts, drained switches, and drained cables that are down."""
     parts: Mapping[PartKey, Part] = field(default_factory=dict)
+    """Remembered parts of the fabric."""
     down_parts: Mapping[PartKey, Part] = field(default_factory=dict)
+    """Parts that are down."""
     absent_parts: Mapping[PartKind, int] = field(default_factory=dict)
+    """Number of parts that are not there, by kind, including those that do not count as down yet."""
     named_hosts: Mapping[PartKey, object] = field(default_factory=dict)
+    """Hosts that jobs or the inventory file name."""
     extension: ExtensionStatus = NO_EXTENSION
+    """State of the configured extension."""
 
     @property
     def counters_at(self) -> float | None:
-        """Monotonic seconds of what was read longest ago, of any switch and kind; None without switches."""
+        """Oldest time of a reading of any kind of counters, in monotonic seconds; None without switches."""
         return min(map(min, self.counters_read.values()), default=None)
 
     def late_ports(self, now: float) -> frozenset[Dpid]:
-        """Switches whose port counters are not up to date: rates of their links are not known any more. ``now``:
-        monotonic seconds."""
+        """Return the switches whose port counters are not up to date, so that the rates of their links are unknown.
+
+        ``now``: monotonic seconds."""
         since = now - self.counters_late_after_s
         return frozenset(dpid for dpid, read in self.counters_read.items() if read.ports < since)
 
     @property
     def moves_left(self) -> int:
-        """To the target; 0 without one."""
+        """Number of moves to the goal plan; 0 without one."""
         return self.target.moves if self.target else 0
 
     @property
     def blocked_flows(self) -> int:
-        """That would have to move together, where no moves within the cap were found that lead to the target."""
+        """Number of flows that would have to move together, as no allowed sequence of moves leads to the goal plan."""
         return self.target.blocked if self.target else 0
 
     @property
     def unserved(self) -> Mapping[Unserved, int]:
-        """How many jobs count 0 in the efficiency, by the first reason that holds."""
+        """Number of jobs that count as 0 in the efficiency, by the first reason that applies."""
         return Counter(why for why in map(self._why_unserved, self.jobs.values()) if why)
 
     def _why_unserved(self, job: JobStatus) -> Unserved | None:
@@ -299,30 +332,35 @@ class Status:
 
     @property
     def network_efficiency(self) -> float | None:
-        """1 / level of the worst job; 0 while some job is unserved. None while no job's level is known, as without
-        jobs, and while a restarted controller has not read what switches hold."""
+        """Network efficiency: 1 divided by the slowdown of the worst job; 0 while some job is unserved.
+
+        It is None while no slowdown is known, for example without jobs, and while a restarted controller has not read
+        the rules of the switches."""
         if self.adopting:
             return None
         return 0.0 if self.unserved else network_efficiency(job.level for job in self.jobs.values() if job.level)
 
 
 class StatusBoard:
-    """Holds the newest ``Status``. Written by the loop's thread, read by any. ``call_times``: how long calls of the API
-    took, by method and code; written by its thread. ``reload_refused``: whether the latest SIGHUP changed nothing,
-    because something was wrong. ``certificates_end``: of each listener with TLS, in seconds since 1970. Both are
-    written by who reads the files. ``has_standby``: whether another controller waits for this one's end.
-    ``metrics_refused``: how many connections of scrapers were refused, by reason. ``planning_replaced``: how many
-    planning processes have ended although they should work. ``history``: what has happened; written by who
-    publishes."""
+    """Newest ``Status``, and values that other threads maintain.
+
+    The loop's thread writes the status, any thread reads it."""
 
     def __init__(self) -> None:
         self.history = EventHistory()
+        """History of events, written by the publisher."""
         self.call_times: Mapping[tuple[str, str], Histogram] = {}
+        """Distribution of the seconds that API calls took, by method and code; written by the API's thread."""
         self.metrics_refused: Mapping[str, int] = {"tls": 0}
+        """Number of refused connections of scrapers, by reason."""
         self.reload_refused = False
+        """Whether the latest SIGHUP changed nothing because something was wrong; written by the reader of the files."""
         self.has_standby: Callable[[], bool] = lambda: False
+        """Function that returns whether another controller waits for the end of this one."""
         self.planning_replaced: Callable[[], int] = lambda: 0
+        """Function that returns the number of planning processes that ended unexpectedly."""
         self.certificates_end: Mapping[str, float] = {}
+        """Expiry of the certificate of each listener with TLS, in seconds since 1970; written by the file reader."""
         self._lock = threading.Lock()
         self._status = Status()
         self._listeners: list[Callable[[], None]] = []
@@ -339,7 +377,9 @@ class StatusBoard:
             listener()
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call ``listener`` (quick, from the loop's thread) after every publication; returns the way to stop it."""
+        """Call ``listener`` after every publication and return a function that stops this.
+
+        The listener is called in the loop's thread, so it must be quick."""
         with self._lock:
             self._listeners.append(listener)
 

@@ -1,7 +1,7 @@
-"""TLS of the listeners: the controller's certificate, and the authorities that sign those of peers.
+"""TLS of the listeners: the controller's certificate, and the authorities for certificates of peers.
 
-In: the files that the configuration names. Out: the context that new connections are wrapped in, or the problem of each
-file; the fields of a certificate, of which Python tells some only for that of a peer. Imports no framework, so that a
+In: the files in the configuration. Out: the context for new connections, or the problem of each file; and the fields of
+a certificate, some of which Python reports only for a peer's certificate. The module imports no framework, so that a
 configuration can be checked without one.
 """
 
@@ -18,21 +18,25 @@ from signalbox.errors import InvalidInput
 
 
 class TlsContext:
-    """Of one listener, named by its section of the configuration. ``current``: for new connections, None without TLS.
+    """TLS of one listener, named by its section of the configuration.
+
     Raises ``InvalidInput`` like ``server_context``."""
 
     def __init__(self, section: str, files: TlsFiles | None) -> None:
         self._section = section
         self.current = server_context(section, files)
+        """Context for new connections; None without TLS."""
 
     def prepare(self, files: TlsFiles | None) -> Callable[[], None]:
-        """Reads the files; what is returned has new connections use them, from any thread."""
+        """Read the files and return a function that makes new connections use them; any thread may call it."""
         return partial(setattr, self, "current", server_context(self._section, files))
 
 
 def server_context(section: str, files: TlsFiles | None) -> ssl.SSLContext | None:
-    """None without files. With authorities peers must show a certificate that one of them signed; names in it are not
-    compared here. Raises ``InvalidInput`` with the problem of every file."""
+    """Return the context for a listener; None without files.
+
+    If authorities are given, peers must present a certificate that one of them signed; names in it are not compared
+    here. Raises ``InvalidInput`` with the problem of every file."""
     if files is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -44,7 +48,7 @@ def server_context(section: str, files: TlsFiles | None) -> ssl.SSLContext | Non
         context.verify_mode = ssl.CERT_REQUIRED
         where = f"{section}.ca_certificates"
         problems.append(problem(where, CERTIFICATE, files.ca_certificates, context.load_verify_locations))
-    # Loading it as an authority checks a certificate without its key.
+    # Loading the certificate as an authority checks it without its key.
     where = f"{section}.certificate"
     problems.append(problem(where, CERTIFICATE, files.certificate, scratch.load_verify_locations))
     problems.append(problem(f"{section}.private_key", KEY, files.private_key, refuse_open))
@@ -61,22 +65,24 @@ _VERSION = 0xA0
 
 
 class DerPart(NamedTuple):
-    """A value of ITU-T X.690."""
+    """A value in the encoding of ITU-T X.690."""
 
     tag: int
     value: bytes
 
 
 def certificate_fields(certificate: bytes) -> list[DerPart]:
-    """Return what is signed (RFC 5280 section 4.1): serial number, algorithm, issuer, validity, subject, and what
-    follows. Raises ``ValueError`` when the bytes are no certificate."""
+    """Return the signed fields (RFC 5280 section 4.1).
+
+    These are serial number, algorithm, issuer, validity, subject, and what follows. Raises ``ValueError`` when the
+    bytes are no certificate."""
     (whole,) = der_parts(certificate)
     signed, *_ = der_parts(whole.value)
     return [part for part in der_parts(signed.value) if part.tag != _VERSION]
 
 
 def der_parts(data: bytes) -> Iterator[DerPart]:
-    """Yield the values that follow each other (X.690 section 8.1). Raises ``ValueError`` for one that is cut."""
+    """Yield the consecutive values (X.690 section 8.1). Raises ``ValueError`` for a truncated one."""
     at = 0
     while at < len(data):
         start = at + 2

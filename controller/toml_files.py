@@ -1,6 +1,7 @@
-"""TOML files of the controller: its configuration, tokens, an inventory.
+"""TOML files of the controller: its configuration, tokens, and inventory.
 
-In: a path, and the model of the file's table. Out: the model, or ``InvalidInput`` with every problem of the file.
+In: a path, and the model of the file's top table. Out: the model, or ``InvalidInput`` with every problem of the
+file.
 """
 
 from __future__ import annotations
@@ -31,19 +32,20 @@ from signalbox.toml_text import MAX_TOML_BYTES, table
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_MARKS = 400_000
-"""Limit of separators in a file; an inventory of 30,000 hosts has fewer."""
+"""Largest number of separators in a file; an inventory of 30,000 hosts has fewer."""
 
 
 class Table(BaseModel):
-    """A table of a TOML file, in which neither ``true`` nor text is a number, nothing but ``true`` and ``false`` is a
-    truth value, and no path is empty."""
+    """A table of a TOML file with strict types.
+
+    Neither ``true`` nor text is a number, only ``true`` and ``false`` are truth values, and no path is empty."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="wrap")
     @classmethod
     def _while_few_are_wrong(cls, data: Any, checked: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
-        """Pass over this table once ``MAX_PROBLEMS`` were found in others of the file: each costs a kilobyte."""
+        """Skip this table once ``MAX_PROBLEMS`` were found in other tables of the file: each one takes a kilobyte."""
         found: Counter[str] = info.context if info.context is not None else Counter()
         before = found["problems"]
         if before >= MAX_PROBLEMS:
@@ -68,7 +70,9 @@ class Table(BaseModel):
 
 
 def matching(pattern: str, what: str) -> AfterValidator:
-    """Return the check that a whole text matches. ``what``: it must be, in words."""
+    """Return a validator that refuses text which does not match ``pattern`` as a whole.
+
+    ``what``: description of valid text."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -79,7 +83,7 @@ def matching(pattern: str, what: str) -> AfterValidator:
 
 
 def refuse_above(less_s: float, more_s: float, less: str, more: str) -> None:
-    """Raise for the setting ``less`` of a table if it is above the setting ``more``."""
+    """Raise ``PydanticCustomError`` when the setting ``less`` of a table is above the setting ``more``."""
     if less_s > more_s:
         message = "{less} ({less_s} s) must be at most {more} ({more_s} s)"
         values = {"less": less, "more": more, "less_s": f"{less_s:g}", "more_s": f"{more_s:g}"}
@@ -88,7 +92,7 @@ def refuse_above(less_s: float, more_s: float, less: str, more: str) -> None:
 
 @cache
 def _fields_of(model: type[BaseModel], *types: type) -> frozenset[str]:
-    """Return the names of the fields that take values of these types alone, or nothing in place of one."""
+    """Return the names of the fields that take values of these types only, or None."""
     return frozenset(name for name, field in model.model_fields.items() if _is_of(field.annotation, types))
 
 
@@ -98,7 +102,9 @@ def _is_of(annotation: object, types: tuple[type, ...]) -> bool:
 
 
 def read_toml(path: Path, model: type[Model]) -> Model:
-    """A TOML file as ``model``. Raises ``InvalidInput`` with every problem of the file, each with its path in it."""
+    """Return a TOML file as ``model``.
+
+    Raises ``InvalidInput`` with every problem of the file, each with its path in it."""
     name = called(path)
     try:
         text = read_bytes(path, MAX_TOML_BYTES).decode("utf-8-sig")
