@@ -124,7 +124,7 @@ def text(alarm: Alarm) -> str:
             return f"job {alarm.subject} {_contradiction_text(facts['difference'])}"
         case AlarmKind.RULES_REFUSED:
             refused = (f"{'a rule' if n == 1 else f'{n} rules'} ({reason})" for reason, n in facts["reasons"].items())
-            return f"{alarm.subject} refused {' and '.join(refused)}; what was to be pinned stays on ECMP"
+            return f"{alarm.subject} refused {' and '.join(refused)}; the flows of these rules stay on ECMP"
         case AlarmKind.SWITCH_DOWN | AlarmKind.LINK_DOWN | AlarmKind.HOST_DOWN:
             return _down_text(facts["part"])
         case AlarmKind.FABRIC_INCOMPLETE:
@@ -259,7 +259,7 @@ _TEXTS: Mapping[AlarmKind, str] = {
     AlarmKind.CONNECTIONS_REFUSED: "connections to the OpenFlow port are refused ({subject}), the first of them from "
     "{peer}; the log names the others",
     AlarmKind.SWITCH_FLOODS: "{subject} sends more than the controller reads of it: its messages wait, its port "
-    "changes are taken in little by little, and rules that it was not given are left out",
+    "changes are handled a few at a time, and rules that the controller did not give it are ignored",
     AlarmKind.COUNTERS_STALE: "{subject} does not answer requests for counters of {what}; plans rest on old loads",
     AlarmKind.INTERFACE_DARK: "{subject} {why}",
     AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; the claims are refused",

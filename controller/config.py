@@ -317,7 +317,7 @@ class CircuitsConfig(Table):
             if fibre
         ]
         if twice := _repeated(dpids):
-            raise _wrong_fibres("switch {what} is there twice", twice)
+            raise _wrong_fibres("switch {what} is configured twice", twice)
         if twice := _repeated(ends):
             raise _wrong_fibres("{what} is at two ports; an interface has one pair of fibres", twice)
         if twice := _repeated(f"{server} at {at}" for server, at in servers):

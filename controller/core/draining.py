@@ -159,7 +159,7 @@ class Draining:
         of.note_sending(src)
         if not is_read:
             return "its rules are being read" if src.dpid in fabric.switches else "no control connection"
-        if settled and beside:  # such as rules that are kept for hosts that are not found since the start
+        if settled and beside:  # for example rules kept for hosts that are not found yet
             return "rules still send there"
         return f"{refused} rules refused" if refused else "rules not confirmed"
 

@@ -224,7 +224,7 @@ class Intake:
             s.phases.take(Input.REPAIR_ANSWERED, now)
         before = s.routes.routes, s.cycle.unplanned
         replies = s.cycle.take(message, s.strategy, s.fabric, now)
-        s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some may have gone while they were planned for
+        s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some jobs may have ended during the solve
         effects = commands(*replies)
         if s.routes.routes is not before[0] or s.cycle.unplanned != before[1]:
             effects |= at_once(Work.RULES)
@@ -258,8 +258,8 @@ class Intake:
             effects |= at_once(Work.RULES)
         effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
         if self._derived.follows_uses():
-            s.load.take_announced()  # little by little, not all that has changed since the last counters
-        soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # not put off by counters of others
+            s.load.take_announced()  # in small steps, before the next counters arrive
+        soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # counters of other jobs do not delay it
         effects |= self._judge_demand(now, s.demand.look, soon)
         effects |= self._evaluate_counters(now)
         if s.demand.waiting and now > s.load.measured_at:
@@ -335,7 +335,7 @@ class Intake:
         s.adoption.end(now)
         s.phases.take(Input.ADOPTED, now)
         s.cycle.stop_waiting(s.routes.adopt(s.fabric, s.sync.installed, self._derived.jobs().values()))
-        if not s.adoption.is_first:  # no job has been forgotten: pins of other jobs are not expected to be claimed
+        if not s.adoption.is_first:  # no job was forgotten, so no job will claim these pins
             s.routes.forget_orphans()
         if s.strategy is not Strategy.PLANNED:
             s.routes.replace({})

@@ -116,7 +116,7 @@ class Phases:
     def take(self, happened: Input, now: float) -> None:
         """Enter the next phase. Raises ``IllegalTransition`` when the event is not legal in the current phase."""
         if (self.phase, happened) not in NEXT:
-            raise IllegalTransition(f"{happened.name} in the phase {self.phase.name}")
+            raise IllegalTransition(f"the event {happened.name} is illegal in the phase {self.phase.name}")
         self.phase = NEXT[self.phase, happened]
         if happened in (Input.NEXT_HOPS_REMOVED, Input.REPAIR_ASKED):
             self._hurry_until = now + HURRY_S

@@ -142,22 +142,22 @@ class Requests:
         ``every``: whether the answer needs every route; otherwise a question is refused only when no route is known."""
         s = self._state
         if not s.fabric.switches:
-            raise NotKnownYet("no switch is connected: there is nothing to analyse yet")
+            raise NotKnownYet("no switch is connected yet: try again when the switches have connected")
         if s.phases.adopting:
             raise NotKnownYet(
-                "the rules of the switches are being read: which routes run is not known yet", {}, RETRY_S
+                "the controller is still reading the rules of the switches; try again in a moment", {}, RETRY_S
             )
         if not every:
             return
         routes, confirmed = s.routes.routes, self._derived.confirmed().routes
         for job_id in sorted(self._derived.missing().keys() & confirmed.keys()):
-            text = f"job '{job_id}' waits for hosts, but switches hold routes of it: what these carry is not known"
+            text = f"job '{job_id}' waits for hosts, but switches hold routes of it, whose traffic is unknown"
             raise NotKnownYet(text, {"jobId": job_id})
         held = set[FlowId]().union(*confirmed.values())
         missing = [flow for flow, route in routes.items() if flow not in held and any(path for path, _ in route)]
         if missing:
             named = f"{missing[0].src_ip} > {missing[0].dst_ip}, {len(missing)} in all"
-            text = f"switches do not hold all routes, because they are under way or refused: {named}"
+            text = f"the switches do not hold all routes, because some are under way or refused: {named}"
             raise NotKnownYet(text, {}, RETRY_S)
 
     def refuse(self, message: Request, error: SignalboxError) -> Effects:
@@ -284,7 +284,7 @@ class Requests:
         s = self._state
         if s.phases.adopting:
             raise NotKnownYet(
-                "the rules of the switches are being read: what uses which link is not known yet", {}, RETRY_S
+                "the controller is still reading the rules of the switches; try again in a moment", {}, RETRY_S
             )
         before, waiting, named, down = s.drains.parts, s.drains.waiting, None, self._derived.down_parts()
 
@@ -320,7 +320,7 @@ class Requests:
         s.set_strategy(message.strategy)
         if message.strategy is Strategy.ECMP:
             s.cycle.supersede()  # no plan will be adopted
-        cycles = s.cycle.cycles_done + s.cycle.solving  # the next one counts
+        cycles = s.cycle.cycles_done + s.cycle.solving  # the cycle after the current one counts
         superseded = s.sending.wait_for_strategy(message.reply, message.strategy, cycles, now)
         if message.strategy is not Strategy.PLANNED:
             s.routes.replace({})

@@ -112,7 +112,7 @@ class Drains:
         name_of = {drain.part: drain.name for drain in self.parts.values()}
         parts = {**self.parts}
         for part, drain in found.items():
-            if part not in name_of:  # a switch that was replaced is another part of the same name
+            if part not in name_of:  # a replaced switch is a different part with the same name
                 name_of[part] = drain.key.id if drain.name in parts else drain.name
                 parts[name_of[part]] = replace(drain, name=name_of[part])
         leaves = {*hosts.values(), *(host.at.dpid for host in fabric.hosts.values() if is_up(fabric.switches, host.at))}
@@ -157,7 +157,7 @@ class Drains:
         room = most
         for link in sorted(self.waiting):
             if link not in self.waiting:
-                continue  # the other direction of one before
+                continue  # an earlier link was its other direction
             cable = {link, *_other_ways([links[link]])} if link in links else {link}
             on_it = sum(len(flows.get(one, ())) for one in cable)
             if room < most and on_it > room:

@@ -273,9 +273,9 @@ class KnownParts:
     def _stays(self, name: str, part: Part) -> str:
         """Return why the part cannot be forgotten, or an empty string when it can."""
         if part.down_since is None:
-            return f"{name} is not down: only what is down can be forgotten"
+            return f"{name} is not down; only parts that are down can be forgotten"
         if self._declared.declares(part):
-            return f"{name} is declared in the inventory file: take it out there, and start the controller again"
+            return f"{name} is declared in the inventory file: remove it there, and restart the controller"
         return ""
 
     # ---- one way to change a part
@@ -319,7 +319,7 @@ class KnownParts:
 
     def _publish(self, now: float) -> None:
         """Update ``parts``, ``explained``, ``absent`` and ``awaited`` to what was set."""
-        if len(self.awaited) != len(self._awaited):  # it only shrinks
+        if len(self.awaited) != len(self._awaited):  # the set only shrinks
             self.awaited = frozenset(self._awaited)
         if not self._changed and now < self._explain_at:
             return
@@ -357,7 +357,7 @@ class KnownParts:
 def _not_one(name: str, parts: Sequence[Part]) -> str:
     """Return why the name does not mean one part, or an empty string when it does."""
     if not parts:
-        return f"no part of the fabric that is remembered has the name '{cut(name)}'"
+        return f"no remembered part of the fabric has the name '{cut(name)}'"
     if sum(part.down_since is not None for part in parts) > 1:
         return f"'{cut(name)}' is the name of {len(parts)} parts; name one of {', '.join(p.key.id for p in parts[:4])}"
     return ""

@@ -152,7 +152,7 @@ class LinkLoad:
         announced, self._announced = self._announced, []
         for first, since, work_out in announced:
             appeared = self._uses.change(since, work_out())
-            self._flows.begin_anew(appeared.again)  # what was counted before does not reach on
+            self._flows.begin_anew(appeared.again)  # earlier samples do not continue
             for what, others in appeared.anew.items():
                 # Other rules have counted the flow so far, and this rule started at zero. What they do not know of the
                 # flow, because they were new themselves, is not known here either.
@@ -237,7 +237,7 @@ class LinkLoad:
         beyond the users are in bit/s, NaN where unknown. Slack is the fraction of the time for which the counters of
         the users may disagree with those of the link."""
         ends, first, which = np.unique(end, return_index=True, return_inverse=True)
-        parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # readings are not that regular
+        parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # allows for irregular readings
         begins = self._links.sampled_before(links[first], ends[:, None] - parts)
         instants = np.concatenate([ends[:, None], begins], axis=1)
         spans = instants[:, :1] - instants[:, 1:]

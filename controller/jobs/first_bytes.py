@@ -47,8 +47,8 @@ class FirstBytes:
         self._header_bytes = HEADER_BYTES[transport]
         self._last: Totals | None = None
         self._peak_bps = 0.0
-        self._found: dict[Pair, tuple[float, int]] = {}  # when, and with which group
-        self._bytes: list[int] = []  # of the pairs of each group
+        self._found: dict[Pair, tuple[float, int]] = {}  # time, and number of the group
+        self._bytes: list[int] = []  # bytes of each pair, by group
         self._found_at = -math.inf
         self._minor: set[Pair] = set()
         self._with_found = Memo(_with_found)

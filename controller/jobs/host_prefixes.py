@@ -33,7 +33,7 @@ class HostPrefixes:
 
     def __contains__(self, host: str) -> bool:
         version, family = (6, AF_INET6) if ":" in host else (4, AF_INET)
-        number = int.from_bytes(inet_pton(family, host))  # ipaddress is slower, and there may be 32,768
+        number = int.from_bytes(inet_pton(family, host))  # ipaddress is slower, and a job may have 32,768 addresses
         for (of_version, host_bits), networks in self._networks.items():
             if of_version == version and number >> host_bits in networks:
                 return True

@@ -83,7 +83,7 @@ def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
         held, registration = one.held, one.registration
         sends_alike = held is not None and registration.runs == held.registration.runs
         links = len(held.virtual_links) if held and sends_alike else link_count(registration.spec)
-        if links > MAX_VIRTUAL_LINKS:  # no spec may have more, and making them says so
+        if links > MAX_VIRTUAL_LINKS:  # no spec may have more; making the links raises the error
             return
         has, connections = f"makes {links} virtual links", count_connections(one.reports, registration.spec.transport)
         if connections > links:

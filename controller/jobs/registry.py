@@ -371,7 +371,9 @@ class JobRegistry:
 
         Raises the errors of ``report_connections``."""
         if not job.spec.reports_connections:
-            raise NotAnnounced(f"job '{job.id}' was registered without reports_connections", {"jobId": job.id})
+            raise NotAnnounced(
+                f"job '{job.id}' was registered without reports_connections: set it in the spec", {"jobId": job.id}
+            )
         reports = {**self._connections.of(job.id), **new}
         InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
         refuse_connections_of_others(job, self._connections.taken(job, new, places), places, self.jobs)

@@ -102,8 +102,8 @@ class CounterIntake:
         self._drops_at: dict[Dpid, float] = {}
         self._interval_s = interval_s
         self._evaluated_at = -math.inf
-        self._round_at = -math.inf  # when the polls were due that are gathered, or were evaluated last
-        self._regular_at = -math.inf  # the same of regular ones
+        self._round_at = -math.inf  # due time of the current or last round
+        self._regular_at = -math.inf  # due time of the last regular round
         self._answers_since: float | None = None
         self._awaited: set[Dpid] = set()
         self._load = load

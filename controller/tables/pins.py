@@ -124,7 +124,7 @@ class Pins:
             flows = chain.from_iterable(flow_ids(jobs[job_id].dividing, pair) for pair in pairs)
             astray = (flow for flow in flows if flow in routes and not self._stands(fabric, flow, routes[flow]))
             self._astray |= dict.fromkeys(astray, job_id)
-        # Jobs with pins come first: a new job may take some of them over, and no two jobs may have the same pin.
+        # Jobs that have pins come first: a new job may take over some of these, and no two jobs may have the same pin.
         for job_id in sorted(touched, key=lambda job_id: (job_id not in of, job_id)):
             self._due.setdefault(job_id, set()).update(touched[job_id])
         for first in [*self._due]:

@@ -103,7 +103,7 @@ def test_many_refused_rules_are_one_alarm(fabric: FakeFabric) -> None:
     fabric.connect(Dpid(1))
     fabric.run(6)
     refused = [alarm for alarm in alarms(fabric).splitlines() if "refused" in alarm]
-    assert refused == [f"leaf1 refused {len(pins)} rules (table full); what was to be pinned stays on ECMP"]
+    assert refused == [f"leaf1 refused {len(pins)} rules (table full); the flows of these rules stay on ECMP"]
 
 
 def test_routes_that_switches_refuse_are_not_proven(fabric: FakeFabric) -> None:

@@ -337,7 +337,7 @@ def test_a_part_that_is_forgotten_is_gone_for_good_when_that_is_on_disk(fabric: 
 def test_what_is_there_stays(fabric: Clocked) -> None:
     refused = forget(fabric, "leaf1")
     assert isinstance(refused, Conflict)
-    assert str(refused) == "leaf1 is not down: only what is down can be forgotten"
+    assert str(refused) == "leaf1 is not down; only parts that are down can be forgotten"
     assert len(fabric.saved.parts) == 24
 
 

@@ -136,7 +136,7 @@ def test_without_switches_there_is_nothing_to_analyse() -> None:
     fabric = FakeFabric()
     fabric.start(CONFIG, late=[*fabric.switches])
     fabric.send(GetPlanProof())
-    assert str(fabric.replies[-1].value) == "no switch is connected: there is nothing to analyse yet"
+    assert str(fabric.replies[-1].value) == "no switch is connected yet: try again when the switches have connected"
 
 
 def test_saved_jobs_that_are_more_than_allowed_are_refused_with_what_to_do(fabric: FakeFabric) -> None:
