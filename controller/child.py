@@ -36,7 +36,7 @@ class Child:
     def __init__(self, name: str, work: Callable[..., None], *arguments: object) -> None:
         """Start the process, which calls ``work`` with its end of the connection and the arguments.
 
-        All of these are pickled. Raises ``OSError`` when the process cannot be started."""
+        The function and all arguments are pickled. Raises ``OSError`` when the process cannot be started."""
         processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
         self._connection, theirs = processes.Pipe()
         self._sending = threading.Lock()

@@ -168,8 +168,8 @@ def unsaved(
 ) -> Mapping[JobId, bool]:
     """Return the jobs whose registration differs from the one on disk.
 
-    The value is whether what was published of the saved registration is still true. It is False for a job that is not
-    on disk, and for a job whose lease has ended."""
+    The value is whether the published view of the saved registration is still correct. It is False for a job that is
+    not on disk, and for a job whose lease has ended."""
 
     def ran_out(saved: Registration) -> bool:
         end = ends.of(saved.job_id, saved.uid)

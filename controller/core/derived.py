@@ -114,7 +114,7 @@ class Derived:
         self.measured = Row(per_key(_measured), lambda: (s.demand.demands,))
         """Measured virtual links of each job that is planned with them, to be saved."""
         self.polled_soon = Row(leaves_of, lambda: (s.demand.soon, s.fabric.hosts))
-        """Leaves whose counters are polled first, because jobs are being learned there."""
+        """Leaves whose counters are polled more often, because jobs are being learnt there."""
 
         # ---- links: those that plans may use, and those that packets are sent over
 
@@ -124,7 +124,7 @@ class Derived:
         self.drained_parts = when(
             is_drained, Row(drained_parts, lambda: (s.drains.parts, s.fabric, s.parts.parts)), lambda: NOT_DRAINED
         )
-        """The drained parts by name, with their links and what is beside them."""
+        """Drained parts by name, with their links, the ports that send to them, and their hosts."""
         self.excluded = Row(excluded_links, lambda: (self.drained_parts(), s.drains.waiting))
         """Drained links on which the planner routes no flow any more."""
         self.plannable = when(

@@ -27,7 +27,7 @@ QUEUED_S = 0.1
 """Longest time in seconds from the counting of a packet to its sending on a link, while it waits in queues."""
 
 NEAR = 0.5
-"""Largest difference of the rates over two times if traffic is steady, as a fraction of the noise limit."""
+"""Largest difference of the rates in two parts of the window of steady traffic, as a fraction of the noise limit."""
 
 SETTLE_S = 2.0
 """Longest time in seconds in which switches put changed rules into force; packets may use the old links until then."""
@@ -293,7 +293,7 @@ class _Pairs(NamedTuple):
         return _Pairs(self.links[wanted], self.flows[wanted], self.until[wanted])
 
     def at(self, links: Rows, count: int) -> _Pairs:
-        """Return the pairs of these of ``count`` links, with the links numbered again in this order."""
+        """Return the pairs on ``links``, a part of ``count`` links, with link numbers that index ``links``."""
         number = np.full(count, -1)
         number[links] = np.arange(len(links))
         here = self.of(number[self.links] >= 0)

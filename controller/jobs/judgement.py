@@ -250,7 +250,7 @@ class Judge:
         return bool(self._changed_runs.add(wrong, CONTRADICTIONS).any())
 
     def difference(self, judgement: Judgement, bps: Floats) -> Difference:
-        """Return what is wrong, by pair."""
+        """Return the difference from the spec that the judgement found, pair by pair."""
 
         def of_pairs(flags: Flags, values: Floats) -> tuple[tuple[Pair, float], ...]:
             return tuple(

@@ -65,7 +65,7 @@ class _Size(NamedTuple):
 
     wanted: Wanted
     has: str
-    """Phrase for errors that tells what the job has."""
+    """Phrase of an error message for what the job has."""
     links: int
     """Number of its virtual links, or of its connections if there are more."""
     needs: int

@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """Accepted jobs, and what they have together."""
+    """Accepted jobs, with their pairs and their total size."""
 
     jobs: Mapping[JobId, Job]
     announced_by: Mapping[Pair, JobId]
