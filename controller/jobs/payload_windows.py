@@ -28,7 +28,7 @@ TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A). 
 SNAPSHOTS = 64
 """Largest number of snapshots.
 
-Then every second one of the older half is dropped: long iterations need windows that reach far back."""
+Beyond it, every second one of the older half is dropped: long iterations need windows that reach far back."""
 VALUES = 20_000
 """Largest number of payloads of pairs that one judgement of a large job compares, which takes 5 ms."""
 FEWEST_SNAPSHOTS = 6

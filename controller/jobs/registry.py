@@ -319,8 +319,8 @@ class JobRegistry:
     def restore(self, before: Mapping[JobId, Known], now: float = 0.0) -> None:
         """Restore these jobs to a former state.
 
-        A job whose lease has ended since stays removed. The leases of the others restart, because their owners may not
-        have been heard meanwhile."""
+        No other job may have taken their pairs meanwhile. A job whose lease has ended since stays removed. Leases of
+        the others restart, because their owners may not have been heard meanwhile."""
         self._remove([self.jobs[job_id] for job_id in before if job_id in self.jobs])
         back = dict[JobId, Job | None]()
         for job_id, (job, reports) in before.items():
