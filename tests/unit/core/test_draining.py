@@ -212,7 +212,7 @@ def test_hashed_traffic_moves_too(fabric: FakeFabric, strategy: Strategy) -> Non
     [
         ("spine9", r"names\[0\]: there is no switch 'spine9'; a part is a switch"),
         ("leaf1:9", r"names\[0\]: 'leaf1:9': leaf1 has no cable there"),
-        ("leaf1:5", r"names\[0\]: 'leaf1:5' leads to 10.0.1.1: only cables between switches can be drained"),
+        ("leaf1:5", r"names\[0\]: 'leaf1:5' leads to host 10.0.1.1; only cables between switches can be drained"),
     ],
 )
 def test_what_is_not_there_cannot_be_drained(fabric: FakeFabric, name: str, error: str) -> None:

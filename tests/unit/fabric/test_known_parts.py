@@ -361,7 +361,7 @@ def test_a_host_that_is_forgotten_comes_back_with_its_port_only(scene: Scene) ->
     ("names", "error", "said"),
     [
         ([], InvalidInput, "names: 1 to 1000 names are needed"),
-        (["leaf1:2", "nothing"], InvalidInput, r"names\[1\]: no part of the fabric .* 'nothing'"),
+        (["leaf1:2", "nothing"], InvalidInput, r"names\[1\]: no remembered part of the fabric .* 'nothing'"),
         (["leaf2"], Conflict, "leaf2 is not down"),
         (["leaf1:1", "leaf1"], Conflict, "leaf1 is not down"),
         (["leaf2>spine2 (cable 2)"], Conflict, "is declared in the inventory file"),
