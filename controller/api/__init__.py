@@ -1,0 +1,23 @@
+"""The edge to jobs and operators: the gRPC server, who may call what, and the only converter to messages.
+
+In: calls. Out: messages for the control loop, each with a future for its reply; reads are answered from the published
+``Status``. Handlers decide nothing about jobs or the network.
+
+A call passes:
+
+- ``server``: gRPC on loopback and Unix sockets. Where the network reaches the API, HAProxy stands before it and limits
+  each address. Its calls arrive at a second gRPC server, so that no other address can be taken for it.
+- ``guard``: around every handler: requests that never arrive, broken bytes, errors and time limits become a status.
+- ``gate``: who calls (``peers``, ``identities``, ``certificate_names``) and what the caller may do (``access``). What a
+  large request costs beyond one call is owed by its caller, since HAProxy counts requests only.
+- ``services``, ``fabric_work``: the handlers.
+- ``convert`` and the files that begin with ``convert_``: messages to frozen types and back, nowhere else.
+- ``errors``: an error as a status with details.
+
+Streams and long answers:
+
+- ``watches``, ``watch_table``, ``watch_rows``: streams that begin with what there is and continue with changes.
+- ``long_work``: conversions beside the API's loop, so that only the calls that need them wait.
+
+``lease_tokens`` says who may change a registration, ``audit`` writes the audit log.
+"""

@@ -1,0 +1,29 @@
+"""From a problem to a checked plan: routes that keep the communication of each job close to its ideal time.
+
+The planner runs in a process of its own, so that it shares no interpreter with the control loop.
+
+In: ``SolvePlan`` with a ``Snapshot`` of capacities, candidate paths, flows and routes. Out: a repair, a plan with its
+certificate and the decision on it, or the reason why there is none.
+
+The way of a request:
+
+- ``process``: the controller's end. It sends what has changed (``differences``) and replaces a process that ends.
+- ``worker``: the threads in that process; repairs have one of their own. ``answers`` keeps what the next request needs.
+- ``problem``, ``flows``, ``numbered``: the input, as types and as arrays.
+- ``planner``: routings from the cheapest method to the most expensive, until one is proven optimal.
+- ``closed_forms``, ``three_tiers``, ``greedy``, ``relief``, and the packages ``whole_flows`` and ``split_flows``: the
+  methods.
+- ``bounds``, ``level_vector``: lower bounds of the slowdowns of every routing.
+- ``plan_check``: checks a plan, and shares no code with the methods.
+- ``plan``: the plan, and ``decide``, which says whether it is worth its moves. ``planned``: all that the loop
+  needs to know of one.
+- ``target``, ``transition``: goal plans that take more moves than one cycle may make.
+
+Beside it:
+
+- ``efficiency``: the definitions of load, slowdown and efficiency, which everything else uses.
+- ``certificate``, ``witnesses``, ``verify``: proofs. ``verify`` needs nothing but Python, and is
+  docs/verify_plan.py too.
+- ``ecmp``, ``baselines``: the slowdowns under hashing and under published schemes.
+- ``analysis``: questions about the running network.
+"""

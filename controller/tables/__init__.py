@@ -1,0 +1,19 @@
+"""OpenFlow rules as data: the rules that every switch should hold, and changes that are safe at every step.
+
+This package knows no OpenFlow library; ``southbound`` turns rules into messages.
+
+In: the fabric, the running routes, and what switches report that they hold and count (``messages``). Out: a ``RuleSet``
+per switch, stages of changes, the routes that switches have confirmed.
+
+- ``rules``: the types, and ``stages_between``, the difference of two rule sets in safe stages.
+- ``control_table``, ``pinned_table``, ``default_table``: the rules of tables 0, 1 and 2.
+- ``running_routes``: the routes that flows should take; after a restart they are read from the switches.
+- ``pins``: the pins that follow from routes in force. A large plan comes in portions.
+- ``pipeline``, ``switch_rules``: the rules of all switches and of one, derived from what has changed.
+- ``switch_sync``: keeps each switch at its rules: reads them back, sends one stage at a time, audits.
+- ``confirmed_routes``: which wanted routes the switches hold.
+- ``lost_next_hops``: the first answer to a lost link.
+- ``unknown_hosts``: installed rules that stay until their hosts are known.
+- ``counters``, ``counted_links``, ``table_use``: what counters count, and how full tables are.
+- ``purpose``: what each rule is there for, in words.
+"""

@@ -1,0 +1,12 @@
+"""Designs of networks for jobs: bandwidths of each dimension, placements, spines and cores, wirings.
+
+docs/design.md has the model. In: files of networks and jobs. Out: a design with a bound that needs no solver to check.
+
+- ``shape``, ``jobs``, ``strategies``: networks and jobs, read from files.
+- ``loads``, ``placing``: what each dimension has to carry, and a model placed onto the dimensions.
+- ``question``: terms of time and limits, the input of what follows.
+- ``bandwidth``: the bandwidths with the least time, with Clarabel. ``proof`` has the lower bounds.
+- ``time_cost``: the bandwidths with the least time × cost.
+- ``spines``, ``failures``: the size of the top tier while some switches have failed.
+- ``exact``: the best steps of a wiring, with CP-SAT.
+"""

@@ -1,1 +1,4 @@
-"""``signalbox report``: one self-contained HTML file, of a running controller or of a support bundle."""
+"""``signalbox report``: one self-contained HTML file about a running controller or a support bundle.
+
+``gathered`` and ``bundle`` read the state, ``page`` and ``jobs`` say what it means, ``drawing`` draws it as SVG.
+"""
