@@ -89,8 +89,9 @@ def test_the_example_jobs_share_no_pair() -> None:
     assert len(pairs) == len(set(pairs))
 
 
-def test_the_readme_shows_the_example_job_as_it_is() -> None:
-    assert json.loads(shown_first("README.md", "json")) == json.loads((ROOT / "examples/language.json").read_text())
+def test_the_tutorial_shows_the_example_job_as_it_is() -> None:
+    shown = json.loads(shown_first("docs/tutorial.md", "json"))
+    assert shown == json.loads((ROOT / "examples/language.json").read_text())
 
 
 def test_the_first_spec_of_the_reference_is_a_spec_file() -> None:
@@ -174,12 +175,13 @@ def test_the_cable_that_the_tutorial_cuts_is_the_one_that_it_names() -> None:
 def test_the_planner_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the times, and but the commands that take seconds."""
     monkeypatch.chdir(tmp_path)
-    readme, guide = (next(p for p in PAGES if p.name == name) for name in ("README.md", "docs/how-to/plan-on-paper.md"))
-    (block,) = (block.text for block in readme.blocks if "plan-file" in block.text)
-    lines = [line.strip() for line in block.splitlines()]
+    guide = next(p for p in PAGES if p.name == "docs/how-to/plan-on-paper.md")
+    (fabric,) = (line for line in guide.commands() if line.startswith("F="))
+    blocks = [block.text for block in guide.blocks if "generate-workload" in block.text or "planned in" in block.text]
+    lines = [line.strip() for line in "".join(blocks).splitlines()]
     commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     commands += [line for line in guide.commands() if " explain " in line]
-    printed = " ".join(printed_by(commands[1:], commands[0].partition("=")[2].strip('"')).split())
+    printed = " ".join(printed_by(commands, fabric.partition("=")[2].strip('"')).split())
     shown = [line for line in lines if not line.startswith(("$ ", "planned in"))]
     shown += [block.text.partition("\n")[2] for block in guide.blocks if " explain " in block.text]
     assert len(shown) == 7
