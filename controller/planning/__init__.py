@@ -1,6 +1,6 @@
-"""From a problem to a checked plan: routes that keep the communication of each job close to its ideal time.
+"""The planner: routes that keep the communication of each job close to its ideal time, checked and with a bound.
 
-The planner runs in a process of its own, so that it shares no interpreter with the control loop.
+It runs in a process of its own, so that it shares no interpreter with the control loop.
 
 In: ``SolvePlan`` with a ``Snapshot`` of capacities, candidate paths, flows and routes. Out: a repair, a plan with its
 certificate and the decision on it, or the reason why there is none.
