@@ -1,4 +1,4 @@
-"""What README.md and the guides tell a new user to run is what it is said to be."""
+"""Tests that README.md and the guides show a new user what really happens."""
 
 from __future__ import annotations
 
