@@ -1,4 +1,4 @@
-"""The ``signalbox`` command."""
+"""Entry point of the ``signalbox`` command."""
 
 import gc
 import os
@@ -6,14 +6,15 @@ import sys
 
 
 def main() -> None:
-    """Ctrl-C ends it quietly even while libraries are still being imported."""
+    """Run the command; exit with status 130 on Ctrl-C, even while libraries are still being imported."""
     try:
-        gc.disable()  # modules stay: a tenth of the time that their import takes goes into looking through them
-        if sys.argv[1:2] == ["run"]:  # what it starts does not wait for the imports of other commands
+        gc.disable()  # modules live until the end; collecting during the import would add a tenth to its time
+        if sys.argv[1:2] == ["run"]:  # the program that ``run`` starts need not wait for the imports of other commands
             from signalbox.commands.run import main as signalbox
         else:
-            # gRPC's core writes lines of its own to stderr, as many as a client of the controller likes. It reads this
-            # when it is imported. What ``run`` starts may use gRPC as well, and keeps these lines.
+            # gRPC's core writes log lines to stderr, and any peer can cause them. It reads this variable when it is
+            # imported. A program under ``run`` may use gRPC too; there the variable is not set, and its log lines
+            # appear.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
             from signalbox.cli import main as signalbox
 

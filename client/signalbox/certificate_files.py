@@ -1,4 +1,4 @@
-"""PEM files of certificates and keys, and what is wrong with them: gRPC does not say it."""
+"""Check PEM files of certificates and keys. gRPC does not report what is wrong with them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _EncryptedKey(Exception):
 
 
 class _OpenKey(Exception):
-    """Has what is wrong with the modes of the file."""
+    """The file's mode gives others access; the message says which."""
 
 
 def client_problems(authorities: Path, certificate: Path | None, key: Path | None) -> Iterator[FieldProblem]:
-    """What is wrong with the files that the command line is given: gRPC says nothing of it."""
+    """Yield what is wrong with the certificate files given on the command line."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     found = [problem("--tls-ca", CERTIFICATE, authorities, context.load_verify_locations)]
     if certificate and key:
@@ -38,18 +38,21 @@ def client_problems(authorities: Path, certificate: Path | None, key: Path | Non
 
 
 def problem(where: str, what: str, path: Path, load: Callable[[Path], object]) -> FieldProblem | None:
-    """``where``: the field that names the file. ``what``: ``CERTIFICATE`` or ``KEY``."""
+    """Return what is wrong with one PEM file, or None.
+
+    ``where`` is the field that names the file; ``what`` is ``CERTIFICATE`` or ``KEY``; ``load`` reads the file as
+    that."""
     try:
         read_small(path)
         load(path)
     except _OpenKey as error:
         return FieldProblem(where, f"{path}: {error}")
     except _EncryptedKey:
-        return FieldProblem(where, f"{path} is encrypted, and nobody can be asked for a password")
+        return FieldProblem(where, f"{path} is encrypted; a key without a password is needed")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             return FieldProblem(where, f"{path} is not the key of the certificate")
-        return FieldProblem(where, f"{path} is no PEM file with a {what}")
+        return FieldProblem(where, f"{path} is not a PEM file with a {what}")
     except OSError as error:
         return FieldProblem(where, f"cannot read {path}: {error.strerror or error}")
     return None

@@ -1,8 +1,9 @@
-"""The ``signalbox`` command. Its commands are in ``commands``; other distributions add theirs (``distributions``).
+"""The ``signalbox`` command.
 
-In: arguments. Out: tables for people or, with ``--json``, the API's messages as JSON (field names as in the proto file,
-defaults included); errors as one line each on stderr, with an exit status that says what kind of error it is.
-"""
+The package ``commands`` holds its commands; other distributions add theirs (``distributions``).
+
+A command prints tables or, with ``--json``, the messages of the API as JSON, with field names as in the proto file and
+default values included. Each error is one line on stderr; the exit status says what kind of error it is."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ from signalbox.distributions import installed
 from signalbox.errors import MAX_PROBLEMS, InvalidInput, SignalboxError, legible
 
 MAX_LINES = 16
-"""Lines for what is wrong with one file; the API has the same limit."""
+"""Largest number of lines printed about one wrong file; the API has the same limit."""
 
 app = typer.Typer(
     cls=Commands,
@@ -65,7 +66,7 @@ app.add_typer(web.commands)
 
 
 def main() -> None:
-    """The entry point of the ``signalbox`` command."""
+    """Run the ``signalbox`` command; print errors to stderr and exit with the status of their kind."""
     try:
         with for_bash(os.environ):
             app(prog_name="signalbox")
@@ -73,7 +74,7 @@ def main() -> None:
         _fail(*map(str, error.problems), status=exit_status(error))
     except SignalboxError as error:
         _fail(str(error), status=exit_status(error))
-    except UnicodeEncodeError as error:  # an argument that is no text
+    except UnicodeEncodeError as error:  # an argument that is not valid text
         _fail(f"{error.object[error.start : error.end]!r} cannot be written as {error.encoding}")
     except OSError as error:
         what = error.strerror or str(error)
@@ -81,7 +82,7 @@ def main() -> None:
 
 
 def _fail(*problems: str, status: ExitStatus = ExitStatus.ERROR) -> None:
-    least = "at least " if len(problems) >= MAX_PROBLEMS else ""  # no more are looked for
+    least = "at least " if len(problems) >= MAX_PROBLEMS else ""  # checks stop at this number of problems
     more = [f"and {least}{len(problems) - MAX_LINES} more"] if len(problems) > MAX_LINES else []
     for problem in (*problems[:MAX_LINES], *more):
         typer.echo("error: " + legible(problem, kept="\n"), err=True)
@@ -100,8 +101,8 @@ def signalbox(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", metavar="", help="Print what is installed and exit.", is_eager=True, callback=_print_versions
+            "--version", metavar="", help="Print the installed versions.", is_eager=True, callback=_print_versions
         ),
     ] = False,
 ) -> None:
-    """What all commands share."""
+    """Hold the options of ``signalbox`` itself."""

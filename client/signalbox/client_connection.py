@@ -1,7 +1,6 @@
-"""The connection of a client, and how one call is made.
+"""The gRPC connection of a client, and how it makes one call.
 
-In: an address and credentials. Out: answers of the API, or our own errors.
-"""
+A call returns the answer of the API, or raises an error of ``signalbox.errors``."""
 
 from __future__ import annotations
 
@@ -31,14 +30,14 @@ _RETRY = {
         {"name": [{"service": "grpc.health.v1.Health"}]},
     ]
 }
-"""gRPC A6: a call that UNAVAILABLE ended is sent again, up to three times; but not the one of ``_cause``."""
+"""Retry policy (gRPC A6): a call that ends UNAVAILABLE is sent again up to three times, except ``_cause``'s probe."""
 
 PROBE_S = 0.2
-"""Seconds that the call of ``_cause`` may take."""
+"""Time-out of the probe that ``_cause`` makes, in seconds."""
 
 
 class ClientConnection:
-    """The base of ``Client`` and its parts: the gRPC channel, the tokens, and how one call is made."""
+    """Base of ``Client``: the gRPC channel, the remembered lease tokens, and how one call is made."""
 
     def __init__(
         self,
@@ -56,7 +55,8 @@ class ClientConnection:
                 ("grpc.service_config", json.dumps(_RETRY)),
                 # A plan of a large fabric is larger than the 4 MiB that gRPC accepts by default.
                 ("grpc.max_receive_message_length", max_answer_bytes),
-                # A client that has waited for a restart comes back soon after it; the default waits up to two minutes.
+                # After a restart of the controller a waiting client reconnects soon; the default waits up to two
+                # minutes.
                 ("grpc.max_reconnect_backoff_ms", 2000),
             ],
         )
@@ -94,13 +94,13 @@ class ClientConnection:
             stream.cancel()
 
     def _token(self, job_id: str, given: str | None) -> str:
-        """Return the lease token for a call: ``given``, else the one that this client remembers, else nothing."""
+        """Return the lease token for a call: ``given``, else the one this client remembers, else the empty text."""
         return self._tokens.get(job_id, "") if given is None else given
 
     def _call(
         self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0, wait_s: float | None = None
     ) -> Any:
-        """``wait_s``: for the answer, in place of the client's time-out and ``at_least_s``."""
+        """Call the API. ``wait_s`` replaces the client's time-out and ``at_least_s``."""
         wait_s = max(self._timeout_s, at_least_s) if wait_s is None else wait_s
         try:
             return method(request, timeout=wait_s, metadata=self._metadata)
@@ -108,8 +108,9 @@ class ClientConnection:
             raise_ours(self._cause(error), self._address)
 
     def _cause(self, error: grpc.RpcError) -> grpc.RpcError:
-        """A call whose time is over while it is sent again does not say why it failed before: another call does, while
-        there is no connection."""
+        """Return why a call ran out of time: when there is no connection, the error of a probe says so.
+
+        A call whose time ends while gRPC sends it again does not report why the earlier attempts failed."""
         if _ended_with(grpc.StatusCode.DEADLINE_EXCEEDED, error):
             try:
                 self._probe(b"", timeout=PROBE_S)

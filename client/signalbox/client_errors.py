@@ -1,7 +1,6 @@
-"""What a failed call means to a program: the error of ``signalbox.errors`` that the status stands for.
+"""Translate the status of a failed call into the error of ``signalbox.errors`` that it stands for.
 
-In: gRPC's error. Out: ours, raised. The other way round is ``errors``.
-"""
+The controller's module ``errors`` translates in the other direction."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ _BY_REASON: dict[str, type[SignalboxError]] = {
     "NOT_KNOWN_YET": NotKnownYet,
     "SUPERSEDED": Superseded,
 }
-"""Where a status stands for several errors."""
+"""Errors by reason, for statuses that stand for several errors."""
 
 _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
@@ -67,7 +66,7 @@ _REASONS = {
     "lookup failed": "the name cannot be resolved",
     "DNS resolution failed": "the name cannot be resolved",
 }
-"""Parts of what gRPC says when there is no connection, and what that means to a user."""
+"""Meaning for a user of what gRPC says when there is no connection, by a part of gRPC's text."""
 
 
 _IN_SPEC = re.compile(r"^(jobs\[\d+\]\.)?spec\.")
@@ -76,11 +75,13 @@ _LOST = (
     "the connection was lost; if that stays so, the controller may want TLS (--tls-ca), or a client certificate of an "
     "authority that it knows (--tls-certificate and --tls-key)"
 )
-"""No reason reaches a client without TLS where it is wanted, nor one whose certificate is refused in TLS 1.3."""
+"""Words for a lost connection without a reason.
+
+gRPC gives none to a client without TLS when the server requires it, nor to one whose certificate TLS 1.3 refuses."""
 
 
 def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
-    """Of a call to the controller at ``address``."""
+    """Raise the error that a failed call to the controller at ``address`` stands for."""
     assert isinstance(error, grpc.Call)
     info = _detail(error, error_details_pb2.ErrorInfo)
     ours = _ours(error, info.reason, address)
@@ -110,7 +111,7 @@ def _ours(error: grpc.Call, reason: str, address: str) -> SignalboxError:
 
 
 def _why(code: grpc.StatusCode, text: str, address: str) -> str:
-    """What the controller itself says, or our words for what gRPC says."""
+    """Return why there was no answer: the controller's own words, or a translation of gRPC's."""
     if text.startswith("the controller "):
         return text
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -120,7 +121,7 @@ def _why(code: grpc.StatusCode, text: str, address: str) -> str:
 
 
 def _oversized(text: str) -> str | None:
-    """gRPC itself refuses messages that are far too large, before the server sees them."""
+    """Return the words for a message that gRPC refused as far too large, before the server saw it; None for others."""
     sizes = re.search(r"larger than max \((\d+) vs\. \d+\)", text)
     if not sizes:
         return None
@@ -128,13 +129,13 @@ def _oversized(text: str) -> str | None:
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
-    """The wrong fields. Of a spec the caller has the fields in a file or an object of its own."""
+    """Return the wrong fields, with paths as in the caller's own spec: without the leading ``spec``."""
     violations = _detail(error, error_details_pb2.BadRequest).field_violations
     return tuple(FieldProblem(_IN_SPEC.sub(r"\1", v.field), v.description, v.reason) for v in violations)
 
 
 def _left_out(text: str) -> tuple[FieldProblem, ...]:
-    """How many more there are, which only the message says."""
+    """Return the note that further problems exist, whose number only the message gives."""
     more = re.search(r"; (and \d+ more)$", text)
     return (FieldProblem("", more[1]),) if more else ()
 
@@ -145,7 +146,7 @@ def _retry_s(error: grpc.Call) -> float | None:
 
 
 def _detail(error: grpc.Call, kind: Callable[[], Any]) -> Any:
-    """Return the detail of this kind that the status has; an empty one without."""
+    """Return the status detail of this kind, or an empty one."""
     status, found = rpc_status.from_call(error), kind()
     any(detail.Unpack(found) for detail in (status.details if status else ()))
     return found

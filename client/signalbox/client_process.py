@@ -1,8 +1,7 @@
-"""The process that makes the calls of a training process, see ``remote_client``.
+"""Process that calls the API on behalf of a training process (see ``remote_client``).
 
-In: sockets, one per client, and calls on each. Out: their answers. It ends, whatever it does, when the training process
-has ended; it ignores signals, and says nothing.
-"""
+It receives one socket per client, serves the calls on each, and sends back the answers. It ends when the training
+process has ended, whatever it is doing. It ignores signals and prints nothing."""
 
 from __future__ import annotations
 
@@ -26,21 +25,21 @@ if TYPE_CHECKING:
     from signalbox.client import Client
 
 NICE = 5
-"""It leaves the processor to the training."""
+"""Niceness of the process: training has precedence on the processor."""
 MAX_ANSWER_BYTES, MAX_MEMORY_BYTES = 256 << 20, 4 << 30
-"""Of one message, and of this process, whatever the controller sends. Routes of 65,536 flows have 7 MiB."""
+"""Largest size of one message, and of this process's memory, in bytes. Routes of 65,536 flows take 7 MiB."""
 CONTROL = 0
-"""The descriptor that it is started with."""
+"""File descriptor of the control socket that the process inherits."""
 
 _ANSWERS: Mapping[str, Callable[[Any], object]] = {
     "register_job": lambda registered: Announced(registered.lease_token),
     "renew_lease": float,
 }
-"""What the training process is told of what a call returns: nothing of gRPC, and nothing of the others."""
+"""Reduced results by call, sent to the training process without any type of gRPC; other calls return nothing."""
 
 
 def serve(process: int) -> None:
-    """The clients of this process, until it has ended. Ends this one."""
+    """Serve the clients of the training process ``process`` until it has ended, then exit."""
     try:
         _yield_to_training()
         with socket.socket(fileno=CONTROL) as control:
@@ -51,7 +50,7 @@ def serve(process: int) -> None:
 
 
 def _yield_to_training() -> None:
-    """The processor, and memory: where there is not enough for both the kernel ends this process first."""
+    """Lower the priority of this process, bound its memory, and make it the first one the kernel kills."""
     os.nice(NICE)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     most = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_MEMORY_BYTES)
@@ -62,14 +61,14 @@ def _yield_to_training() -> None:
 
 
 def _import() -> None:
-    """What takes long, and fails in some environments."""
+    """Import the client, which takes long and fails in some environments."""
     import signalbox.client  # noqa: F401
 
 
 def _serve_all(control: socket.socket, process: int) -> None:
     ended = select.poll()
     ended.register(control, select.POLLIN)
-    with suppress(AttributeError, OSError):  # of old kernels, and not allowed in some containers
+    with suppress(AttributeError, OSError):  # old kernels do not have it, and some containers do not allow it
         ended.register(os.pidfd_open(process), select.POLLIN)
     while [descriptor for descriptor, _ in ended.poll()] == [CONTROL]:
         more, descriptors, _, _ = socket.recv_fds(control, 1, 1)
@@ -81,7 +80,7 @@ def _serve_all(control: socket.socket, process: int) -> None:
 
 
 class _Served:
-    """One client, until it is closed."""
+    """Server of one client, until the client is closed."""
 
     def __init__(self, calls: socket.socket) -> None:
         self._calls = calls
@@ -116,7 +115,7 @@ class _Served:
         return _ANSWERS[method](answer) if method in _ANSWERS else None
 
     def _watch(self, stream: Iterable[Any]) -> None:
-        """Ends with the stream, or when the client is closed: it has no other call after this one."""
+        """Send routes until the stream ends or the client is closed; no other call follows on this socket."""
         threading.Thread(target=self._close_when_left, daemon=True).start()
         for response in stream:
             send(self._calls, told_routes(response))
@@ -128,7 +127,7 @@ class _Served:
 
 
 def _answered(call: Callable[[], object]) -> object:
-    """What it returns; or its error, as one that the training process knows."""
+    """Return the call's result, or its error as a type that the training process knows."""
     try:
         return call()
     except SignalboxError as error:

@@ -1,7 +1,6 @@
-"""What a client proves itself with, and whom it trusts.
+"""Credentials of a client: files with its identity and with the authorities that it trusts.
 
-In: files. Out: a channel, and the metadata that carries the client's token.
-"""
+They become a gRPC channel, and the call metadata that carries the client's token."""
 
 from __future__ import annotations
 
@@ -24,9 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Paths of files. ``tls_ca``: PEM file with the authorities that sign the controller's certificate; with it the
-    connection uses TLS. ``tls_certificate``, ``tls_key``: PEM files of the client itself. ``token_file``: has one
-    token."""
+    """Paths of credential files.
+
+    - ``tls_ca``: PEM file with the authorities that sign the controller's certificate; with it the connection uses TLS
+    - ``tls_certificate``, ``tls_key``: PEM files with the client's own certificate and key
+    - ``token_file``: file with one token"""
 
     tls_ca: Path | str | None = None
     tls_certificate: Path | str | None = None
@@ -35,19 +36,20 @@ class Credentials:
 
     @classmethod
     def of_environment(cls) -> Credentials:
-        """As ``signalbox`` commands take them: ``SIGNALBOX_TLS_CA`` and so on."""
+        """Return the files that the environment names, as the commands do: ``SIGNALBOX_TLS_CA`` and so on."""
         given = (os.environ.get(f"SIGNALBOX_{name}") for name in ("TLS_CA", "TLS_CERTIFICATE", "TLS_KEY", "TOKEN_FILE"))
         return cls(*(Path(path) if path else None for path in given))
 
     def absolute(self) -> Credentials:
-        """The same files, for whatever has another working directory."""
+        """Return the same files with absolute paths, for a process with another working directory."""
         given = (self.tls_ca, self.tls_certificate, self.tls_key, self.token_file)
         return Credentials(*(Path(path).absolute() if path is not None else None for path in given))
 
     def channel(self, address: str, options: list[tuple[str, object]]) -> grpc.Channel:
-        """A connection to ``HOST:PORT`` or ``unix:PATH``; sockets are never encrypted. Raises ``InvalidInput``, also
-        for a key that others can read."""
-        import grpc  # a training process has credentials, and leaves gRPC to another one
+        """Open a channel to ``HOST:PORT`` or ``unix:PATH``; Unix sockets are never encrypted.
+
+        Raises ``InvalidInput`` when a file is wrong, also when others can read the key."""
+        import grpc  # a training process has credentials, but leaves gRPC to its client process
 
         self._refuse_incomplete()
         if self.tls_ca is None or address.startswith("unix:"):
@@ -58,8 +60,10 @@ class Credentials:
         return grpc.secure_channel(address, grpc.ssl_channel_credentials(_read(authorities), *own), options)
 
     def metadata(self, address: str) -> tuple[tuple[str, str], ...]:
-        """Of every call. Raises ``InvalidInput``, also where others could read the token, in its file or on its way,
-        and for what is no address."""
+        """Return the metadata of every call.
+
+        Raises ``InvalidInput`` when the address is wrong, or when others could read the token in its file or on the
+        network."""
         _refuse_wrong(address)
         if self.token_file is None:
             return ()
@@ -67,7 +71,7 @@ class Credentials:
             raise InvalidInput.of("--token-file", f"a token is sent to {address} only through TLS: give --tls-ca too")
         token = (_read_secret(Path(self.token_file)) or b"").decode(errors="replace").strip()
         if not token.isascii() or not token.isprintable() or not token or " " in token:
-            raise InvalidInput.of(str(self.token_file), "is no file with one token")
+            raise InvalidInput.of(str(self.token_file), "must contain exactly one token")
         return (("authorization", f"Bearer {token}"),)
 
     def _refuse_incomplete(self) -> None:
@@ -81,7 +85,7 @@ NO_CREDENTIALS = Credentials()
 
 
 def _refuse_wrong(address: str) -> None:
-    """gRPC takes other texts for addresses too, and of most that are wrong it says nothing that helps."""
+    """Refuse a wrong address: gRPC accepts other texts too, and its errors about wrong ones do not help."""
     try:
         listen_address(address)
     except PydanticCustomError as error:
@@ -89,7 +93,7 @@ def _refuse_wrong(address: str) -> None:
 
 
 def _only_here(address: str) -> bool:
-    """Only this machine can be reached at it. Raises ``InvalidInput`` when it has no address."""
+    """Return whether only this machine can reach the address. Raises ``InvalidInput`` when it does not resolve."""
     host, _ = host_and_port(address)
     try:
         return is_loopback(host)

@@ -1,7 +1,6 @@
-"""The distributions of Signalbox that are installed, and the commands that they add to those of this one.
+"""Installed distributions of Signalbox, and the commands that they add to those of the client.
 
-``importlib.metadata`` takes a moment, which most commands do not need: the functions import it.
-"""
+The functions import ``importlib.metadata`` themselves: its import takes a moment that most commands can save."""
 
 from __future__ import annotations
 
@@ -13,20 +12,20 @@ import typer
 from signalbox.errors import SignalboxError
 
 CLIENT = "signalbox-client"
-"""The distribution that this package is in."""
+"""Name of the distribution with this package."""
 
 CONTROLLER = "signalbox-controller"
-"""The one with the controller, and commands that need it."""
+"""Name of the distribution with the controller and the commands that need it."""
 
 OFFLINE = "signalbox-offline"
-"""The one with commands that need no fabric, and with the emulated fabric."""
+"""Name of the distribution with the commands that need no fabric, and with the emulated fabric."""
 
 COMMANDS = "signalbox.commands"
-"""Each entry point of this group takes a ``Typer`` application and adds commands to it."""
+"""Entry point group of commands: each entry takes a ``Typer`` application and adds commands to it."""
 
 
 def installed() -> dict[str, str]:
-    """Versions by name: this distribution's first, then those that add commands."""
+    """Return the installed versions by name: this distribution first, then those that add commands."""
     from importlib.metadata import entry_points, version
 
     others = {each.dist.name: each.dist.version for each in entry_points(group=COMMANDS) if each.dist}
@@ -34,8 +33,10 @@ def installed() -> dict[str, str]:
 
 
 def added_commands(warn: Callable[[str], None]) -> typer.Typer:
-    """The commands of other distributions. ``warn`` is told, in one line, of an entry point that raises something: its
-    commands are left out, since all others work without it."""
+    """Return the commands of other distributions.
+
+    An entry point that raises an error is left out, because all other commands work without it; ``warn`` receives one
+    line about it."""
     from importlib.metadata import entry_points
 
     added = typer.Typer()
@@ -54,8 +55,9 @@ def added_commands(warn: Callable[[str], None]) -> typer.Typer:
 
 @contextmanager
 def needs_extra(extra: str, *modules: str) -> Iterator[None]:
-    """Import modules that an extra of this distribution brings, the first of them under its name in an index. Raises
-    ``SignalboxError`` with how to install the extra where one is missing."""
+    """Import modules of an optional extra in this context; ``modules`` begins with its name on the package index.
+
+    Raises ``SignalboxError`` with the command that installs the extra when one of the modules is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

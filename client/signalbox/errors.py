@@ -1,8 +1,7 @@
-"""Errors that reach a user: which field, what was wrong, what would be right.
+"""Errors that reach a user; they name the field, what was wrong and what would be right.
 
-``field_problems`` words what pydantic found wrong with a file or a request, a ``FieldProblem`` per field. pydantic
-itself is not imported: ``mn`` loads this file with the system's Python, see ``offline.scenarios.topologies``.
-"""
+``field_problems`` turns pydantic's findings in a file or request into a ``FieldProblem`` per field. This module does
+not import pydantic: ``mn`` loads it with the system's Python (see ``offline.scenarios.topologies``)."""
 
 from __future__ import annotations
 
@@ -20,23 +19,25 @@ if TYPE_CHECKING:
 
 
 MAX_PROBLEMS = 100
-"""Reported at a time, so that refusing costs no more than accepting."""
+"""Largest number of problems reported at a time, so that refusing a request costs no more than accepting it."""
 
 MAX_SHOWN_CHARS = 64
-"""Characters of a value that a message repeats: enough for a whole job id, which has 63 at most."""
+"""Characters of a value that a message repeats. A job id, of at most 63, is shown whole."""
 
 MAX_TEXT_CHARS = 10_000
-"""Characters of a whole path or message; a longer one keeps half of them from its beginning and half from its end."""
+"""Largest number of characters of a path or message; of a longer one both ends are kept, half from each."""
 
 
 NO_SUCH_NAME = "NO_SUCH_NAME"
-"""The ``reason`` of a field that names nothing that there is."""
+"""Value of ``reason`` for a field that names no existing thing."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One wrong field: ``path`` as the user wrote it (``collectives[1].bytes_per_iteration``). ``reason``: for
-    programs, ``NO_SUCH_NAME`` or empty."""
+    """A wrong field.
+
+    ``path`` is written as in the user's data (``collectives[1].bytes_per_iteration``). ``reason`` is for programs:
+    ``NO_SUCH_NAME`` or empty."""
 
     path: str
     message: str
@@ -51,9 +52,10 @@ class FieldProblem:
 
 
 class SignalboxError(Exception):
-    """Base of every error that is the caller's to read; its text is ``legible``. ``about``: what a program needs of the
-    message, by names that ``docs/reference/api.md`` has. ``reason``: of one that came from the API, the name in
-    ``ErrorReason`` without its prefix; empty where it has none."""
+    """Base of all errors for callers; its text is ``legible``.
+
+    ``about``: values of the message for programs, by the names listed in ``docs/reference/api.md``. ``reason``: name of
+    the API's ``ErrorReason`` without prefix; empty for an error that did not come from the API or has none."""
 
     def __init__(self, message: str = "", about: Mapping[str, object] = MappingProxyType({})) -> None:
         super().__init__(legible(message, kept="\n"))
@@ -61,7 +63,7 @@ class SignalboxError(Exception):
         self.about = {name: legible(str(value)) for name, value in about.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process may have it: as it is, whatever its kind is made from."""
+        """Pickle the error with its fields, whatever arguments its type takes: it crosses process boundaries."""
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -72,11 +74,11 @@ def _restored(kind: type[SignalboxError], args: tuple[object, ...], fields: Mapp
 
 
 class Unreachable(SignalboxError):
-    """No answer from the address, or not in time."""
+    """The controller did not answer, or not in time."""
 
 
 class TooSlow(Unreachable):
-    """Not in time."""
+    """The controller did not answer in time."""
 
 
 class InvalidInput(SignalboxError):
@@ -84,29 +86,31 @@ class InvalidInput(SignalboxError):
 
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
         super().__init__()
-        self.args = ("; ".join(map(str, problems)),)  # as long as they are together
+        self.args = ("; ".join(map(str, problems)),)  # not cut: each problem is bounded, and so is their number
         self.problems = problems
 
     @classmethod
     def of(cls, path: str, message: str, reason: str = "") -> Self:
-        """With one problem."""
+        """Return the error for one problem."""
         return cls((FieldProblem(path, message, reason),))
 
     @classmethod
     def refuse(cls, problems: Iterable[FieldProblem]) -> None:
-        """Raises the error when there are any, with the first ``MAX_PROBLEMS``: no more are asked for. A message that
-        repeats a value of the caller's shortens it (``cut``): there may be as many as the request has items."""
+        """Raise the error when there are problems, with the first ``MAX_PROBLEMS`` of them; no more are computed.
+
+        There may be as many problems as the request has items, so a message shortens values that it repeats
+        (``cut``)."""
         if found := tuple(islice(problems, MAX_PROBLEMS)):
             raise cls(found)
 
     def within(self, place: object) -> InvalidInput:
-        """The same problems, each with ``place`` (a file) before its path."""
+        """Return the same problems with ``place``, such as a file, before each path."""
         return InvalidInput(
             tuple(replace(p, path=f"{place}: {p.path}" if p.path else str(place)) for p in self.problems)
         )
 
     def under(self, field: str) -> InvalidInput:
-        """The same problems, each with a path that begins with ``field``; as they are when that is empty."""
+        """Return the same problems with ``field`` as the first part of each path; unchanged when it is empty."""
         if not field:
             return self
         return InvalidInput(tuple(replace(problem, path=f"{field}.{problem.path}") for problem in self.problems))
@@ -114,7 +118,7 @@ class InvalidInput(SignalboxError):
 
 @contextmanager
 def in_field(field: str) -> Iterator[None]:
-    """Name wrong fields by their paths from one level further out: ``spec.transfers[0].src``."""
+    """Prefix the paths of wrong fields with the field that contains them: ``spec.transfers[0].src``."""
     try:
         yield
     except InvalidInput as error:
@@ -123,8 +127,9 @@ def in_field(field: str) -> Iterator[None]:
 
 @contextmanager
 def in_entry(entry: str, field: str = "") -> Iterator[None]:
-    """Name the entry of the request (``jobs[1]``) that an error is about, in its text and for programs. Empty: the
-    request has no entries. ``field``: of the entry; paths of wrong fields begin there."""
+    """Name the request's entry (``jobs[1]``) in errors raised inside, in the text and for programs.
+
+    ``entry`` is empty for a request without entries. ``field``: the entry's field where paths of wrong fields begin."""
     try:
         yield
     except InvalidInput as error:
@@ -137,7 +142,7 @@ def in_entry(entry: str, field: str = "") -> Iterator[None]:
 
 
 class Gone(StrEnum):
-    """Why there is no such job: the reasons of ``NOT_FOUND`` in the API's ``ErrorReason``, without its prefix."""
+    """Reasons why a job does not exist: ``NOT_FOUND`` reasons of the API's ``ErrorReason``, without prefix."""
 
     NO_SUCH_JOB = "NO_SUCH_JOB"
     JOB_DEREGISTERED = "JOB_DEREGISTERED"
@@ -146,7 +151,7 @@ class Gone(StrEnum):
 
 
 class NotFound(SignalboxError):
-    """No such job, host or switch. ``reason``: of a job that has ended, how."""
+    """No such job, host or switch exists. ``reason`` says how a job ended."""
 
     reason: Gone
 
@@ -170,15 +175,15 @@ class WrongLeaseToken(SignalboxError):
 
 
 class Conflict(SignalboxError):
-    """The request is well formed but cannot hold beside what is already accepted."""
+    """The request is well formed but contradicts what is already accepted."""
 
 
 class ConcurrentUpdate(Conflict):
-    """The job was updated since the revision that the request is made from: make it anew from what the job is now."""
+    """The job was updated since the revision that the request names; read the job and make the request anew."""
 
 
 class Superseded(Conflict):
-    """Another request asked for something else before this one was carried out to its end."""
+    """Another request replaced this one before it was carried out."""
 
 
 class NotAnnounced(Conflict):
@@ -186,8 +191,9 @@ class NotAnnounced(Conflict):
 
 
 class NotKnownYet(Conflict):
-    """What the answer depends on is not known yet. ``retry_s``: when it may be, in seconds; None where it depends on
-    what others do."""
+    """The answer depends on something that is not known yet.
+
+    ``retry_s``: seconds after which it may be known; None when that depends on others."""
 
     def __init__(
         self, message: str, about: Mapping[str, object] = MappingProxyType({}), retry_s: float | None = None
@@ -197,8 +203,9 @@ class NotKnownYet(Conflict):
 
 
 class Exhausted(SignalboxError):
-    """A limit was reached. ``subject``: whose. ``retry_s``: when the request may succeed, in seconds; None where it
-    depends on what callers do."""
+    """A limit was reached. ``subject`` names whose limit it is.
+
+    ``retry_s``: seconds after which the request may succeed; None when that depends on callers."""
 
     def __init__(
         self,
@@ -213,7 +220,7 @@ class Exhausted(SignalboxError):
 
 
 class Unavailable(SignalboxError):
-    """What the request needs cannot be had now. ``retry_s``: when it may be, in seconds."""
+    """Something that the request needs is not available now. ``retry_s``: seconds after which it may be."""
 
     def __init__(self, message: str, retry_s: float) -> None:
         super().__init__(message)
@@ -221,7 +228,7 @@ class Unavailable(SignalboxError):
 
 
 class Unauthenticated(SignalboxError):
-    """The caller has not said who it is, or not validly."""
+    """The caller did not prove its identity, or the proof is invalid."""
 
 
 class NotAllowed(SignalboxError):
@@ -238,14 +245,14 @@ def cut(value: str) -> str:
 
 
 def legible(text: str, kept: str = "") -> str:
-    """Return a text that may repeat anybody's values: escaped, and without its middle where it is long."""
+    """Return a text safe to print: escaped, and without its middle when it is long. It may repeat anyone's values."""
     if len(text) > MAX_TEXT_CHARS:
         text = f"{text[: MAX_TEXT_CHARS // 2]} ... {text[-MAX_TEXT_CHARS // 2 :]}"
     return escaped(text, kept)
 
 
 def escaped(text: str, kept: str = "") -> str:
-    """Return the text with escapes in place of what a terminal obeys, line breaks too, but not of what is ``kept``."""
+    """Return the text with control characters, line breaks included, as escapes; characters in ``kept`` stay."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -287,17 +294,18 @@ _LENGTHS: Mapping[str, str] = {
 
 
 def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[FieldProblem, ...]:
-    """A problem per wrong field, by its path in the data (``groups[0].name``); of more than ``MAX_PROBLEMS`` the
-    first. With ``hide_input_in_errors`` in the model's configuration no value is repeated."""
+    """Return a problem per wrong field, with its path in the data (``groups[0].name``), at most ``MAX_PROBLEMS``.
+
+    With ``hide_input_in_errors`` in the model's configuration no value is repeated."""
     errors: list[Any] = list(error.errors(include_url=False))
-    # pydantic counts only the right items of a list: "too short" beside a wrong item says nothing.
+    # pydantic counts only the valid items of a list, so "too short" beside a wrong item says nothing.
     parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
     shown = [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
     return tuple(FieldProblem(_path(e["loc"]), _message(e, model)) for e in shown[:MAX_PROBLEMS])
 
 
 def value_problem(error: ValidationError) -> str:
-    """What is wrong with a single value, such as that of an option, in the words for fields."""
+    """Return what is wrong with a single value, such as that of an option, in the words used for fields."""
     found: Any = error.errors(include_url=False)[0]
     kind, context = found["type"], found.get("ctx", {})
     if kind == "value_error":
@@ -332,19 +340,19 @@ def _message(error: Any, model: type[BaseModel]) -> str:
 
 
 def _worded(kind: str, context: Mapping[str, Any]) -> str:
-    """Return the words for a kind of error. A bound that is a whole number has no decimal point."""
+    """Return the words for a kind of error. A bound that is a whole number is shown without a decimal point."""
     whole = {name: int(value) for name, value in context.items() if isinstance(value, float) and value.is_integer()}
     return _WORDS[kind].format_map({**context, **whole})
 
 
 def _given(value: object) -> str:
-    """Return a wrong value as files have it; empty where that is longer than ``MAX_SHOWN_CHARS``."""
+    """Return a wrong value as files write it; empty when that is longer than ``MAX_SHOWN_CHARS``."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, date | time):  # a datetime is a date
         return value.isoformat()
     if isinstance(value, dict):
-        return ""  # what is wrong with a table as a whole says which of its fields
+        return ""  # the message lists the fields of the table
     if isinstance(value, str | bytes | list | tuple | dict) and len(value) > MAX_SHOWN_CHARS:
         return ""
     if isinstance(value, int) and value.bit_length() > 4 * MAX_SHOWN_CHARS:
@@ -354,7 +362,7 @@ def _given(value: object) -> str:
 
 
 def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """The fields of the model at ``location``."""
+    """Return the names of the fields of the model at ``location``."""
     for part in location:
         if isinstance(part, str):
             model = _model_in(model.model_fields[part].annotation) or model
@@ -362,14 +370,16 @@ def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model that a field holds, itself or in a tuple."""
+    """Return the model that a field contains, itself or in a tuple; None for other fields."""
     if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)
 
 
 def id_taken(job_id: str, ours: bool, mine: bool) -> AlreadyExists:
-    """``ours``: by a job of the caller's tenant. ``mine``: by the caller's own registration."""
+    """Return the error for a taken job id.
+
+    ``ours``: a job of the caller's tenant has it. ``mine``: the caller's own registration has it."""
     text, holder = (
         f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over",
         "other",

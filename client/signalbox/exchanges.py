@@ -1,7 +1,4 @@
-"""Updates of jobs of one process that need each other: each takes hosts which another one is to give up.
-
-In: a client, the change of one job, and the changes of others that wait. Out: calls to the controller.
-"""
+"""Joint updates of several jobs of one process, each of which needs hosts that another one gives up."""
 
 from __future__ import annotations
 
@@ -24,20 +21,21 @@ MAX_JOBS = 256
 """Largest number of jobs in one request."""
 
 NO_SUCH_METHOD = "NO_SUCH_METHOD"
-"""Reason of the error of a controller that has no ``UpdateJobs``."""
+"""Reason in the error of a controller that has no ``UpdateJobs``."""
 
 
 class Change(NamedTuple):
-    """The spec that a job is to have, and the lease token of its registration."""
+    """New spec of a job, and the lease token of its registration."""
 
     spec: JobSpec
     lease_token: str
 
 
 def update_with_others(client: Any, change: Change, conflict: Conflict, others: Sequence[Change]) -> tuple[str, ...]:
-    """Update a job, whose update alone was refused, together with as many of the others as can be. Returns the ids of
-    these. ``client``: as ``signalbox.client.Client``. Raises ``conflict`` when that does not help, and what
-    keeps the controller from answering."""
+    """Update a job, whose update alone was refused, together with as many of ``others`` as possible.
+
+    ``client`` has the methods of ``signalbox.client.Client``. Returns the ids of the other jobs updated. Raises
+    ``conflict`` when no joint update is accepted, and other errors that keep the controller from answering."""
     left = [change, *others[: MAX_JOBS - 1]]
     while True:
         tokens = {one.spec.job_id: one.lease_token for one in left}
@@ -54,7 +52,7 @@ def update_with_others(client: Any, change: Change, conflict: Conflict, others: 
 
 
 def entry_at_fault(error: SignalboxError) -> int | None:
-    """The number of the entry of the request that the error is about; None when it is about none."""
+    """Return the position of the request's entry that the error is about; None when it is about no entry."""
     paths = [problem.path for problem in error.problems] if isinstance(error, InvalidInput) else []
     found = (re.match(r"jobs\[(\d+)\]", path) for path in (*paths, error.about.get("field", "")))
     return next((int(match[1]) for match in found if match), None)

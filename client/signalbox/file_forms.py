@@ -1,9 +1,7 @@
-"""Short forms that a job has in files: hosts in place of endpoints, a model in place of groups and collectives, also of
-each strategy.
+"""Short forms of a job in files: hosts instead of endpoints, a model instead of groups and collectives.
 
-In: plain data with the fields of a ``JobInFile``. Out: the ``JobSpec`` that they stand for, in which no short form is
-left; or ``InvalidInput`` with the paths of what was given. Pure.
-"""
+``job_in`` takes plain data with the fields of a ``JobInFile``, and returns the ``JobSpec`` that it stands for. Errors
+name the paths of the data that was given. The functions have no side effects."""
 
 from __future__ import annotations
 
@@ -37,13 +35,13 @@ from signalbox.jobs.spec import (
 from signalbox.models import NamedModel, Parallelism, traffic
 
 SAYS = (*SENDS, "model", "parallelism")
-"""The fields of a file that say what a job, or one of its strategies, sends."""
+"""Fields of a file that describe the traffic of a job or of one of its strategies."""
 
 _RANGE = re.compile(r"(0|[1-9]\d{0,2})(?:-(0|[1-9]\d{0,2}))?")
 
 
 def _in_range(text: str) -> str:
-    """Whether each of four numbers is one from 0 to 255, or a range of them. What they name is looked at later."""
+    """Refuse a text that is not four numbers from 0 to 255 or ranges of them; ``addresses_in`` expands it later."""
     parts = [_RANGE.fullmatch(part) for part in text.split(".")]
     if len(parts) != 4 or not all(part and int(part[1]) <= int(part[2] or part[1]) <= 255 for part in parts):
         hint = ""
@@ -65,26 +63,28 @@ Hosts = Annotated[
     BeforeValidator(_as_list),
     Field(min_length=1),
 ]
-"""Addresses, with ranges; a single text is a list of one."""
+"""Addresses with ranges; a single text stands for a list of one."""
 
 
 class RailInFile(Rail):
-    """``hosts`` in place of ``endpoints``: the address of each host's NIC."""
+    """A rail that may name ``hosts``, the NIC address of each host, instead of ``endpoints``."""
 
     endpoints: Annotated[tuple[IPv4, ...], at_most(MAX_ENDPOINTS)] = ()
     hosts: Hosts | None = None
 
 
 class StrategyInFile(ParallelStrategy):
-    """``model`` and ``parallelism``: as of a ``JobInFile``."""
+    """A strategy that may have ``model`` and ``parallelism``, as in a ``JobInFile``."""
 
     model: NamedModel | None = None
     parallelism: Parallelism | None = None
 
 
 class JobInFile(JobSpec):
-    """``hosts``: in rank order, in place of ``endpoints``; each address counts for ``ranks_per_host`` ranks. ``model``
-    and ``parallelism``: in place of groups, collectives and transfers."""
+    """A job spec that may use short forms.
+
+    ``hosts``: addresses in rank order instead of ``endpoints``; each stands for ``ranks_per_host`` ranks. ``model`` and
+    ``parallelism`` stand for groups, collectives and transfers."""
 
     endpoints: Annotated[tuple[IPv4, ...], at_most(MAX_ENDPOINTS)] = ()
     rails: Annotated[tuple[RailInFile, ...], at_most(MAX_RAILS)] = ()
@@ -96,8 +96,10 @@ class JobInFile(JobSpec):
 
 
 def job_in(data: Any) -> JobSpec:
-    """``data``: a mapping of the field names. Raises ``InvalidInput`` with what is wrong with short forms, else with
-    what ``JobSpec.parse`` or ``check`` finds."""
+    """Return the job spec for ``data``, a mapping of field names to values.
+
+    Raises ``InvalidInput`` with the errors of short forms; when there are none, with those of ``JobSpec.parse`` or
+    ``check``."""
     try:
         job = JobInFile.model_validate(data)
     except ValidationError as error:
@@ -118,8 +120,10 @@ def job_in(data: Any) -> JobSpec:
 
 
 def strategies_in(job: JobInFile, data: Mapping[str, Any]) -> tuple[JobSpec, ...]:
-    """The spec of each strategy of ``job``, as if it were the only one. ``data``: all other fields, as ``job_in`` takes
-    them. Limits of all strategies together are left to the caller. Raises ``InvalidInput``."""
+    """Return the spec of each strategy of ``job``, as if it were the only one.
+
+    ``data``: all other fields, as ``job_in`` takes them. The caller checks the limits that concern all strategies
+    together. Raises ``InvalidInput``."""
     common = {name: value for name, value in data.items() if name != "strategies"}
     found = []
     problems: list[FieldProblem] = []
@@ -134,13 +138,13 @@ def strategies_in(job: JobInFile, data: Mapping[str, Any]) -> tuple[JobSpec, ...
 
 
 def _in_strategy(problem: FieldProblem, number: int) -> FieldProblem:
-    """What all strategies have in common, such as an endpoint, keeps its path."""
+    """Return the problem with the strategy in its path, unless it is about a field that all strategies share."""
     of_strategy = re.split(r"[.\[]", problem.path)[0] in SAYS
     return replace(problem, path=f"strategies[{number}].{problem.path}") if of_strategy else problem
 
 
 def _with_strategies(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
-    """``specs``: of each strategy. Raises ``InvalidInput``."""
+    """Return the job with its strategies; ``specs`` has the spec of each. Raises ``InvalidInput``."""
     common = {name: getattr(specs[0], name) for name in specs[0].model_fields_set if name not in SENDS}
     strategies = [
         {"name": way.name, "compute": way.compute, **{name: getattr(spec, name) for name in SENDS}}
@@ -152,7 +156,7 @@ def _with_strategies(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
 
 
 def misplaced_strategies(job: JobInFile, data: Mapping[str, Any]) -> Iterator[FieldProblem]:
-    """What is wrong with the strategies of a job beside each other, and with what is beside them."""
+    """Yield what is wrong with the strategies taken together, and with fields that strategies exclude."""
     for name in (*SAYS, "compute") if job.strategies else ():
         if name in data:
             yield FieldProblem(name, SAID_BY_EACH)
@@ -166,7 +170,7 @@ def misplaced_strategies(job: JobInFile, data: Mapping[str, Any]) -> Iterator[Fi
 
 
 def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
-    """What stands beside each other and cannot, or needs what is not there."""
+    """Yield fields that exclude each other, and fields without the one that they need."""
     if "endpoints" in data and "hosts" in data:
         yield FieldProblem("hosts", "give hosts or endpoints, not both")
     elif "endpoints" not in data and "hosts" not in data:
@@ -192,7 +196,7 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
 
 
 def _without_hosts(job: JobInFile) -> dict[str, Any]:
-    """Endpoints and rails, each with an address per rank."""
+    """Return endpoints and rails with an address per rank."""
     if job.hosts is None:
         return {"rails": [{"endpoints": rail.endpoints} for rail in job.rails], "endpoints": job.endpoints}
     hosts = addresses_in("hosts", job.hosts)
@@ -218,7 +222,7 @@ def _for_ranks(hosts: Iterable[str], ranks_per_host: int) -> tuple[str, ...]:
 
 
 def addresses_in(path: str, hosts: Sequence[str]) -> list[str]:
-    """Of each range in order, its last number counting fastest."""
+    """Return the addresses of the ranges in order; the last number of each counts fastest."""
     ranges = [[_numbers(part) for part in text.split(".")] for text in hosts]
     count = sum(prod(map(len, parts)) for parts in ranges)
     if count > MAX_ENDPOINTS:
@@ -236,7 +240,7 @@ def _numbers(part: str) -> range:
 
 
 def _as_given(problem: FieldProblem, data: Any) -> FieldProblem:
-    """Of what a short form stands for, told as the short form's. Endpoints come from hosts, all else from the model."""
+    """Return the problem with the path of the short form: hosts for endpoints, the model for everything else."""
     name, item = re.findall(r"^(\w+)(?:\[(\d+)\])?", problem.path)[0]
     if name in data and not (name == "rails" and item and "hosts" in data["rails"][int(item)]):
         return problem

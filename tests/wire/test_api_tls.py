@@ -186,7 +186,7 @@ def test_other_forms_of_authorization_are_refused(secured: Secured, metadata: li
 def test_a_file_without_a_token_is_an_error_before_any_call(tmp_path: Path, content: str) -> None:
     (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text(content)
-    with pytest.raises(InvalidInput, match="is no file with one token"):
+    with pytest.raises(InvalidInput, match="must contain exactly one token"):
         Client("127.0.0.1:1", credentials=Credentials(token_file=tmp_path / "token"))
 
 
@@ -211,5 +211,5 @@ def test_the_servers_files_are_checked_and_named(secured: Secured, tmp_path: Pat
     empty = tmp_path / "empty"
     empty.touch(0o600)
     settings = ApiConfig(certificate=secured.settings["certificate"], private_key=empty)
-    with pytest.raises(InvalidInput, match=r"api\.private_key: .* is no PEM file"):
+    with pytest.raises(InvalidInput, match=r"api\.private_key: .* is not a PEM file"):
         ApiServer(settings, StatusBoard(), lambda _: None, LeaseTokens.of(None))

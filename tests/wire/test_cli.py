@@ -349,9 +349,9 @@ def test_files_that_are_no_certificates_are_named(signalbox: Signalbox, tmp_path
     wrong.touch(0o600)
     given = {"--tls-ca": ours.certificate, "--tls-certificate": own.certificate, "--tls-key": own.private_key}
     for option, file, problem in (
-        ("--tls-ca", wrong, "is no PEM file with a certificate"),
-        ("--tls-certificate", wrong, "is no PEM file with a certificate"),
-        ("--tls-key", wrong, "is no PEM file with a private key"),
+        ("--tls-ca", wrong, "is not a PEM file with a certificate"),
+        ("--tls-certificate", wrong, "is not a PEM file with a certificate"),
+        ("--tls-key", wrong, "is not a PEM file with a private key"),
         ("--tls-key", other.sign("client").private_key, "is not the key of the certificate"),
     ):
         words = [word for pair in {**given, option: file}.items() for word in pair]

@@ -196,7 +196,7 @@ def test_a_broken_file_changes_nothing_and_is_named_in_the_log(controller: Reloa
     controller.hang_up('event="not reloaded: nothing has changed"')
     line = controller.log().splitlines()[-1]
     for listener in ("openflow", "api", "metrics"):
-        assert f"{listener}.private_key: {controller.folder}/c.key is no PEM file with a private key" in line
+        assert f"{listener}.private_key: {controller.folder}/c.key is not a PEM file with a private key" in line
     assert controller.status("old", controller.first)
     (controller.folder / "signalbox.toml").write_text("no_such_key = 1")
     controller.hang_up('event="not reloaded: nothing has changed"')

@@ -126,11 +126,11 @@ def test_each_wrong_file_is_named_with_its_field(tmp_path: Path) -> None:
 
     preflight.check(Config.model_validate({"openflow": right}))
     assert problems(certificate=empty, ca_certificates=empty, private_key=tmp_path / "none") == {
-        "openflow.ca_certificates": "/empty is no PEM file with a certificate",
-        "openflow.certificate": "/empty is no PEM file with a certificate",
+        "openflow.ca_certificates": "/empty is not a PEM file with a certificate",
+        "openflow.certificate": "/empty is not a PEM file with a certificate",
         "openflow.private_key": "cannot read /none: No such file or directory",
     }
-    assert problems(private_key=empty) == {"openflow.private_key": "/empty is no PEM file with a private key"}
+    assert problems(private_key=empty) == {"openflow.private_key": "/empty is not a PEM file with a private key"}
     assert problems(private_key=other.sign("leaf").private_key) == {
         "openflow.private_key": "/other-leaf.key is not the key of the certificate"
     }
