@@ -1,8 +1,7 @@
-"""Addresses of hosts on the network that a job communicates over, from the names that launchers have for them.
+"""Resolve host names, as launchers write them, to the addresses that a job communicates over.
 
-In: names, and what a file says of their addresses. Out: the addresses of each host, one per NIC, or ``InvalidInput``
-with what is wrong with each. What the file does not have the resolver is asked for.
-"""
+A file of addresses has precedence; the resolver is asked for all other names. Each host has one address per NIC.
+``InvalidInput`` names each host that has no usable address."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from signalbox.jobs.spec import MAX_ENDPOINTS
 from signalbox.standard_input import MAX_VALUES, called, read_text
 
 Nics = tuple[str, ...]
-"""The addresses of a host: of the NIC that counts as the first one, then of its rails."""
+"""Addresses of a host: that of its first NIC, then those of its rails."""
 
 TOO_MANY = f"at most {MAX_ENDPOINTS} hosts are allowed"
 
@@ -34,7 +33,9 @@ _NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def host_names(text: str) -> list[str]:
-    """As Slurm and PBS write them: ``n[1-4,07],m05`` are six; ``r[0-1]n[1-2]`` are four. Raises ``InvalidInput``."""
+    """Return the host names in a list written as Slurm and PBS do.
+
+    ``n[1-4,07],m05`` stands for six names, ``r[0-1]n[1-2]`` for four. Raises ``InvalidInput``."""
     names: list[str] = []
     for word in _WORDS.findall(text):
         parts = list(_PIECES.finditer(word))
@@ -48,7 +49,7 @@ def host_names(text: str) -> list[str]:
 
 
 def hosts_named(text: str) -> list[str]:
-    """Names as above, and addresses in ranges as in job specs (``10.0.1.1-4``). Raises ``InvalidInput``."""
+    """Return names as ``host_names`` does, and addresses of ranges (``10.0.1.1-4``). Raises ``InvalidInput``."""
     found: list[str] = []
     for word in _WORDS.findall(text):
         found += addresses_in("", [_range(word)]) if _ADDRESSES.fullmatch(word) else host_names(word)
@@ -65,7 +66,7 @@ def _range(word: str) -> str:
 
 
 def _numbered(text: str) -> Sequence[str]:
-    """What is in brackets: with as many digits as are written. Empty for what is no list of numbers."""
+    """Return the numbers of a bracketed list, with as many digits as written; empty when it is not such a list."""
     found: list[str] = []
     for part in text.split(","):
         numbers = _NUMBERS.fullmatch(part)
@@ -79,9 +80,11 @@ def _numbered(text: str) -> Sequence[str]:
 
 
 def address_map(path: Path) -> dict[str, Nics]:
-    """Of a file in YAML or JSON: per host its address, or a list with that of each of its NICs. ``n[1-4]: 10.0.1.1-4``
-    is four hosts. Raises ``InvalidInput`` with file, line and column of what is wrong."""
-    from signalbox.yaml_text import documents  # takes a moment
+    """Return the addresses of hosts from a YAML or JSON file.
+
+    The file has per host its address, or a list with one address per NIC. ``n[1-4]: 10.0.1.1-4`` stands for four hosts.
+    Raises ``InvalidInput`` with the file, line and column of each mistake."""
+    from signalbox.yaml_text import documents  # its import takes a moment
 
     name, text = called(path), read_text(path)
     try:
@@ -116,8 +119,12 @@ def _nics(hosts: str, value: Any) -> dict[str, Nics]:
 
 
 def addresses_of(hosts: Sequence[str], given: Mapping[str, Nics], within: Sequence[IPv4Network] = ()) -> list[Nics]:
-    """Of each host. ``given``: of an ``address_map``; a name with a domain may stand there without it. ``within``:
-    where the resolver has several addresses for a name, the one in these networks counts. Raises ``InvalidInput``."""
+    """Return the addresses of each host.
+
+    - ``given``: result of ``address_map``; it may list a host without its domain
+    - ``within``: networks from which to choose when the resolver has several addresses for a name
+
+    Raises ``InvalidInput``."""
     known: dict[str, Nics] = {}
     problems: list[FieldProblem] = []
     for host in dict.fromkeys(hosts):
@@ -155,6 +162,6 @@ def _uneven(known: Mapping[str, Nics]) -> Iterator[FieldProblem]:
 
 
 def endpoints_of(ranks: Sequence[Nics]) -> dict[str, Any]:
-    """The fields ``endpoints`` and ``rails`` of a job spec, from the host of each rank."""
+    """Return the fields ``endpoints`` and ``rails`` of a job spec, from the host of each rank."""
     first, *rails = zip(*ranks, strict=True)
     return {"endpoints": first, "rails": [{"endpoints": rail} for rail in rails]}

@@ -1,4 +1,4 @@
-"""What an id of a job may be. It is imported in no time, beside what checks all of a job spec."""
+"""Form of a job id. This module has no slow imports, unlike the one that checks whole job specs."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""``signalbox.join``: a training program announces its job, in one line.
+"""``signalbox.join`` announces a training job from the training program.
 
     with signalbox.join("job", endpoints=["10.0.1.1", "10.0.2.1"]) as job:
         for batch in batches:
             with job.step():
                 train(batch)
 
-Owns what users call. In: what the job announces, and what the training reports. Out: routes, shares, bytes per peer.
-Threads (``membership``, ``route_following``) decide which calls are made to the controller, another process makes them
-(``remote_client``). Whatever it does, the training goes on: the logger ``signalbox`` has each kind of error once.
-"""
+The job takes reports of iterations, and offers routes, shares and bytes per peer. Threads decide which calls the
+controller gets (``membership``, ``route_following``); another process makes them (``remote_client``). No failure of
+these stops the training: the logger ``signalbox`` gets each kind of error once."""
 
 from __future__ import annotations
 
@@ -40,11 +39,11 @@ from signalbox.socket_bytes import Exchanged, OwnSockets
 from signalbox.step import Step
 
 CALL_S = 5.0
-"""For one call. Those that were too slow are repeated, and take effect once."""
+"""Time-out of one call in seconds. A call that was too slow is repeated, and takes effect once."""
 STRICT_S = 30.0
-"""How long ``strict`` waits for the controller's answer."""
+"""Seconds that ``strict`` waits for the controller's answer."""
 MAX_ITERATION_S = 7 * 86_400.0
-"""As the API has it."""
+"""Longest iteration in seconds that the API accepts."""
 
 log = logging.getLogger("signalbox")
 
@@ -66,25 +65,28 @@ def join(
     strict: bool = False,
     **fields: Any,
 ) -> Job:
-    """Join a job; returns at once, and never raises unless ``strict``. Rank 0 announces the job, keeps it announced
-    until the program ends, and reports. Other ranks need not join: they can follow routes, and read what their own
-    sockets have carried. ``rank``: None is the one that mpirun, torchrun or srun has given the process, else 0.
+    """Announce this program as a training job; return at once, and raise nothing unless ``strict``.
 
-    ``job``: its id, with the other fields of a job spec as keyword arguments (``endpoints``, ``collectives``,
-    ``lease_s`` …, docs/reference/job-spec.md); or a ``JobSpec``, or a mapping with those fields. Ranks other than 0
-    need only the id. Without one it is SIGNALBOX_JOB, else ``slurm-`` and the number of Slurm's job, else the id that
-    torchrun was given. ``address``: of the controller, HOST:PORT or unix:PATH; else SIGNALBOX_ADDRESS. ``credentials``:
-    else SIGNALBOX_TLS_CA, SIGNALBOX_TLS_CERTIFICATE, SIGNALBOX_TLS_KEY and SIGNALBOX_TOKEN_FILE.
+    Rank 0 announces the job, renews it until the program ends, and reports iterations and connections. Other ranks need
+    not join. They may, to follow the routes and to read what their own sockets have carried.
 
-    ``on_routes``: called with the job's routes, in another thread, whenever they change. ``connections``: of all ranks,
-    or None while they are not known; asked for every two seconds if the job announces ``reports_connections``. Without
-    it those of this process are reported. ``take_over``: end another registration with the job's id, such as one that
-    a killed run has left; otherwise this one begins when the lease of the other has run out. None: if
-    SIGNALBOX_TAKE_OVER is 1, as ``signalbox run`` sets it, which then leaves the job to the program.
-
-    ``strict``: wait for the controller's answer, up to 30 s, and raise what keeps the job from being announced:
-    ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable`` and the other errors of
-    ``Client.register_job``."""
+    - ``job``: the job's id; the other fields of a job spec (``endpoints``, ``collectives``, ``lease_s`` …,
+      docs/reference/job-spec.md) are keyword arguments. A ``JobSpec`` or a mapping with these fields also works. Ranks
+      other than 0 need only the id. Default: SIGNALBOX_JOB, else ``slurm-`` and Slurm's job number, else torchrun's run
+      id.
+    - ``rank``: rank of this process. Default: the rank from mpirun, torchrun or srun, else 0.
+    - ``address``: the controller, HOST:PORT or unix:PATH. Default: SIGNALBOX_ADDRESS, else 127.0.0.1:50051.
+    - ``credentials``: default: the files named in SIGNALBOX_TLS_CA, SIGNALBOX_TLS_CERTIFICATE, SIGNALBOX_TLS_KEY and
+      SIGNALBOX_TOKEN_FILE.
+    - ``on_routes``: called in another thread with the job's routes, whenever they change.
+    - ``connections``: returns the connections of all ranks, or None while they are unknown. It is called every two
+      seconds if the job announces ``reports_connections``. Default: the connections of this process.
+    - ``take_over``: whether to end another registration that has the job's id, such as one that a killed run has left.
+      If false, the job is registered when that registration's lease has run out. Default: whether SIGNALBOX_TAKE_OVER
+      is 1, which ``signalbox run`` sets to leave its announcement to the program.
+    - ``strict``: whether to wait up to 30 s for the controller's answer, and to raise what prevents the announcement:
+      ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable``, and the other errors of
+      ``Client.register_job``."""
     if job is None:
         job = job_id_of_environment(os.environ)
     joined = Job(str(job.get("job_id") if isinstance(job, Mapping) else getattr(job, "job_id", job or "")))
@@ -104,7 +106,7 @@ def _spec(job: str | JobSpec | Mapping[str, Any], fields: Mapping[str, Any]) -> 
 def connecting(
     kind: Callable[[str, float, Credentials], Made], address: str | None, credentials: Credentials | None
 ) -> tuple[Callable[[], Made], str]:
-    """Makes clients of that kind; and the address."""
+    """Return a function that makes clients of this kind, and the controller's address."""
     where = address or os.environ.get("SIGNALBOX_ADDRESS") or DEFAULT_ADDRESS
     try:
         listen_address(where)
@@ -114,8 +116,10 @@ def connecting(
 
 
 class Job:
-    """What ``join`` returns. Its methods may be called from any thread, do not raise, and return at once, ``leave``
-    within a second. When the job is left, or has ``ended``, what is reported is not kept."""
+    """A joined job, as ``join`` returns it.
+
+    Its methods may be called from any thread. They raise nothing and return at once; ``leave`` takes at most a second.
+    Once the program has left the job, or the job has ``ended``, reports are discarded."""
 
     def __init__(self, job_id: str) -> None:
         self.id = job_id
@@ -146,20 +150,21 @@ class Job:
 
     @property
     def ended(self) -> Ended | None:
-        """Why the job is not kept registered, or not followed, any more; None while it is."""
+        """Reason why this process no longer keeps or follows the job; None while it does."""
         return self._ended
 
     def update(self, **fields: Any) -> None:
-        """Announce other values of these fields of the job spec, such as ``collectives``. The connections that it has
-        stay; measured times are forgotten, which are of the traffic before. What is wrong is logged, and the
-        announcement stays as it was."""
+        """Announce new values of these fields of the job spec, such as ``collectives``.
+
+        The job's connections stay. Measured times are discarded, because they belong to the earlier traffic. When a
+        value is wrong, the error is logged and the announcement stays unchanged."""
         if self._ended or self._spec is None or self._membership is None or self._rounds is None:
-            return  # a forked child does not wait for the lock
+            return  # a forked child must not wait for the lock
         with self._lock:
             try:
                 wanted = JobSpec.parse({**self._spec.model_dump(), **fields, "job_id": self.id})
             except InvalidInput as error:
-                log.warning("job '%s' stays announced as it was, the training goes on: %s", self.id, error)
+                log.warning("job '%s' stays announced as it was, the training continues: %s", self.id, error)
                 return
             if wanted != self._spec:
                 self._spec = wanted
@@ -169,8 +174,10 @@ class Job:
     # ---- iterations
 
     def iteration(self, duration_s: float, communication_s: float | None = None) -> None:
-        """Report an iteration that has ended just now: its wall time in seconds, and that of its communication, all of
-        ``duration_s`` if it is not known. Times that cannot be are left out."""
+        """Report an iteration that has just ended: its wall time and its communication time, both in seconds.
+
+        Without ``communication_s`` all of ``duration_s`` counts as communication. Impossible times are logged and left
+        out."""
         if self._membership is None or self._ended:
             return
         try:
@@ -178,53 +185,57 @@ class Job:
             communicated_s = took_s if communication_s is None else min(float(communication_s), took_s)
             if not (math.isfinite(took_s) and 0 < communicated_s <= took_s <= MAX_ITERATION_S):
                 raise ValueError(f"{communicated_s} of {took_s} s")
-        except (TypeError, ValueError, RuntimeError) as error:  # a tensor's own errors are the last
-            self._log_once("iterations are left out that did not take a time above 0", error)
+        except (TypeError, ValueError, RuntimeError) as error:  # a tensor that is no number raises RuntimeError
+            self._log_once("iterations without a time above 0 are left out", error)
             return
         self._membership.report(IterationTime(next(self._indices), took_s, communicated_s, time.monotonic()))
         if took_s >= REPORT_S and self._rounds and self._membership.in_touch:
             self._rounds.hurry()
 
     def step(self) -> Step:
-        """A context around an iteration: its end reports the iteration, unless it raises."""
+        """Return a context for one iteration, which is reported at the end of the context unless it raises."""
         return Step(self.iteration)
 
     # ---- routes
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        """Of the job's flows, as the switches hold them. Empty until the controller has told them: it is asked from the
-        first look on. They stay as they were while it is away."""
+        """Routes of the job's flows, as the switches hold them.
+
+        The first access begins to follow them; until the controller has answered the tuple is empty. While the
+        controller is away the last known routes stay."""
         self._follow()
         return self._routes
 
     @property
     def shares(self) -> Shares:
-        """Per (source, destination) of the flows that are split: how to divide their bytes. See ``routes``."""
+        """Shares of split flows by (source, destination): how to divide the bytes of each. See ``routes``."""
         return shares_of(self.routes)
 
     # ---- what sockets say
 
     def connections(self) -> frozenset[Connected]:
-        """That this process has open to other addresses of the job, IPv4 over TCP. All that it has, of a rank that was
-        not told the ``endpoints``."""
+        """Return the open TCP connections over IPv4 from this process to other addresses of the job.
+
+        A rank that does not know the job's ``endpoints`` returns all its connections."""
         return self._read(lambda sockets: sockets.connections) or frozenset()
 
     def exchanged(self) -> dict[Pair, Exchanged]:
-        """Bytes that these connections have carried since they were opened, per address of this process and of its
-        peer. A connection that was closed is in it with what it had carried at the call before. Takes about 4 µs per
-        TCP socket of the machine."""
+        """Return the bytes that these connections have carried since they were opened, by own and peer address.
+
+        A closed connection counts with the bytes it had carried at the previous call. The call takes about 4 µs per TCP
+        socket of the machine."""
         return self._read(lambda sockets: sockets.exchanged) or {}
 
     # ---- the end
 
     def leave(self) -> None:
-        """Release the job; takes at most a second. The controller may be away: then its lease runs out."""
+        """Release the job, within a second. When the controller is away, it releases the job after the lease."""
         self.begin_leaving()
         self.end_leaving(LEAVE_S)
 
     def begin_leaving(self) -> None:
-        """The first half of ``leave``; returns at once."""
+        """Begin ``leave``; return at once."""
         if self._ended is Ended.FORKED:
             return
         self._end(Ended.LEFT)
@@ -234,7 +245,7 @@ class Job:
             self._rounds.leave()
 
     def end_leaving(self, timeout_s: float) -> None:
-        """The second half of ``leave``."""
+        """Wait for the end of ``leave``, at most ``timeout_s`` seconds."""
         if self._ended is Ended.FORKED:
             return
         if self._rounds:
@@ -246,7 +257,7 @@ class Job:
             end_process()
 
     def forget(self) -> None:
-        """In a forked child: the job is its parent's."""
+        """Mark the job as the parent process's, in a forked child."""
         self._ended = Ended.FORKED
 
     # ---- inside
@@ -263,7 +274,6 @@ class Job:
         strict: bool,
         fields: Mapping[str, Any],
     ) -> None:
-        """See ``join``."""
         try:
             if job is None:
                 raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
@@ -276,7 +286,7 @@ class Job:
             if spec:
                 self._counts = _between(spec.addresses, where)
             if spec and announces:
-                own = OwnSockets(self._counts)  # of the thread that asks it
+                own = OwnSockets(self._counts)  # used only by the thread that polls it
                 asked = partial(self._connections, connections or partial(_polled, own))
                 takes = takes_over(os.environ) if take_over is None else take_over
                 self._spec = spec
@@ -291,7 +301,7 @@ class Job:
             if strict:
                 raise
             self._end(Ended.REFUSED)
-            log.warning("job '%s' is not announced, the training goes on: %s", self.id, error)
+            log.warning("job '%s' is not announced, the training continues: %s", self.id, error)
         if strict:
             self._raise_first_error()
 
@@ -300,7 +310,9 @@ class Job:
         return self._membership.round(time.monotonic())
 
     def _on_contact(self) -> None:
-        """Routes are followed while the controller answers: a stream costs something, and may not notice the end."""
+        """Reopen the stream of routes when the controller answers again, and close it when it stops answering.
+
+        An open stream costs the controller something, and may not notice that the controller is away."""
         if self._follower:
             self._follower.reopen()
 
@@ -333,7 +345,7 @@ class Job:
         self._on_routes(routes)
 
     def _gone(self, reason: Gone) -> bool:
-        """Whether to follow no longer. Of a job that this process announces its membership finds out why."""
+        """Return whether following has ended. For a job announced here, the membership finds out why."""
         if self._membership and self._rounds:
             self._membership.renew_now()
             self._rounds.hurry()
@@ -349,11 +361,11 @@ class Job:
             try:
                 self._sockets.poll()
             except OSError as error:
-                self._log_once("the kernel does not tell what sockets carry", error)
+                self._log_once("the kernel does not report what sockets carry", error)
             return what(self._sockets)
 
     def _end(self, why: Ended) -> None:
-        """The first reason counts."""
+        """Record why the job has ended; the first reason counts."""
         self._ended = self._ended or why
 
     def _raise_first_error(self) -> None:
@@ -368,7 +380,7 @@ class Job:
     def _log_once(self, what: str, error: Exception) -> None:
         if what not in self._logged:
             self._logged.add(what)
-            log.warning("job '%s': %s, the training goes on: %s", self.id, what, error)
+            log.warning("job '%s': %s, the training continues: %s", self.id, what, error)
 
 
 def _polled(sockets: OwnSockets) -> frozenset[Connected]:
@@ -377,7 +389,9 @@ def _polled(sockets: OwnSockets) -> frozenset[Connected]:
 
 
 def _between(addresses: frozenset[str], controller: str) -> Callable[[Connected], bool]:
-    """Whether a connection is between two of the addresses, and not to the controller, which may run at one of them."""
+    """Return a test whether a connection is between two of the addresses, and not to the controller.
+
+    The controller may run at one of the addresses."""
     host, port = ("", 0) if controller.startswith("unix:") else host_and_port(controller)
     named = not host.replace(".", "").isdigit()
 

@@ -1,9 +1,8 @@
-"""Many jobs kept registered by one process, such as a daemon on the head node of a cluster.
+"""Keep many jobs registered from one process, such as a daemon on the head node of a cluster.
 
-Owns their memberships, the threads that make their rounds, and when each is due. In: specs of jobs that are to be
-registered, and ids of those that are not any more. Out: calls to the controller; lease tokens, for the process that
-goes on after this one.
-"""
+A ``Keeper`` receives the specs of jobs to register and the ids of jobs to release. It owns their memberships, the
+threads that make their calls, and the schedule of these calls. Lease tokens can be saved for the process that replaces
+this one."""
 
 from __future__ import annotations
 
@@ -26,13 +25,13 @@ from signalbox.membership import MAX_PAUSE_S, Controller, Ended, Membership
 WORKERS = 4
 CLOSE_S = 5.0
 BEGUN_ANEW = (Ended.REFUSED, Ended.DEREGISTERED)
-"""When another spec comes."""
+"""Ends after which a job is registered again when another spec for it is added."""
 
 log = logging.getLogger("signalbox")
 
 
 class Tokens(Protocol):
-    """Lease tokens that outlive the process. The methods may raise ``OSError`` and ``SignalboxError``."""
+    """Storage of lease tokens that outlives the process; its methods may raise ``OSError`` and ``SignalboxError``."""
 
     def kept(self, job_id: str, /) -> str: ...
     def keep(self, job_id: str, token: str, /) -> None: ...
@@ -40,7 +39,7 @@ class Tokens(Protocol):
 
 
 class NoTokens:
-    """None outlives the process."""
+    """Storage that saves no lease token."""
 
     def kept(self, _job_id: str, /) -> str:
         return ""
@@ -50,14 +49,17 @@ class NoTokens:
 
 
 class Keeper:
-    """``connect``: makes a client; each thread has one, and makes another one after a failure. ``tokens``: of the jobs;
-    with those of an earlier process their registrations go on. ``on_end``: called with a job's id and why it is not
-    kept registered any more, once, in another thread, unless it was released.
+    """Registrations of many jobs.
 
-    A job that another registration has taken over is left to that one until it is released here. One that was refused,
-    or deregistered by an operator, begins anew when another spec comes. Jobs may exchange hosts: a change that
-    conflicts with another job is made together with the changes that wait. The methods may be called from any thread,
-    and all but ``close`` return at once."""
+    - ``connect``: makes a client; each thread has its own, and makes another one after a failure
+    - ``tokens``: saved lease tokens; with them the registrations of an earlier process continue
+    - ``on_end``: called once in another thread, with a job's id and the reason, when a job ends without a release
+
+    A job that another registration has taken over is left alone until it is released here. A job that was refused, or
+    that an operator deregistered, is registered again when another spec for it is added. Jobs may exchange hosts: a
+    change that conflicts with another job is sent together with the waiting changes.
+
+    The methods may be called from any thread; all except ``close`` return at once."""
 
     def __init__(
         self,
@@ -82,7 +84,7 @@ class Keeper:
             thread.start()
 
     def keep(self, spec: JobSpec) -> None:
-        """Register the job, or announce this spec in place of the one before."""
+        """Register the job, or announce this spec instead of the earlier one."""
         with self._changed:
             job = self._jobs.get(spec.job_id)
             if job is None:
@@ -97,7 +99,7 @@ class Keeper:
                 self._hurry(job)
 
     def release(self, job_id: str) -> None:
-        """The controller may be away: it is told when it is back, or the lease runs out before."""
+        """Deregister the job. If the controller is away, it learns of it when it is back, or the lease runs out."""
         with self._changed:
             if job := self._jobs.get(job_id):
                 job.wanted = None
@@ -105,13 +107,15 @@ class Keeper:
                 self._hurry(job)
 
     def registered(self, job_id: str) -> bool:
-        """As far as this process knows."""
+        """Return whether the job is registered, as far as this process knows."""
         job = self._jobs.get(job_id)
         return job is not None and job.membership.registered
 
     def close(self, release: bool, within_s: float = CLOSE_S) -> None:
-        """End the threads; with ``release`` when all jobs are released. Without it their leases go on, for the process
-        that comes after this one. Returns when that is done, or the time is over."""
+        """End the threads; with ``release`` wait first until all jobs are released.
+
+        Without ``release`` the leases continue, for the process that replaces this one. Returns after at most
+        ``within_s`` seconds."""
         for job_id in tuple(self._jobs) if release else ():
             self.release(job_id)
         deadline = time.monotonic() + within_s
@@ -135,11 +139,11 @@ class Keeper:
             hands_over=True,
             report_s=math.inf,
         )
-        self._jobs[spec.job_id] = job  # whole: others look without the lock
+        self._jobs[spec.job_id] = job  # added when complete: other methods read without the lock
         self._enter(job, 0.0)
 
     def _enter(self, job: _Job, at: float) -> None:
-        """Its next round is due then; an entry that it had before does not count any more."""
+        """Schedule the job's next round; an earlier entry for it becomes void."""
         job.entry = next(self._entries)
         heapq.heappush(self._due, (at, job.entry, job))
         self._changed.notify_all()
@@ -151,7 +155,7 @@ class Keeper:
             self._enter(job, 0.0)
 
     def _next(self) -> _Job | None:
-        """Wait for the next one that is due; None when there is none any more."""
+        """Wait for the next job that is due and return it; None when the keeper closes."""
         while not self._closing:
             while self._due and self._due[0][2].entry != self._due[0][1]:
                 heapq.heappop(self._due)
@@ -162,11 +166,11 @@ class Keeper:
         return None
 
     def _after(self, job: _Job, pause_s: float | None) -> None:
-        """A round."""
+        """Schedule or end a job after a round of calls."""
         job.busy = False
         if pause_s is not None or (job.ended and job.again):
             self._enter(job, 0.0 if job.again else time.monotonic() + (pause_s or 0.0))
-        elif job.wanted is None or job.anew or job.ended is None:  # it is released, and may have come back meanwhile
+        elif job.wanted is None or job.anew or job.ended is None:  # released; its spec may have come back
             if not job.ended:
                 log.info("job '%s' is released", job.id)
             self._guarded(self._tokens.forget, job.id)
@@ -177,7 +181,7 @@ class Keeper:
             self._changed.notify_all()
 
     def _hurry_changes(self) -> None:
-        """Try refused changes again: they may be possible now."""
+        """Retry refused changes now that they may be possible."""
         for job in self._jobs.values():
             if job.membership.change:
                 job.membership.try_again()
@@ -186,13 +190,13 @@ class Keeper:
     # ---- inside, in the threads
 
     def _changes_besides(self, job_id: str) -> list[Change]:
-        """The changes of other jobs that the controller has not taken."""
+        """Return the changes of other jobs that the controller has not accepted yet."""
         with self._changed:
             waiting = [job.membership.change for job in self._jobs.values() if job.id != job_id]
         return [change for change in waiting if change]
 
     def _taken(self, job_ids: Collection[str]) -> None:
-        """The controller has taken changes of these jobs, which their memberships learn when they repeat them."""
+        """Let the memberships learn of changes that the controller accepted in a joint update."""
         with self._changed:
             for job in [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]:
                 job.membership.try_again()
@@ -222,7 +226,7 @@ class Keeper:
         self._guarded(self._on_end, job.id, why)
 
     def _guarded(self, call: Callable[..., Any], job_id: str, *more: Any) -> Any:
-        """What it returns; None when it raises."""
+        """Return the call's result; log its error and return None when it raises."""
         try:
             return call(job_id, *more)
         except Exception as error:
@@ -230,8 +234,10 @@ class Keeper:
 
 
 class _WithOthers:
-    """The calls of a client; an update that conflicts with other jobs is made together with the changes of those.
-    ``others``: changes besides that of a job; ``taken``: called with the ids of those that were made."""
+    """Client whose conflicting updates are repeated jointly with the waiting changes of other jobs.
+
+    ``others`` returns the changes that wait, other than that of a job. ``taken`` receives the ids of jobs updated
+    jointly."""
 
     def __init__(
         self, client: Any, others: Callable[[str], list[Change]], taken: Callable[[Collection[str]], None]
@@ -252,8 +258,12 @@ class _WithOthers:
 
 
 class _Job:
-    """``wanted``: None when it is to be released. ``busy``: a round is under way; ``again``: another one is due after
-    it. ``anew``: it has ended, and is to begin again. ``entry``: of the schedule, the one that counts."""
+    """Schedule and state of one kept job.
+
+    - ``wanted``: spec to announce; None when the job is to be released
+    - ``busy``: a round of calls is under way; ``again``: another one is due after it
+    - ``anew``: the job has ended and is to be registered again
+    - ``entry``: number of the job's valid entry in the schedule"""
 
     membership: Membership
 
@@ -268,7 +278,7 @@ class _Job:
 
 
 class _OfEachThread(threading.local):
-    """The calls of a client that the calling thread has for itself; after ``close`` of another one."""
+    """Client that makes its calls through one client per calling thread; a closed one is replaced at the next call."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
@@ -277,7 +287,7 @@ class _OfEachThread(threading.local):
     def __getattr__(self, name: str) -> Any:
         try:
             self._client = self._client or self._connect()
-        except InvalidInput as error:  # of the credentials: files change
+        except InvalidInput as error:  # wrong credential files may be corrected meanwhile
             raise SignalboxError(str(error)) from error
         return getattr(self._client, name)
 

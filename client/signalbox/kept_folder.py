@@ -1,8 +1,6 @@
-"""A folder whose files say which jobs are to be registered.
+"""Keep the jobs registered that the files of a folder describe.
 
-Owns what was read of it: of which file each job is, and what is wrong with which files. In: the folder, as it is at
-each look. Out: calls to a ``Keeper``, and a line in the log for each thing that is wrong.
-"""
+Each look at the folder leads to calls to a ``Keeper``, and to one log line for each new problem."""
 
 from __future__ import annotations
 
@@ -21,22 +19,24 @@ from signalbox.named_hosts import with_addresses
 from signalbox.spec_files import FORMS, jobs_in
 
 AGAIN_S = 10.0
-"""When a file that was wrong is read again: a name may have an address by then."""
+"""Seconds after which a wrong file is read again: a host name may have an address by then."""
 AGAIN_TIMES = 10.0
-"""How much longer than reading them took, at least: a resolver that does not answer takes seconds per name."""
+"""Smallest pause before wrong files are read again, as a multiple of the time that reading took.
+
+A resolver that does not answer takes seconds per name."""
 
 log = logging.getLogger("signalbox")
 
 
 class Jobs(Protocol):
-    """The methods of a ``Keeper`` that are called."""
+    """The methods of a ``Keeper`` that a folder calls."""
 
     def keep(self, spec: JobSpec) -> None: ...
     def release(self, job_id: str) -> None: ...
 
 
 class Version(NamedTuple):
-    """Of a file: another one when it was written or replaced."""
+    """Version of a file; it changes when the file is written or replaced."""
 
     inode: int
     written_ns: int
@@ -51,8 +51,10 @@ UNKNOWN = Version(0, 0, 0)
 
 
 class KeptFolder:
-    """``addresses``: a file with the addresses of hosts that are named in specs (``address_map``); it is read again
-    when it changes. Raises ``InvalidInput`` when there is no such folder or what is wrong with that file."""
+    """Jobs described by the files of a folder.
+
+    ``addresses`` is a file with the addresses of hosts named in specs (``address_map``); it is read again when it
+    changes. Raises ``InvalidInput`` when the folder does not exist or that file is wrong."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class KeptFolder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not folder.is_dir():
-            raise InvalidInput.of(str(folder), "is no folder")
+            raise InvalidInput.of(str(folder), "is not a folder")
         self._folder = folder
         self._jobs = jobs
         self._addresses = addresses
@@ -70,24 +72,26 @@ class KeptFolder:
         self._known: dict[str, Nics] = address_map(addresses) if addresses else {}
         self._known_version = self._version_of_addresses()
         self._versions: dict[str, Version] = {}
-        self._owners: dict[str, str] = {}  # file of each job
-        self._announced: dict[str, set[str]] = {}  # jobs of each file
-        self._problems: dict[str, tuple[str, ...]] = {}  # of each file that has some
+        self._owners: dict[str, str] = {}  # file by job id
+        self._announced: dict[str, set[str]] = {}  # job ids by file
+        self._problems: dict[str, tuple[str, ...]] = {}  # problems by file
         self._again_at = 0.0
 
     @property
     def jobs(self) -> set[str]:
-        """Ids of those that its files have."""
+        """Ids of the jobs in the files."""
         return set(self._owners)
 
     @property
     def problems(self) -> bool:
-        """Whether there may be more: a file, or the folder, was wrong at the last look."""
+        """Whether a file or the folder was wrong at the last look, so that ``jobs`` may be incomplete."""
         return bool(self._problems)
 
     def look(self) -> None:
-        """Register, change and release jobs as the files say by now. A file that is wrong, or cannot be read, leaves
-        its jobs as they were; so does a folder that cannot be read. A look at 1,000 files takes 3 ms."""
+        """Register, change and release jobs as the files now say.
+
+        A file that is wrong or unreadable leaves its jobs unchanged; so does an unreadable folder. A look at 1,000
+        files takes 3 ms."""
         now = self._clock()
         try:
             found = dict(self._files())
@@ -119,7 +123,7 @@ class KeptFolder:
                             yield name, Version.of(entry.stat())
                     except FileNotFoundError:
                         continue
-                    except OSError:  # such as a link to itself: reading it tells why
+                    except OSError:  # such as a link to itself; reading it reports why
                         yield name, UNKNOWN
 
     def _read(self, name: str) -> None:
@@ -151,7 +155,7 @@ class KeptFolder:
             self._jobs.release(job_id)
 
     def _tell(self, name: str, problems: Iterable[str]) -> None:
-        """Once, until they change."""
+        """Log a file's problems once, until they change."""
         found = tuple(problems)
         if found and found != self._problems.get(name):
             for problem in found:
@@ -168,7 +172,7 @@ class KeptFolder:
             return None
 
     def _addresses_changed(self) -> bool:
-        """Whether there are other ones now."""
+        """Read the file of addresses again if it has changed; return whether the addresses changed."""
         assert self._addresses or self._known_version is None
         version = self._version_of_addresses()
         if not self._addresses or version is None or version == self._known_version:

@@ -1,9 +1,8 @@
-"""Between messages and our types, field by field: a field of a message is the attribute of the same name.
+"""Convert between messages of the API and the types of this package, field by field.
 
-Where the kinds of values differ, each has one rule. An enum's value is a word: the lower-case name without its prefix
-(``JOB_STATE_PARTLY_PINNED`` is ``partly_pinned``), as our ``StrEnum``s have it. A ``Duration`` is a float in seconds,
-whose name ends in ``_s``. What is absent is None. Pure; linear in the size of the message.
-"""
+A message's field corresponds to the attribute of the same name. An enum's value is a word, as in a ``StrEnum``: its
+lower-case name without prefix (``JOB_STATE_PARTLY_PINNED`` is ``partly_pinned``). A ``Duration`` is a float in seconds
+whose name ends in ``_s``. An absent value is None. The time is linear in the size of the message."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from signalbox.errors import InvalidInput
 
 MAX_NANOS = 999_999_999
 MAX_DURATION_S = 315_576_000_000
-"""10,000 years: what a ``Duration`` may be at most."""
+"""Largest value of a ``Duration`` in seconds: 10,000 years."""
 
 Wire = TypeVar("Wire", bound=Message)
 
@@ -30,7 +29,9 @@ Wire = TypeVar("Wire", bound=Message)
 
 
 def seconds(duration: Duration) -> float:
-    """Not a number for what duration.proto forbids: a second or more in ``nanos``, or another sign than ``seconds``."""
+    """Return the duration in seconds; NaN for one that duration.proto forbids.
+
+    Forbidden are a second or more in ``nanos``, and signs that differ between ``nanos`` and ``seconds``."""
     whole, nanos = duration.seconds, duration.nanos
     if abs(nanos) > MAX_NANOS or whole * nanos < 0:
         return math.nan
@@ -38,12 +39,12 @@ def seconds(duration: Duration) -> float:
 
 
 def seconds_or_none(message: Message, field: str) -> float | None:
-    """Of a field that may be absent."""
+    """Return a duration field in seconds, or None when it is absent."""
     return seconds(getattr(message, field)) if message.HasField(field) else None
 
 
 def duration(value_s: float) -> Duration:
-    """Nothing below zero: a lease that is over has nothing left. What is no number is zero too."""
+    """Return a ``Duration``; zero for NaN and for negative values, such as what is left of an expired lease."""
     whole, nanos = divmod(round(min(max(0.0, value_s), MAX_DURATION_S) * 1e9), 1_000_000_000)
     return Duration(seconds=whole, nanos=nanos)
 
@@ -58,25 +59,25 @@ def timestamp(unix_s: float) -> Timestamp:
 
 
 def number_of(enum: EnumDescriptor, word: str) -> Any:
-    """The value of the enum that ``word`` names; '-' and ' ' count as '_'. Raises ``KeyError`` for other words."""
+    """Return the enum value named by ``word``; '-' and ' ' count as '_'. Raises ``KeyError`` for other words."""
     name = word.upper().replace("-", "_").replace(" ", "_")
     return enum.values_by_name[_prefix(enum) + name].number
 
 
 def word_of(enum: EnumDescriptor, number: int) -> str | None:
-    """None for the value that is not specified, and for one that the enum does not have."""
+    """Return the word of an enum value; None for the unspecified and for unknown values."""
     value = enum.values_by_number.get(number)
     return value.name.removeprefix(_prefix(enum)).lower() if value and number else None
 
 
 def word_in(message: Message, field: str) -> str:
-    """The word of a field that is an enum; empty where ``word_of`` gives None."""
+    """Return the word of an enum field; empty for the unspecified and for unknown values."""
     enum: Any = message.DESCRIPTOR.fields_by_name[field].enum_type
     return word_of(enum, getattr(message, field)) or ""
 
 
 def names(enum: EnumDescriptor) -> list[str]:
-    """Of all values but the one that is not specified, as the proto file has them."""
+    """Return the names of all values but the unspecified one, as in the proto file."""
     return [value.name for value in enum.values if value.number]
 
 
@@ -92,8 +93,9 @@ def is_duration(field: FieldDescriptor) -> bool:
 
 
 def checked(kind: type[Wire], path: str, /, **values: Any) -> Wire:
-    """The message with these values, given by a caller. Raises ``InvalidInput`` for one that its field cannot have:
-    protobuf's own errors do not name the field. ``path``: of the message in the request."""
+    """Return the message with a caller's values; raise ``InvalidInput`` for a value that its field cannot have.
+
+    Protobuf's own errors do not name the field. ``path`` is the path of the message in the request."""
     try:
         return kind(**values)
     except (ValueError, TypeError):
@@ -107,7 +109,7 @@ def checked(kind: type[Wire], path: str, /, **values: Any) -> Wire:
 
 
 def _allowed(field: Any) -> str:
-    """The values of a field, in words."""
+    """Return the allowed values of a field in words."""
     bits = _UNSIGNED_BITS.get(field.cpp_type)
     return f"a whole number from 0 to 2^{bits} - 1" if bits else "of another type"
 
@@ -116,7 +118,7 @@ _UNSIGNED_BITS = {FieldDescriptor.CPPTYPE_UINT32: 32, FieldDescriptor.CPPTYPE_UI
 
 
 def message_of(kind: type[Wire], source: object, /, **converted: Any) -> Wire:
-    """The message with the ``converted`` fields; every other field is made from the attribute of ``source``."""
+    """Return the message with the ``converted`` fields; each other field comes from the attribute of ``source``."""
     given = {
         name: convert(getattr(source, attribute))
         for name, attribute, convert in _writers(kind.DESCRIPTOR)
@@ -130,7 +132,7 @@ Convert = Callable[[Any], Any]
 
 @functools.cache
 def _writers(kind: Descriptor) -> tuple[tuple[str, str, Convert], ...]:
-    """Per field its name, the attribute it is made from, and how."""
+    """Return per field its name, the attribute that it comes from, and the conversion."""
     return tuple((field.name, *_writer(field)) for field in kind.fields)
 
 
@@ -160,8 +162,9 @@ def _unless_none(convert: Convert) -> Convert:
 
 
 def data_of(message: Message) -> dict[str, Any]:
-    """The fields that are there, as plain data. A field without presence is always there, an enum that is not specified
-    never. An enum value that is not known stays a number."""
+    """Return the present fields of a message as plain data.
+
+    A field without presence is always included, an unspecified enum never. An unknown enum value stays a number."""
     plain, others = _readers(message.DESCRIPTOR)
     found = {name: getattr(message, name) for name in plain}
     for name, key, read in others:
@@ -176,8 +179,9 @@ Read = Callable[[Any, str], Any]
 
 @functools.cache
 def _readers(kind: Descriptor) -> tuple[tuple[str, ...], tuple[tuple[str, str, Read], ...]]:
-    """The names of the fields that are read as they are; of each other one its name, its name in plain data, and how it
-    is read: None when it is absent."""
+    """Return the names of fields read unchanged and, per other field, its name, its key in plain data, and its reader.
+
+    A reader returns None when the field is absent."""
     readers = {field.name: _reader(field) for field in kind.fields}
     plain = tuple(name for name, reader in readers.items() if reader is None)
     return plain, tuple((name, *reader) for name, reader in readers.items() if reader is not None)
@@ -207,8 +211,9 @@ def _word_or_number(enum: EnumDescriptor, number: int) -> str | int | None:
 
 
 def path_in_proto(kind: type[Message], path: str) -> tuple[str, EnumDescriptor | None]:
-    """``path`` in plain data (``collectives[1].algorithm``, ``lease_s``) as the proto file names it, and the enum that
-    the field has. What is not in the message stays as it is."""
+    """Return a path in plain data (``collectives[1].algorithm``, ``lease_s``) as the proto file has it, and its enum.
+
+    Parts that are not in the message stay unchanged. The enum is that of the last field, or None."""
     found: list[str] = []
     here: Any = kind.DESCRIPTOR
     enum: EnumDescriptor | None = None

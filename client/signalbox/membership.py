@@ -1,10 +1,9 @@
-"""A job's membership: its registration, its lease, and what it reports. Decisions only; ``rounds`` has the thread.
+"""Membership of one job: its registration, its lease, and its reports. ``rounds`` has the thread.
 
-In: a spec, what the training reports, and the time. Out: calls to the controller, and how many seconds later the next
-round of them is due. No error of the controller leaves this module: calls are repeated after growing pauses, the job
-is registered again when its lease has run out, and the latest iterations are kept until they are reported. A job that
-another registration has taken over is left to it.
-"""
+Each round makes calls to the controller, and returns how many seconds later the next one is due. No error of the
+controller leaves this module. Failed calls are repeated after growing pauses. The job is registered again when its
+lease has run out, and the latest iterations are kept until they are reported. A job that another registration has taken
+over is left to that one."""
 
 from __future__ import annotations
 
@@ -39,13 +38,16 @@ from signalbox.rounds import FIRST_PAUSE_S, pause_after
 MIN_PAUSE_S = 0.1
 RENEWALS_PER_LEASE = 4
 LEAST_LEFT = 0.1
-"""Of a lease that was renewed just now."""
+"""Smallest part of a lease that is assumed to be left right after a renewal."""
 MAX_PAUSE_S = 30.0
-"""Each call of a controller that accepts and says nothing takes 27 ms of processor time: 0.1 % with pauses of 20 s."""
+"""Longest pause between rounds in seconds.
+
+Each call to a controller that accepts connections but does not answer takes 27 ms of processor time: 0.1 % at one call
+per 20 s."""
 TRIES_PER_LEASE = 6
-"""While calls fail, and for less than a lease."""
+"""Number of attempts per lease while calls fail, until a lease has passed without an answer."""
 UP_TO_OTHERS = (AlreadyExists, Conflict, Exhausted, HostNotAllowed, NotFound)
-"""Answers that change when other jobs end, when an operator grants hosts, or with the next request."""
+"""Errors that may vanish when other jobs end, when an operator grants hosts, or with the next request."""
 ID_TAKEN = (
     "its id belongs to another registration; it is announced when that one ends, or at once with take_over "
     "(signalbox run --take-over)"
@@ -56,9 +58,13 @@ log = logging.getLogger("signalbox")
 
 
 class Ended(StrEnum):
-    """Why a job is not kept registered any more. ``left``: by this program. ``taken_over``: another registration has
-    the job's id. ``deregistered``: by an operator. ``refused``: what was announced is wrong. ``forked``: this is a
-    child of the process that joined."""
+    """Reason why a job is not kept registered any more.
+
+    - ``left``: this program left it
+    - ``taken_over``: another registration has the job's id
+    - ``deregistered``: an operator ended it
+    - ``refused``: the announcement was wrong
+    - ``forked``: this process is a child of the one that joined"""
 
     LEFT = "left"
     TAKEN_OVER = "taken_over"
@@ -68,7 +74,7 @@ class Ended(StrEnum):
 
 
 ENDS = {Gone.JOB_TAKEN_OVER: Ended.TAKEN_OVER, Gone.JOB_DEREGISTERED: Ended.DEREGISTERED}
-"""After which a job is not registered again."""
+"""Ends after which a job is not registered again."""
 
 
 class Controller(Protocol):
@@ -86,14 +92,19 @@ class Controller(Protocol):
 
 
 class Membership:
-    """``connect``: makes a client; it is called again after every failure. ``connections``: of the job, None while they
-    are not known; it is asked only if the job reports them. ``take_over``: end the registration that has the job's id,
-    but only at first. ``on_end``: told why, once. ``on_contact``: called when ``in_touch`` changes. ``hands_over``:
-    whether it is as it should be when a better announcement takes the job over. ``token``: of the registration, if an
-    earlier process has made one; ``on_token``: called with that of each one made here. ``report_s``: seconds between
-    rounds, at most, of a job that reports.
+    """Registration of one job.
 
-    All but ``report``, ``update``, ``release`` and ``cancel`` belongs to one thread at a time."""
+    - ``connect``: makes a client; it is called again after every failure
+    - ``connections``: returns the job's connections, None while they are unknown; used only if the job reports them
+    - ``take_over``: whether the first registration ends another one that has the job's id
+    - ``on_end``: called once with the reason when the membership ends
+    - ``on_contact``: called when ``in_touch`` changes
+    - ``hands_over``: whether a take-over by a better announcement is expected, and so no warning
+    - ``token``: lease token of a registration that an earlier process made
+    - ``on_token``: called with the lease token of each registration made here
+    - ``report_s``: longest pause in seconds between rounds of a job that reports
+
+    All methods except ``report``, ``update``, ``release`` and ``cancel`` belong to one thread at a time."""
 
     def __init__(
         self,
@@ -109,17 +120,18 @@ class Membership:
         report_s: float = REPORT_S,
     ) -> None:
         self._spec, self._job_id = spec, spec.job_id
-        self._announced: JobSpec | None = None  # what the controller has
+        self._announced: JobSpec | None = None  # the spec that the controller has
         self._not_taken: JobSpec | None = None  # a change that the controller has refused
-        self._final = False  # whether it would be refused again, whatever other jobs do
+        self._final = False  # whether that change would be refused again, whatever other jobs do
         self._try_again = False
         self.registered = False
         self.in_touch = False
         """Whether the latest calls succeeded."""
         self.first_error: Exception | None = None
         self.tried = threading.Event()
-        """Set after the first round that was answered, or could not be; ``first_error`` is what kept it from
-        registering the job."""
+        """Set after the first round that was answered or failed for good.
+
+        ``first_error`` is then what kept it from registering the job."""
         self._connect = connect
         self._connections = connections
         self._take_over = take_over
@@ -128,7 +140,7 @@ class Membership:
         self._hands_over = hands_over
         self._controller: Controller | None = None
         self._name_registration()
-        self._token = token  # empty before the first
+        self._token = token  # empty before the first registration
         self._on_token = on_token
         self._report_s = report_s
         self._releasing = False
@@ -136,43 +148,48 @@ class Membership:
         self._reported: deque[IterationTime] = deque(maxlen=KEPT_ITERATIONS)
         self._unsent: list[IterationTime] = []
         self._told: frozenset[Connected] | None = None
-        self._heard = 0.0  # when the controller last answered, at first when calls began
+        self._heard = 0.0  # time of the controller's last answer; at first, of the first call
         self._failures = 0
-        self._logged: set[type[Exception]] = set()  # of this outage
+        self._logged: set[type[Exception]] = set()  # kinds of errors logged in this outage
         self._refused: set[str] = set()
         self._cancelled = False
 
     def report(self, iteration: IterationTime) -> None:
-        """Keep an iteration for the next round; returns at once, from any thread. Indices ascend but for threads that
-        report at the same time."""
+        """Keep an iteration for the next round; return at once, from any thread.
+
+        Indices ascend, except between threads that report at the same time."""
         self._reported.append(iteration)
 
     def update(self, spec: JobSpec) -> None:
-        """Announce this in place of what is announced, in the next round; returns at once, from any thread. A release
-        that is not done is called off."""
+        """Announce this spec from the next round on. An unfinished release is cancelled.
+
+        Returns at once; may be called from any thread."""
         self._spec, self._releasing = spec, False
 
     @property
     def change(self) -> Change | None:
-        """The change that the controller has not taken yet, refused or not; for any thread."""
+        """Change that the controller has not accepted yet, refused or not; may be read from any thread."""
         spec, waits = self._spec, self.registered and not self._releasing
         return Change(spec, self._token) if waits and spec is not self._announced else None
 
     def try_again(self) -> None:
-        """Announce in the next round what was refused because of other jobs, and else again what the controller should
-        have; returns at once, from any thread."""
+        """Announce the spec again in the next round, even one refused because of other jobs.
+
+        Returns at once; may be called from any thread."""
         self._try_again = True
 
     def release(self) -> None:
-        """In place of the next rounds, until it is done or the lease has run out; returns at once, from any thread."""
+        """Deregister the job in the next rounds, until it succeeds or the lease has run out.
+
+        Returns at once; may be called from any thread."""
         self._releasing = True
 
     def renew_now(self) -> None:
-        """In the next round, whenever it would be due."""
+        """Renew the lease in the next round, whenever it would be due."""
         self._renew_at = 0.0
 
     def round(self, now: float) -> float | None:
-        """One round of calls. Returns seconds until the next one; None when there is none any more."""
+        """Make one round of calls; return the seconds until the next one, or None when there is none any more."""
         self._heard = self._heard or now
         if self._releasing:
             return self._released(now)
@@ -196,7 +213,7 @@ class Membership:
                 self._logged.clear()
 
     def leave(self) -> None:
-        """Report what is left and release the job. The controller may be away: then its lease runs out."""
+        """Report the remaining iterations and release the job. When the controller is away, the lease runs out."""
         with suppress(Exception):
             if self.registered:
                 controller = self._controller = self._controller or self._connect()
@@ -207,7 +224,7 @@ class Membership:
         self._hang_up()
 
     def cancel(self) -> None:
-        """End the calls that are under way, from any thread; no more follow."""
+        """Abort the calls that are under way, from any thread, and make no more."""
         self._cancelled = True
         self._hang_up()
 
@@ -224,13 +241,13 @@ class Membership:
             self._renew_at = now + spec.lease_s / RENEWALS_PER_LEASE
         elif now >= self._renew_at:
             left_s = controller.renew_lease(self._job_id, self._token)
-            # Answers that cannot be, not a number among them, must neither put the next renewal off nor hurry it.
+            # An impossible answer, such as NaN, must neither delay nor hasten the next renewal.
             left_s = max(left_s if left_s < spec.lease_s else spec.lease_s, spec.lease_s * LEAST_LEFT)
             self._renew_at = now + left_s / RENEWALS_PER_LEASE
             spec = spec if self._final else self._spec
         again = self._try_again
         if again:
-            self._try_again = False  # another thread may set it again meanwhile: then the next round tries too
+            self._try_again = False  # another thread may set it again from here on; then the next round tries too
             spec = spec if self._final else self._spec
         if again or spec is not self._announced:
             self._update(controller, spec)
@@ -239,11 +256,11 @@ class Membership:
             self._send_connections(controller)
 
     def _name_registration(self) -> None:
-        """The next one: if its answer is lost, it is repeated under the same name with the same spec."""
+        """Give the next registration a name and a spec; when its answer is lost, it is repeated with both."""
         self._request_id, self._begins_as = str(uuid4()), self._wanted()
 
     def _wanted(self) -> JobSpec:
-        """Without a change that the controller has refused."""
+        """Return the spec to announce, without a change that the controller has refused."""
         return self._announced if self._announced and self._spec is self._not_taken else self._spec
 
     def _register(self, controller: Controller) -> None:
@@ -258,7 +275,7 @@ class Membership:
         except AlreadyExists as error:
             if not (self._token and error.about.get("heldBy") == "caller"):
                 raise
-            # An earlier process has announced something else with this token.
+            # An earlier process has announced another spec with this token.
         else:
             self._token, self._announced = registered.lease_token, spec
             self._name_registration()
@@ -271,14 +288,14 @@ class Membership:
             controller.update_job(spec, lease_token=self._token)
         except (InvalidInput, Conflict, Exhausted, NotAllowed) as error:
             if spec is not self._not_taken:
-                log.warning("job '%s' stays announced as it was, the training goes on: %s", self._job_id, error)
+                log.warning("job '%s' stays announced as it was, the training continues: %s", self._job_id, error)
             self._not_taken = spec
             self._final = isinstance(error, InvalidInput)
         else:
             self._announced = spec
 
     def _released(self, now: float) -> float | None:
-        """As ``round``."""
+        """Try to deregister the job; return the pause until the next attempt, or None, as ``round`` does."""
         self.registered = False
         if not self._token:
             return None
@@ -315,16 +332,16 @@ class Membership:
 
     @contextmanager
     def _left_out(self, what: str) -> Iterator[None]:
-        """If the controller refuses them: they would be refused again."""
+        """Skip reports that the controller refuses as invalid, because it would refuse them again."""
         try:
             yield
         except InvalidInput as error:
             if what not in self._refused:
-                log.warning("job '%s': %s are left out, the training goes on: %s", self._job_id, what, error)
+                log.warning("job '%s': %s are left out, the training continues: %s", self._job_id, what, error)
             self._refused.add(what)
 
     def _after(self, error: Exception, now: float) -> float | None:
-        """The pause that follows it; None when the membership is over."""
+        """Return the pause in seconds after an error, or None when the membership is over."""
         if self._cancelled:
             return None
         if why := self._end_by(error):
@@ -332,7 +349,7 @@ class Membership:
             self._hang_up()
             level = logging.INFO if self._hands_over and why is Ended.TAKEN_OVER else logging.WARNING
             log.log(
-                level, "job '%s' is not announced any more (%s), the training goes on: %s", self._job_id, why, error
+                level, "job '%s' is not announced any more (%s), the training continues: %s", self._job_id, why, error
             )
             self._on_end(why)
             return None
@@ -353,21 +370,21 @@ class Membership:
         return pause_after(self._failures, min(MAX_PAUSE_S, most_s))
 
     def _end_by(self, error: Exception) -> Ended | None:
-        """None: the next round tries again."""
+        """Return how the error ends the membership, or None when the next round tries again."""
         if isinstance(error, NotFound):
             return ENDS.get(error.reason)
         if isinstance(error, AlreadyExists | WrongLeaseToken) and self._token:
             return Ended.TAKEN_OVER
-        # Without a controller it is of the credentials: files change.
+        # Without a controller the error is about the credential files, which may be corrected.
         refused = isinstance(error, InvalidInput) and self._controller and not self.registered
         return Ended.REFUSED if refused else None
 
     def _log_once(self, error: Exception) -> None:
-        """Per outage and kind of error."""
+        """Log an error once per outage and kind."""
         kind = Unreachable if isinstance(error, Unreachable) else type(error)
         if kind not in self._logged:
             answered = isinstance(error, UP_TO_OTHERS) and not self.registered
             what = "not announced yet" if answered else "not in touch with the controller"
             why = ID_TAKEN if isinstance(error, AlreadyExists) and error.about.get("heldBy") == "other" else error
-            log.warning("job '%s': %s, the training goes on: %s", self._job_id, what, why)
+            log.warning("job '%s': %s, the training continues: %s", self._job_id, what, why)
         self._logged.add(kind)

@@ -1,18 +1,18 @@
-"""What training a transformer sends in one iteration, from its size and how it is divided over ranks.
+"""Traffic of one training iteration of a transformer, from its size and its parallelization.
 
-In: a ``Model``, a ``Parallelism``, and the address of each rank. Out: groups, collectives and transfers of a job spec.
-docs/reference/model-traffic.md has the formulas in one place, with what they leave out. Pure.
+A ``Model``, a ``Parallelism`` and the address of each rank give the groups, collectives and transfers of a job spec.
+docs/reference/model-traffic.md lists the formulas and what they leave out.
 
 Sources:
-- Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", 2019,
-  arXiv 1909.08053: tensor parallelism.
-- Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021,
-  arXiv 2104.04473: pipelines, micro-batches, and all three kinds together.
+- Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", 2019, arXiv
+  1909.08053: tensor parallelism.
+- Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021, arXiv
+  2104.04473: pipelines, micro-batches, and all three kinds together.
 - Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022, arXiv 2205.05198: sequence
   parallelism.
 - Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, arXiv 1910.02054.
-- Lepikhin et al., "GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding", 2020,
-  arXiv 2006.16668: experts.
+- Lepikhin et al., "GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding", 2020, arXiv
+  2006.16668: experts.
 - Megatron-LM's source, ``initialize_model_parallel`` in ``megatron/core/parallel_state.py``: which ranks form a group.
 """
 
@@ -30,7 +30,7 @@ from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.jobs.spec import MAX_BYTES, Algorithm, Collective, Frozen, ParallelGroup, Transfer, Whole
 
 MAX_SIZE = 1 << 50
-"""Of any number of a model; what is sent has its limit in ``MAX_BYTES``."""
+"""Largest value of any number of a model. Traffic has its own limit, ``MAX_BYTES``."""
 
 Size = Annotated[Whole, Field(ge=1, le=MAX_SIZE)]
 Count = Annotated[Whole, Field(ge=0, le=MAX_SIZE)]
@@ -51,8 +51,8 @@ _LLAMA = {"gated_mlp": True, "tied_embeddings": False}
 _LLAMA3 = {**_LLAMA, "kv_heads": 8, "vocabulary": 128_256, "sequence": 8192}
 
 PRESETS: dict[Preset, dict[str, Any]] = {
-    # Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1, with its 175.0 B parameters. A batch there
-    # is 3.2 M tokens; 1,536 sequences is that of Narayanan et al., table 2.
+    # Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1, with its 175.0 B parameters. Its batch is
+    # 3.2 M tokens; 1,536 sequences come from Narayanan et al., table 2.
     Preset.GPT3_175B: {
         "layers": 96,
         "hidden": 12_288,
@@ -63,7 +63,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "global_batch": 1536,
         "tied_embeddings": True,
     },
-    # Touvron et al., "Llama 2", 2023, table 1 and section 2.2 (4 M tokens in a batch); widths of its params.json.
+    # Touvron et al., "Llama 2", 2023, table 1 and section 2.2 (4 M tokens in a batch); widths from its params.json.
     Preset.LLAMA2_70B: {
         **_LLAMA,
         "layers": 80,
@@ -75,7 +75,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "sequence": 4096,
         "global_batch": 1024,
     },
-    # "The Llama 3 Herd of Models", 2024, arXiv 2407.21783, table 3; a batch of the largest in table 4 (16 M tokens).
+    # "The Llama 3 Herd of Models", 2024, arXiv 2407.21783, table 3; batch of the largest from table 4 (16 M tokens).
     Preset.LLAMA3_8B: {**_LLAMA3, "layers": 32, "hidden": 4096, "ffn": 14_336, "heads": 32},
     Preset.LLAMA3_70B: {**_LLAMA3, "layers": 80, "hidden": 8192, "ffn": 28_672, "heads": 64},
     Preset.LLAMA3_405B: {
@@ -107,12 +107,18 @@ def _by_name(value: object) -> object:
 
 
 class Model(Frozen):
-    """A decoder-only transformer and its batch. Sizes of tensors are in elements, ``sequence`` in tokens, batches in
-    sequences. ``preset``: where what is not given comes from. ``parameters``: in all, when they are known better than
-    by ``weights``. ``element_bytes``: of an activation or parameter that is sent; ``gradient_bytes``: of a gradient.
-    ``ffn``: the inner width of a feed-forward block, 4·``hidden`` when absent, which has two matrices, with
-    ``gated_mlp`` three. ``kv_heads``: as many as ``heads`` when absent. ``experts``: feed-forward blocks of a layer
-    that has several; ``expert_layers``: how many layers that are, all when absent."""
+    """A decoder-only transformer and its batch.
+
+    Sizes of tensors are in elements, ``sequence`` is in tokens, batches are in sequences.
+
+    - ``preset``: published model whose sizes fill in the fields that are not given
+    - ``parameters``: number of all parameters, when it is known better than by ``weights``
+    - ``element_bytes``: bytes of an activation or parameter that is sent; ``gradient_bytes``: bytes of a gradient
+    - ``ffn``: inner width of a feed-forward block; 4·``hidden`` when absent
+    - ``gated_mlp``: whether a feed-forward block has three matrices, instead of two
+    - ``kv_heads``: heads of keys and values; as many as ``heads`` when absent
+    - ``experts``: feed-forward blocks in a layer with experts; ``expert_layers``: number of such layers, all when
+      absent"""
 
     preset: Preset | None = None
     layers: Size
@@ -136,7 +142,7 @@ class Model(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _filled_in(cls, given: Any) -> Any:
-        """What is given counts. In place of a preset that is not known any other one: so the error names it alone."""
+        """Fill in the preset's values. An unknown preset is replaced by a known one, so the error names it alone."""
         if not isinstance(given, dict) or given.get("preset") is None:
             return given
         name = given["preset"]
@@ -150,20 +156,22 @@ class Model(Frozen):
 
     @property
     def feed_forward(self) -> int:
-        """Parameters of one feed-forward block."""
+        """Number of parameters of one feed-forward block."""
         return (3 if self.gated_mlp else 2) * self.hidden * (self.ffn or 4 * self.hidden)
 
     @property
     def expert_weights(self) -> int:
-        """Parameters of all experts: those that expert parallelism divides."""
+        """Number of parameters of all experts, which expert parallelism divides."""
         return self.layers_with_experts * self.experts * self.feed_forward
 
     @property
     def weights(self) -> int:
-        """Parameters in all: ``parameters``, or those of matrices and embeddings. Per layer 2h²(1 + kv_heads/heads) of
-        attention (4h² without grouped queries) and its feed-forward blocks; once the embedding, V·h, and when it is not
-        tied the output's. Biases, norms, learned positions and routers, below 0.05 % of each preset, are left out: for
-        GPT-3 this is the 12lh² + Vh of Narayanan et al., section 5.1, without its smaller terms."""
+        """Number of parameters: ``parameters``, or those of matrices and embeddings.
+
+        Each layer has 2h²(1 + kv_heads/heads) for attention (4h² without grouped queries) and its feed-forward blocks.
+        The embedding has V·h; an output that is not tied has as much again. Biases, norms, learned positions and
+        routers are left out; they are below 0.05 % of each preset. For GPT-3 the result is the 12lh² + Vh of Narayanan
+        et al., section 5.1, without its smaller terms."""
         if self.parameters is not None:
             return self.parameters
         attention = 2 * self.hidden**2 + _up(2 * self.hidden**2 * (self.kv_heads or self.heads), self.heads)
@@ -173,20 +181,22 @@ class Model(Frozen):
 
     @property
     def activation_bytes(self) -> int:
-        """Of one micro-batch between two layers: b·s·h elements (Narayanan et al., section 3.2)."""
+        """Bytes of one micro-batch between two layers: b·s·h elements (Narayanan et al., section 3.2)."""
         return self.micro_batch * self.sequence * self.hidden * self.element_bytes
 
 
 NamedModel = Annotated[Model, BeforeValidator(_by_name)]
-"""Of plain data the name of a preset will do."""
+"""A model; plain data may have the name of a preset instead."""
 
 
 class Parallelism(Frozen):
-    """How the model is divided over ranks. ``data``: what the ranks leave when absent. ``expert``: over so many of the
-    ``data`` ranks the experts of a layer are spread. ``sequence_parallel``: what tensor ranks would all hold is divided
-    between them along the sequence. ``zero``: the stage of ZeRO (0: each rank has everything; 1: also called
-    distributed optimizer; 3: also called fully sharded). ``overlap_gradients``: gradients are sent during the backward
-    pass, not after it."""
+    """Division of the model over ranks.
+
+    - ``data``: number of replicas; when absent, what the ranks allow
+    - ``expert``: number of ``data`` ranks over which the experts of a layer are spread
+    - ``sequence_parallel``: whether tensor ranks divide along the sequence what all of them would hold
+    - ``zero``: stage of ZeRO; 0: each rank has everything; 1: distributed optimizer; 3: fully sharded
+    - ``overlap_gradients``: whether gradients are sent during the backward pass instead of after it"""
 
     tensor: Size = 1
     pipeline: Size = 1
@@ -198,7 +208,7 @@ class Parallelism(Frozen):
 
 
 class Traffic(NamedTuple):
-    """Of one iteration, as a job spec has it."""
+    """Traffic of one iteration, as the fields of a job spec."""
 
     groups: list[ParallelGroup]
     collectives: list[Collective]
@@ -206,7 +216,7 @@ class Traffic(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What every group of a kind sends: the M of a collective (``Collective``), in bytes."""
+    """Traffic of every group of a kind: the M of a collective (``Collective``), in bytes."""
 
     kind: str
     algorithm: Algorithm
@@ -215,9 +225,10 @@ class _Sent(NamedTuple):
 
 
 def traffic(model: Model, parallelism: Parallelism, endpoints: Sequence[str]) -> Traffic:
-    """What ranks on different hosts send each other; groups within a host are left out. ``endpoints``: the address of
-    each rank. Raises ``InvalidInput`` when the numbers do not fit to each other, with paths below ``model`` and
-    ``parallelism``, when more is sent than a spec can say, or when nothing is sent to another host."""
+    """Return the traffic between hosts; groups within one host are left out. ``endpoints``: the address of each rank.
+
+    Raises ``InvalidInput``, with paths below ``model`` and ``parallelism``, when the numbers do not fit together.
+    Raises it when the traffic exceeds what a spec can say, or when there is none between hosts."""
     ranks = len(endpoints)
     data = parallelism.data or ranks // (parallelism.tensor * parallelism.pipeline)
     InvalidInput.refuse(misfits(model, parallelism, data, ranks))
@@ -234,7 +245,7 @@ def traffic(model: Model, parallelism: Parallelism, endpoints: Sequence[str]) ->
             message = f"{kind} groups send {size} bytes in each iteration; at most {MAX_BYTES} are allowed"
             raise InvalidInput.of("model", message)
         if algorithm is Algorithm.PIPELINE_SEND:
-            # Both ways. As transfers: two groups for each pipeline could be more than a spec may have.
+            # Both directions, as transfers: two groups per pipeline could exceed the number that a spec may have.
             stages = chain.from_iterable(map(pairwise, of_kind))
             pairs = chain.from_iterable(((a, b), (b, a)) for a, b in stages if endpoints[a] != endpoints[b])
             transfers += [Transfer(src=a, dst=b, bytes_per_iteration=size, phase=phase) for a, b in pairs]
@@ -249,9 +260,10 @@ def traffic(model: Model, parallelism: Parallelism, endpoints: Sequence[str]) ->
 
 
 def groups_of(parallelism: Parallelism, data: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Per group its kind and its ranks. Rank = t + T·(d + D·p), of tensor rank t of T, data rank d of D and pipeline
-    stage p; expert ranks follow each other in d. That is Megatron-LM's order ``tp-cp-ep-dp-pp``, and its groups; an
-    ``embedding`` group is the first and the last stage of a pipeline. D must be a multiple of ``expert``."""
+    """Yield the kind and the ranks of each group, in Megatron-LM's order ``tp-cp-ep-dp-pp``.
+
+    The rank is t + T·(d + D·p) for tensor rank t of T, data rank d of D and pipeline stage p; expert ranks are adjacent
+    in d. An ``embedding`` group is the first and the last stage of a pipeline. D must be a multiple of ``expert``."""
     sizes = (parallelism.tensor, parallelism.expert, data // parallelism.expert, parallelism.pipeline)
     kinds = {"tensor": {0}, "pipeline": {3}, "data": {1, 2}, "expert": {1}, "expert-data": {2}}
     for kind, varying in kinds.items():
@@ -264,27 +276,30 @@ def groups_of(parallelism: Parallelism, data: int) -> Iterator[tuple[str, tuple[
 
 
 def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
-    """What each kind of group sends in one iteration. A pipeline has m = global_batch / (data · micro_batch)
-    micro-batches, a stage L = ⌈layers / pipeline⌉ layers; A is ``activation_bytes``.
+    """Yield what each kind of group sends in one iteration.
 
-    - ``tensor``: 4·L·m·A in all-reduces: two per layer forward, two backward (Shoeybi et al., section 3; the
-      8bsh(t-1)/t of Narayanan et al., section 3.2). With ``sequence_parallel`` each is a reduce-scatter and an
-      all-gather, and two more all-gathers per layer are needed backward, so 4·L·m·A and 6·L·m·A (Korthikanti et al.,
+    A pipeline has m = global_batch / (data · micro_batch) micro-batches, and a stage has L = ⌈layers / pipeline⌉
+    layers. A is ``activation_bytes``.
+
+    - ``tensor``: 4·L·m·A in all-reduces, two per layer forward and two backward (Shoeybi et al., section 3; the
+      8bsh(t-1)/t of Narayanan et al., section 3.2). With ``sequence_parallel`` each becomes a reduce-scatter and an
+      all-gather, and the backward pass needs two more all-gathers per layer: 4·L·m·A and 6·L·m·A (Korthikanti et al.,
       section 4.2.2).
-    - ``pipeline``: m·A to the next stage, and as much back to the one before (Narayanan et al., section 3.2): from each
-      tensor rank, all of which have the same, to its counterpart; with ``sequence_parallel`` 1/T of it each.
-    - ``expert``: 4·Le·m·k·A in all-to-alls, of Le layers with experts per stage and k ``experts_per_token``: tokens to
-      their experts and back, forward and backward (GShard, section 3); with ``sequence_parallel`` 1/T of it.
-    - ``data``: gradients of the rank's share of parameters, ``weights`` / (T·P), in one all-reduce. ``zero`` 1: a
-      reduce-scatter of gradients and an all-gather of parameters; 3: for each micro-batch a reduce-scatter, and an
-      all-gather both forward and backward (ZeRO, section 7).
-    - ``expert-data``: the same of the experts, 1/E of them, among ranks that have the same ones; these are not in
-      ``data`` then.
-    - ``embedding``: an all-reduce of the gradients of the embedding, V·h/T, when it is tied (Megatron-LM's
+    - ``pipeline``: m·A to the next stage, and as much back to the one before (Narayanan et al., section 3.2). Each
+      tensor rank sends it to its counterpart, because all have the same data; with ``sequence_parallel`` each sends 1/T
+      of it.
+    - ``expert``: 4·Le·m·k·A in all-to-alls, for Le layers with experts per stage and k ``experts_per_token``: tokens to
+      their experts and back, forward and backward (GShard, section 3). With ``sequence_parallel`` it is 1/T of that.
+    - ``data``: gradients of the rank's share of parameters, ``weights`` / (T·P), in one all-reduce. With ``zero`` 1, a
+      reduce-scatter of gradients and an all-gather of parameters. With ``zero`` 3, for each micro-batch a
+      reduce-scatter, and an all-gather both forward and backward (ZeRO, section 7).
+    - ``expert-data``: the same for the experts, 1/E of them, among ranks that hold the same ones. ``data`` then
+      excludes the experts.
+    - ``embedding``: an all-reduce of the gradients of a tied embedding, V·h/T (Megatron-LM's
       ``_allreduce_word_embedding_grads``).
 
-    Phase 0 is forward and backward, phase 1 what follows: gradients without ``overlap_gradients``. Fractions of bytes
-    are rounded up."""
+    Phase 0 is forward and backward. Phase 1 follows: gradients without ``overlap_gradients``. Fractions of bytes are
+    rounded up."""
     micro_batches = model.global_batch // (data * model.micro_batch)
     held_by = parallelism.tensor if parallelism.sequence_parallel else 1
     per_layer = _up(model.layers, parallelism.pipeline) * micro_batches * model.activation_bytes
@@ -315,7 +330,7 @@ def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
 def _replicas(
     kind: str, model: Model, zero: int, parameters: int, divided: int, micro_batches: int, after: int
 ) -> Iterator[_Sent]:
-    """How ranks with the same ``parameters`` / ``divided`` agree on them. ``after``: the phase of gradients."""
+    """Yield how replicas of ``parameters`` / ``divided`` synchronize them. ``after``: phase of the gradients."""
     gradients, elements = parameters * model.gradient_bytes, parameters * model.element_bytes
     if zero == 0:
         yield _Sent(kind, Algorithm.ALL_REDUCE, _up(gradients, divided), after)
@@ -326,7 +341,9 @@ def _replicas(
 
 
 def misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> Iterator[FieldProblem]:
-    """What does not fit to each other, with paths below ``model`` and ``parallelism``. ``data``: the replicas."""
+    """Yield the numbers that do not fit together, with paths below ``model`` and ``parallelism``.
+
+    ``data``: number of replicas."""
     tensor, pipeline, expert = parallelism.tensor, parallelism.pipeline, parallelism.expert
     if tensor * pipeline * data != ranks:
         product_of = f"tensor {tensor} x pipeline {pipeline}"
@@ -363,7 +380,7 @@ def misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> It
 
 
 def _ranks(sizes: Sequence[int], varying: Iterable[int]) -> list[int]:
-    """Ranks with coordinate 0 in all axes but the ``varying``, ascending. ``sizes``: of the axes, the fastest first."""
+    """Return ranks, ascending, whose coordinate is 0 in all axes but the ``varying``. ``sizes``: fastest axis first."""
     strides = [1]
     for size in sizes[:-1]:
         strides.append(strides[-1] * size)

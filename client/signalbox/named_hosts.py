@@ -1,7 +1,4 @@
-"""Names in place of addresses, in the job specs of files that a launcher writes.
-
-In: a job as plain data, and what a file says of the addresses of hosts. Out: the same with addresses.
-"""
+"""Replace host names by addresses in the job specs of files that a launcher writes."""
 
 from __future__ import annotations
 
@@ -13,9 +10,10 @@ from signalbox.host_addresses import Nics, addresses_of, host_names
 
 
 def with_addresses(job: Any, given: Mapping[str, Nics]) -> Any:
-    """``hosts: n[1-4]``, a list of such texts, and names in ``endpoints`` become addresses. Hosts with several NICs
-    become ``rails``, unless the job has its own. What is no name stays for ``job_in`` to judge. Raises
-    ``InvalidInput`` with the field whose names have no address."""
+    """Return the job, plain data, with addresses instead of host names in ``hosts`` and ``endpoints``.
+
+    Hosts with several NICs become ``rails``, unless the job has its own. Texts that are not names stay, for ``job_in``
+    to check. Raises ``InvalidInput`` with the field whose names have no address."""
     if not isinstance(job, dict):
         return job
     for field in ("hosts", "endpoints"):

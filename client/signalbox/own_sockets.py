@@ -1,9 +1,8 @@
-"""Sockets of a library inside a program that has its own use for descriptors.
+"""Sockets of a library inside a program that manages its file descriptors itself.
 
-A program may close all descriptors, or put its output where it had none before: then the number of one of these is that
-of another file, which is neither written to nor closed. Owns that, and which numbers sockets have: high ones, since the
-program is given the lowest that are free, and those up to 2 are its input and output.
-"""
+A program may close all descriptors, or move its output to a descriptor that was free. Then a socket's number belongs to
+another file, which the library must neither write to nor close. This module detects that. It gives sockets high
+numbers, because the program receives the lowest free ones, and 0 to 2 are its input and output."""
 
 from __future__ import annotations
 
@@ -17,18 +16,18 @@ from contextlib import suppress
 from typing import Any
 
 ABOVE_ALL = 1024
-"""Descriptors from there on do not fit into the sets of select(2); none of these is as high."""
+"""Lowest descriptor that does not fit into the sets of select(2); every socket here is below it."""
 AT_MOST = 64
-"""Descriptors that a process has of these; each client has one."""
+"""Number of descriptors that a process may have for these sockets; each client has one."""
 
 
 class OwnSocket(socket.socket):
-    """Its methods that are overridden raise ``OSError`` where its descriptor is another file by now, also if that was
-    so only after they began to wait: ``recv`` and ``sendall``, which have a time-out, do not wait inside their system
-    calls."""
+    """Socket that raises ``OSError`` once its descriptor belongs to another file.
+
+    ``recv`` and ``sendall`` also notice a change during their wait: they never wait inside their system calls."""
 
     def __init__(self, of: socket.socket) -> None:
-        """In place of ``of``, whatever happens. Raises ``OSError`` where there can be no more descriptors."""
+        """Replace ``of``, which is closed in any case. Raises ``OSError`` when no descriptor is free."""
         with of:
             super().__init__(of.family, of.type, of.proto, _high(of.fileno()))
         self._file = self._now()
@@ -84,7 +83,7 @@ class OwnSocket(socket.socket):
 
 
 def pair(kind: socket.SocketKind = socket.SOCK_STREAM) -> tuple[OwnSocket, OwnSocket]:
-    """As ``socket.socketpair``. Raises ``OSError``."""
+    """Return a pair of connected sockets, as ``socket.socketpair`` does. Raises ``OSError``."""
     one, other = socket.socketpair(socket.AF_UNIX, kind)
     with other:
         own = OwnSocket(one)
@@ -96,12 +95,12 @@ def pair(kind: socket.SocketKind = socket.SOCK_STREAM) -> tuple[OwnSocket, OwnSo
 
 
 def _high(descriptor: int) -> int:
-    """Another one of the same file."""
+    """Return a duplicate of the descriptor with a high number."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = ABOVE_ALL if soft == resource.RLIM_INFINITY else min(soft, ABOVE_ALL)
     for least in (limit - AT_MOST, 3):
         try:
             return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(3, least))
-        except OSError as error:  # EMFILE: none are left from there on; EINVAL: the limit is lower
+        except OSError as error:  # EMFILE: no number is free from there on; EINVAL: the limit is lower
             found = error
     raise found

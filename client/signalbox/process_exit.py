@@ -1,10 +1,11 @@
-"""What a process still holds when it ends, released: at its exit and at SIGTERM; and not held by its forked children.
+"""Release what a process holds when it ends: at its exit and at SIGTERM. Forked children hold nothing.
 
-Owns one ``atexit`` function, the fork handler, and the action of SIGTERM where the program has none. A program with a
-handler keeps it: what it holds is released when the program exits. SIGTERM goes on ending the process, also while its
-first thread waits inside a library, where no Python handler would run: the signal is noticed through
-``signal.set_wakeup_fd`` by a thread, which releases and then ends the process by the signal's default action.
-"""
+This module owns one ``atexit`` function, the fork handler, and the action of SIGTERM when the program has none. A
+program with its own handler keeps it; its jobs are then released when it exits.
+
+SIGTERM still ends the process, even while its first thread waits inside a library, where no Python handler would run. A
+thread notices the signal through ``signal.set_wakeup_fd``, releases the jobs, and ends the process by the signal's
+default action."""
 
 from __future__ import annotations
 
@@ -24,14 +25,17 @@ from signalbox.own_sockets import pair
 from signalbox.rounds import LEAVE_S, start_deaf
 
 _CREDENTIALS = struct.Struct("=iii")
-"""``struct ucred``: process, user, group (unix(7))."""
+"""Layout of ``struct ucred``: process, user, group (unix(7))."""
 _STOP, _CALLED = b"\0", b"\xff"
-"""What else than numbers of signals is written: ``_CALLED`` by the handler itself."""
+"""Bytes that are not numbers of signals. The signal handler writes ``_CALLED``, ``restore`` writes ``_STOP``."""
 
 
 class Held(Protocol):
-    """``begin_leaving``: returns at once. ``end_leaving``: when it has been released, or the time is over. ``forget``:
-    in a forked child, where locks may be held by threads that are not there, and no other method is called."""
+    """Something to release when the process ends.
+
+    - ``begin_leaving`` returns at once
+    - ``end_leaving`` returns when the thing has been released, or the time is over
+    - ``forget`` is the only method called in a forked child, where threads that do not exist there may hold locks"""
 
     def begin_leaving(self) -> None: ...
     def end_leaving(self, timeout_s: float) -> None: ...
@@ -46,7 +50,7 @@ _sigterm: _Sigterm | None = None
 
 
 def hold(thing: Held) -> None:
-    """Release it when the process ends. Only the first thread of a program can set the action of SIGTERM."""
+    """Release the thing when the process ends. Only the first thread of a program can set the action of SIGTERM."""
     global _handlers_set, _ends_as_child, _sigterm
     with _once:
         if not _handlers_set:
@@ -57,13 +61,13 @@ def hold(thing: Held) -> None:
             ending.Finalize(None, _at_exit, exitpriority=0)
             _ends_as_child = True
         if not _sigterm and _is_first_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            with suppress(ImportError, OSError, RuntimeError):  # without it a lease runs out
+            with suppress(ImportError, OSError, RuntimeError):  # without the handler a lease runs out
                 _sigterm = _Sigterm()
         _held.add(thing)
 
 
 def let_go(thing: Held) -> None:
-    """It has been released."""
+    """Forget a thing that has been released."""
     global _sigterm
     with _once:
         _held.discard(thing)
@@ -78,7 +82,7 @@ def holds_any() -> bool:
 
 
 def release_all(within_s: float = LEAVE_S) -> None:
-    """All at once; returns when that is done, or the time is over."""
+    """Release everything in parallel; return when that is done, or the time is over."""
     deadline = time.monotonic() + within_s
     held = tuple(_held)
     for thing in held:
@@ -94,13 +98,13 @@ def _at_exit() -> None:
 
 
 def _end_of_child() -> Any:
-    """What a child of ``multiprocessing`` calls in place of ``atexit`` functions; None where this is none."""
+    """Return the module whose finalizers a ``multiprocessing`` child runs instead of ``atexit``; None elsewhere."""
     process = sys.modules.get("multiprocessing.process")
     return sys.modules.get("multiprocessing.util") if process and process.parent_process() else None
 
 
 def _forget_all() -> None:
-    """In a forked child."""
+    """Drop everything in a forked child."""
     global _once, _ends_as_child, _sigterm
     _once = threading.Lock()
     _ends_as_child = False
@@ -118,27 +122,29 @@ def _is_first_thread() -> bool:
 
 
 class _Sigterm:
-    """Its action, from when this is made in the first thread until ``restore``. Raises ``ImportError``, ``OSError`` and
-    ``RuntimeError`` where it cannot be set."""
+    """Action of SIGTERM, set by the first thread and in force until ``restore``.
+
+    Raises ``ImportError``, ``OSError`` and ``RuntimeError`` when it cannot be set."""
 
     def __init__(self) -> None:
-        import ctypes  # here, since an import in another thread can stop a child that is forked meanwhile
+        import ctypes  # imported here: an import in another thread can block a child forked meanwhile
 
         self._set_signal = ctypes.pythonapi.PyOS_setsig
         self._set_signal.argtypes, self._set_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
         self._told = False
         self._noticed, self._notice = pair(socket.SOCK_DGRAM)
-        # A child that is forked without Python's knowledge has the same descriptor: each byte says who wrote it.
+        # A child forked without Python's knowledge has the same descriptor, so each byte carries its writer's process
+        # id.
         self._noticed.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._notice.setblocking(False)
         start_deaf(threading.Thread(target=self._run, name="signalbox-sigterm", daemon=True))
         self._former_fd = signal.set_wakeup_fd(self._notice.fileno(), warn_on_full_buffer=False)
-        if self._former_fd != -1:  # the program's; it then waits for the first thread
+        if self._former_fd != -1:  # the program has its own; Python's handler then waits for the first thread
             signal.set_wakeup_fd(self._former_fd)
         signal.signal(signal.SIGTERM, self._handle)
 
     def restore(self) -> None:
-        """In the first thread."""
+        """Restore the default action; called in the first thread."""
         if signal.getsignal(signal.SIGTERM) == self._handle:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self._former_fd == -1:
@@ -148,19 +154,22 @@ class _Sigterm:
         self._write(_STOP)
 
     def close(self) -> None:
-        """What ``restore`` leaves to the thread."""
+        """Close the sockets; the thread does this after ``restore``."""
         self._noticed.close()
         self._notice.close()
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        """Takes no lock: the thread that it interrupts may hold it. A handler of the program may call it, as the action
-        of before."""
+        """Note the signal without a lock, which the interrupted thread may hold.
+
+        A handler of the program may call this one as the earlier action."""
         self._told = True
         self._write(_CALLED)
 
     def end_if_told(self) -> None:
-        """In the first thread, when all is released: a call that the signal has interrupted may have ended the program
-        before the thread ends it, and its status must not be that of one that has done its work."""
+        """End the process by SIGTERM if the signal came; called in the first thread after all is released.
+
+        A call that the signal interrupted may end the program before the thread does. The exit status must not be that
+        of a program that has finished its work."""
         if self._told:
             self._end()
 
@@ -169,13 +178,13 @@ class _Sigterm:
             self._notice.send(what)
 
     def _end(self) -> None:
-        """By the signal's default action."""
+        """End the process by the signal's default action."""
         self._set_signal(signal.SIGTERM, None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _run(self) -> None:
-        with suppress(OSError):  # the program has closed it
+        with suppress(OSError):  # the program has closed the socket
             self._follow()
         self.close()
 
@@ -194,7 +203,7 @@ class _Sigterm:
 
 
 def _writer(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    """The process that wrote a message."""
+    """Return the id of the process that wrote a message."""
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int(_CREDENTIALS.unpack_from(data)[0])

@@ -1,14 +1,13 @@
-"""The calls of a training process to its controller, made by a process of its own (``client_process``).
+"""Client for a training process; a separate process (``client_process``) makes its calls to the controller.
 
-gRPC in a process that forks, as for data loaders, can end the child, the process itself by a signal, or leave a child
-that uses gRPC waiting for ever. So the training process does not load it. Owns the other process, which serves all
-clients of this one, and a socket to it per client. In: calls for a job. Out: their answers, or the errors of
+gRPC is unsafe in a process that forks, as data loaders do. It can crash the child, end the process by a signal, or
+leave a child that uses gRPC waiting for ever. So the training process does not load it. One other process serves all
+clients of this process, over one socket per client. Calls return answers, or raise the errors of
 ``signalbox.client.Client``.
 
-The other process ends with this one: it reads from a socket that only this one has, and watches its process id, since
-children that C code forks keep the socket open. It is no child, so that a program which waits for all of its children
-does not wait for it, and has no descriptor of this one, so that what reads a program's output sees its end.
-"""
+The other process ends with this one. It reads from a socket that only this one has, and watches this process's id,
+because children that C code forks keep the socket open. It is not a child of this process, so a program that waits for
+all children does not wait for it. It inherits no descriptors, so readers of the program's output see its end."""
 
 from __future__ import annotations
 
@@ -36,15 +35,15 @@ if TYPE_CHECKING:
     from signalbox.credentials import Credentials
 
 START_S = 20.0
-"""For the other process to start."""
+"""Seconds for the other process to start."""
 MARGIN_S = 1.0
-"""Beside the time of a call: to be sent on, and for its cause to be found out."""
+"""Seconds in addition to the time of a call: to forward the call, and to find the cause of its failure."""
 
 _LENGTH = struct.Struct("=I")
 _OPTIONS = ("-P", "-S", *(("-E",) if sys.flags.ignore_environment else ()))
-"""Of the interpreter. What ``site`` runs is for the program; it may join a job itself."""
-# First without the program's descriptors, such as pipes that others read until they are closed; at the end with the
-# places of its modules. Its working directory is none of them.
+"""Options of the interpreter. ``site`` is left out because it runs code meant for the program, such as a join."""
+# The process first closes the program's descriptors, such as pipes whose readers wait for their end. Then it sets the
+# search path of its modules, without the working directory.
 _START = """
 import os, sys
 try:
@@ -70,18 +69,18 @@ class Announced:
 
 
 def send(to: socket.socket, message: object) -> None:
-    """Raises ``OSError`` when the other side is gone: without SIGPIPE, which may end a program."""
+    """Send a message. Raises ``OSError``, never SIGPIPE (which may end a program), when the other side is gone."""
     data = pickle.dumps(message)
     to.sendall(_LENGTH.pack(len(data)) + data, socket.MSG_NOSIGNAL)
 
 
 def receive(of: socket.socket) -> Any:
-    """Raises ``EOFError`` when the other side is gone."""
+    """Return the next message. Raises ``EOFError`` when the other side is gone."""
     return pickle.loads(receive_packed(of))
 
 
 def receive_packed(of: socket.socket) -> bytes:
-    """As ``receive``, before it is unpickled."""
+    """Return the next message, still pickled. Raises ``EOFError`` as ``receive`` does."""
     (length,) = _LENGTH.unpack(_read(of, _LENGTH.size))
     return _read(of, length)
 
@@ -97,7 +96,7 @@ def _read(of: socket.socket, length: int) -> bytes:
 
 
 def _answer(of: socket.socket) -> Any:
-    """Raises what the other process has sent as an error."""
+    """Return the answer of the other process, or raise the error that it sent."""
     answer = receive(of)
     if isinstance(answer, Exception):
         raise answer
@@ -108,7 +107,7 @@ def _answer(of: socket.socket) -> Any:
 
 
 class _Process:
-    """There is at most one. A process that is forked from this one has none."""
+    """The other process; there is at most one. A process forked from this one has none."""
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
@@ -116,7 +115,9 @@ class _Process:
         self._sockets: WeakSet[OwnSocket] = WeakSet()
 
     def connect(self) -> OwnSocket:
-        """A socket that it serves. Starts it where there is none. Raises ``SignalboxError`` and ``OSError``."""
+        """Return a socket that the process serves; start the process when there is none.
+
+        Raises ``SignalboxError`` and ``OSError``."""
         with self._starting:
             for _ in range(2):
                 control = self._control = self._control or self._start()
@@ -124,16 +125,16 @@ class _Process:
                     return self._offered(control)
                 except OSError:  # it has ended
                     self._hang_up()
-        raise SignalboxError("the process that calls the controller does not stay")
+        raise SignalboxError("the process that calls the controller ends again and again")
 
     def end(self) -> None:
-        """Returns at once; one that is starting ends with this process."""
+        """End the process; return at once. One that is still starting ends with this process."""
         if self._starting.acquire(blocking=False):
             self._hang_up()
             self._starting.release()
 
     def forget(self) -> None:
-        """In a forked child."""
+        """Close all sockets in a forked child."""
         self._starting = threading.Lock()
         self._hang_up()
         for each in self._sockets:
@@ -169,7 +170,7 @@ class _Process:
         try:
             with theirs:
                 child = _spawned(theirs)
-            with suppress(ChildProcessError):  # the program may wait for all children, or for none
+            with suppress(ChildProcessError):  # the program may wait for all children, or ignore them
                 os.waitpid(child, 0)
             ours.settimeout(START_S)
             _answer(ours)
@@ -182,8 +183,10 @@ class _Process:
 
 
 def _spawned(theirs: socket.socket) -> int:
-    """The id of a process that ends when it has started the other one. It has this one's memory until it runs, so
-    that nothing is copied, and no handler for forks is called. Signals are not for it."""
+    """Start a helper that starts the other process and ends; return the helper's id.
+
+    It shares this process's memory until it runs, so nothing is copied and no fork handler is called. It blocks all
+    signals."""
     here = str(Path(__file__).parents[1])
     paths = [path for path in sys.path if isinstance(path, str) and path]
     argv = [sys.executable, *_OPTIONS, "-W", "ignore", "-c", _START, str(os.getpid()), *paths, here]
@@ -200,13 +203,14 @@ os.register_at_fork(after_in_child=_process.forget)
 
 
 def end_process() -> None:
-    """When no client is needed any more; the next one starts it again."""
+    """End the other process when no client is needed any more; the next client starts it again."""
     _process.end()
 
 
 class RemoteClient:
-    """As ``signalbox.client.Client``, whose calls of a job it makes, and whose errors it raises. One call at a time;
-    ``close`` may be called meanwhile."""
+    """Client with the calls of a job from ``signalbox.client.Client``, and with its errors.
+
+    It makes one call at a time; ``close`` may be called meanwhile."""
 
     def __init__(self, address: str, timeout_s: float, credentials: Credentials) -> None:
         self._where = f"the controller at {address}"
@@ -215,7 +219,7 @@ class RemoteClient:
         self._closed = False
         self._socket = _process.connect()
         try:
-            with self._in_use(START_S):  # names may have to be resolved
+            with self._in_use(START_S):  # resolving names may take long
                 send(self._socket, ("open", (address, timeout_s, credentials), {}))
                 _answer(self._socket)
         except BaseException:
@@ -250,7 +254,7 @@ class RemoteClient:
         self._ask("deregister_job", job_id, lease_token)
 
     def watch_routes(self, job_id: str, resume_token: str) -> Generator[ToldRoutes, None, None]:
-        """Goes on until it is closed; after it the client has no other call."""
+        """Yield routes until the stream is closed; the client has no other call after this one."""
         with self._in_use(None):
             send(self._socket, ("watch_routes", (job_id, resume_token), {}))
             while told := _answer(self._socket):
@@ -270,7 +274,7 @@ class RemoteClient:
                 self._socket.settimeout(timeout_s)
                 yield
         except TimeoutError:
-            self._closed = True  # the next call would be given the answer of this one
+            self._closed = True  # the next call would receive the answer of this one
             raise TooSlow(f"no answer from {self._where}: it took too long") from None
         except (EOFError, OSError):
             self._closed = True
@@ -279,7 +283,9 @@ class RemoteClient:
             self._let_go()
 
     def _let_go(self) -> None:
-        """The descriptor of a call that is under way stays: the program could have it for another file by then."""
+        """Close the socket of a closed client, unless a call is under way.
+
+        During a call the program could already reuse the descriptor for another file."""
         if self._closed and self._using.acquire(blocking=False):
             self._socket.close()
             self._using.release()

@@ -1,8 +1,6 @@
-"""Work that is repeated in a thread beside the training.
+"""Repeat work in a thread beside the training.
 
-Owns the thread, and how long it waits after failures. In: a function that does one round and returns how many seconds
-later the next one is due.
-"""
+``Rounds`` calls a function again and again; each call returns how many seconds later the next one is due."""
 
 from __future__ import annotations
 
@@ -14,17 +12,19 @@ from collections.abc import Callable
 
 FIRST_PAUSE_S = 1.0
 LEAVE_S = 1.0
-"""How long the end of a program waits for the last round."""
+"""Seconds that the end of a program waits for the last round."""
 
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS}
-"""Of the thread that gets them."""
+"""Signals that concern only the thread that raises them."""
 
 log = logging.getLogger("signalbox")
 
 
 def start_deaf(thread: threading.Thread) -> None:
-    """Start a thread that gets no signals: a program that waits for one (sigwait(3)), and so has blocked it in its own
-    threads, would be ended by it. Raises ``RuntimeError`` when there can be no more threads."""
+    """Start a thread that receives no signals. Raises ``RuntimeError`` when no further thread is possible.
+
+    A program that waits for a signal (sigwait(3)) blocks it in its own threads. A thread that does not block it would
+    receive it, and its default action would end the program."""
     former = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
         thread.start()
@@ -33,13 +33,15 @@ def start_deaf(thread: threading.Thread) -> None:
 
 
 def pause_after(failures: int, most_s: float) -> float:
-    """Seconds after so many failures in a row: twice as long each time up to ``most_s``, and up to a quarter less, so
-    that the clients of a controller do not all come back at once."""
+    """Return the seconds to wait after so many failures in a row.
+
+    The pause doubles with each failure up to ``most_s``. It is shortened by up to a quarter at random, so that the
+    clients of a controller do not all return at once."""
     return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 20), most_s) * random.uniform(0.75, 1.0)
 
 
 class Rounds:
-    """Calls ``one`` until it returns None or raises, or until ``leave``; then ``last``."""
+    """Thread that calls ``one`` until it returns None or raises, or until ``leave``; then it calls ``last``."""
 
     def __init__(self, name: str, one: Callable[[], float | None], last: Callable[[], None] = lambda: None) -> None:
         self._one = one
@@ -49,24 +51,24 @@ class Rounds:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Raises ``RuntimeError`` when there can be no more threads."""
+        """Start the thread. Raises ``RuntimeError`` when no further thread is possible."""
         start_deaf(self._thread)
 
     def hurry(self) -> None:
-        """The next round is due now."""
+        """Make the next round due now."""
         self._due.set()
 
     def wait(self, pause_s: float) -> None:
-        """Inside a round: returns after so many seconds, or when the next round is due."""
+        """Pause inside a round; return after so many seconds, or when the next round is due."""
         self._due.wait(pause_s)
 
     def leave(self) -> None:
-        """Returns at once; ``last`` follows the round that is under way."""
+        """End the rounds; return at once. ``last`` follows the round that is under way."""
         self._leaving = True
         self._due.set()
 
     def join(self, timeout_s: float) -> None:
-        """Return when ``last`` has returned, or the time is over."""
+        """Wait until ``last`` has returned, or the time is over."""
         if self._thread is not threading.current_thread():
             self._thread.join(max(0.0, timeout_s))
 
@@ -76,8 +78,8 @@ class Rounds:
             while not self._leaving and pause_s is not None:
                 self._due.clear()
                 pause_s = self._one()
-                if pause_s is not None and not self._leaving:  # that may have begun before the event was cleared
+                if pause_s is not None and not self._leaving:  # ``leave`` may have come before ``clear``
                     self._due.wait(pause_s)
             self._last()
         except Exception:
-            log.exception("%s has ended, the training goes on", self._thread.name)
+            log.exception("%s has ended, the training continues", self._thread.name)

@@ -1,8 +1,7 @@
-"""A job's routes, followed as they change.
+"""Follow the routes of a job as they change.
 
-Owns the stream and what it told last. In: a client. Out: ``Route``s, and the shares of those that are split. A stream
-that breaks off is opened again; meanwhile the routes stay as they were, because the rules stay on the switches.
-"""
+A ``RouteFollower`` owns the stream. When the stream breaks it is reopened; meanwhile the last routes stay, because the
+rules stay on the switches. The routes also give the shares of split flows."""
 
 from __future__ import annotations
 
@@ -22,22 +21,30 @@ from signalbox.rounds import Rounds, pause_after
 MAX_PAUSE_S = 20.0
 
 REST_S, MAX_REST_S, RESTS = 0.05, 60.0, 100
-"""After a message: so many times the processor time that it took this thread, within these bounds, so that a controller
-that goes on and on telling routes takes no more than a hundredth of the training's. gRPC makes it wait."""
+"""Pause after a message: its bounds in seconds, and its length as a multiple of the thread's processor time for it.
+
+A controller that sends routes without end so takes at most a hundredth of the training's processor time. gRPC's flow
+control holds it back."""
 
 UNPACKED_AT_ONCE = 50
-"""Routes, while no other thread of the training runs: of 65,536 flows that would be 0.6 s, of 50 a few milliseconds."""
+"""Number of routes unpickled at a time, while no other thread of the training runs.
+
+For the routes of 65,536 flows that would be 0.6 s; for 50 it is a few milliseconds."""
 
 MAX_PACKED_BYTES = 64 << 20
-"""Of all routes; those of 65,536 flows have 7 MiB."""
+"""Largest size of all routes of a job in bytes; those of 65,536 flows have 7 MiB."""
 
 log = logging.getLogger("signalbox")
 
 
 @dataclass(frozen=True, slots=True)
 class Subflow:
-    """One piece of a flow. ``share``: of the flow's bytes. ``switches``: names along its path. ``ports``: the class of
-    its source ports. ``connections``: of a job that reports them, those that this piece has."""
+    """Part of a flow that takes its own path.
+
+    - ``share``: fraction of the flow's bytes
+    - ``switches``: names of the switches along its path
+    - ``ports``: class of its source ports
+    - ``connections``: connections of this subflow, for a job that reports its connections"""
 
     share: float
     switches: tuple[str, ...]
@@ -47,8 +54,11 @@ class Subflow:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How the flow from address ``src`` to ``dst`` travels. ``switches``: along the path of one that is whole; empty
-    where it is split, and where it is not ``pinned`` but hashed by ECMP."""
+    """Path of the flow from address ``src`` to ``dst``.
+
+    - ``pinned``: whether rules fix the path; otherwise ECMP chooses it by hash
+    - ``switches``: names along the path; empty for a flow that is split or not pinned
+    - ``subflows``: parts of a split flow"""
 
     src: str
     dst: str
@@ -58,7 +68,7 @@ class Route:
 
 
 class Share(NamedTuple):
-    """Of a flow's bytes: for the connections from source ports p with ``p & port_mask == port_value``."""
+    """Fraction of a flow's bytes for connections from source ports p with ``p & port_mask == port_value``."""
 
     share: float
     port_value: int
@@ -66,11 +76,11 @@ class Share(NamedTuple):
 
 
 Shares = Mapping[Pair, tuple[Share, ...]]
-"""Per (source, destination) of each flow that is split. The other flows use one connection."""
+"""Shares by (source, destination) of each split flow. All other flows use one connection."""
 
 
 class ToldRoutes(NamedTuple):
-    """A message of a stream that another process follows. ``packed``: tuples of ``Route``, pickled."""
+    """Message of a stream that another process follows. ``packed``: pickled tuples of ``Route``."""
 
     resume_token: str
     packed: tuple[bytes, ...]
@@ -84,7 +94,7 @@ class RouteStreams(Protocol):
 
 
 def routes_in(response: Any) -> tuple[Route, ...]:
-    """In a ``WatchRoutesResponse``, or in ``ToldRoutes``."""
+    """Return the routes in a ``WatchRoutesResponse`` or in ``ToldRoutes``."""
     if isinstance(response, ToldRoutes):
         return tuple(chain.from_iterable(map(pickle.loads, response.packed)))
     return tuple(
@@ -94,12 +104,12 @@ def routes_in(response: Any) -> tuple[Route, ...]:
 
 
 def told_routes(response: Any) -> ToldRoutes:
-    """Of a ``WatchRoutesResponse``. Raises ``SignalboxError`` for more than any job has."""
+    """Return a ``WatchRoutesResponse`` in packed form. Raises ``SignalboxError`` when it has more than any job can."""
     routes = routes_in(response)
     parts = (routes[at : at + UNPACKED_AT_ONCE] for at in range(0, len(routes), UNPACKED_AT_ONCE))
     packed = tuple(map(pickle.dumps, parts))
     if sum(map(len, packed)) > MAX_PACKED_BYTES:
-        raise SignalboxError(f"the controller tells {len(routes)} routes, which are too many")
+        raise SignalboxError(f"the controller sent {len(routes)} routes, which are too many")
     return ToldRoutes(response.resume_token, packed)
 
 
@@ -110,7 +120,7 @@ def _subflow(piece: Any) -> Subflow:
 
 
 def shares_of(routes: tuple[Route, ...]) -> Shares:
-    """Of the flows that are split. The connections of a piece that are known have equal parts of its share."""
+    """Return the shares of the split flows. The known connections of a subflow divide its share equally."""
     return {
         (route.src, route.dst): tuple(share for piece in route.subflows for share in _shares(piece))
         for route in routes
@@ -126,9 +136,11 @@ def _shares(piece: Subflow) -> Iterator[Share]:
 
 
 class RouteFollower:
-    """Calls ``on_routes`` with the job's routes now and whenever they change, in a thread of its own, while it is
-    entered. ``connect``: makes a client; it is called again after every failure. ``on_gone``: told why there is no
-    registration any more; whether to follow no longer. Without it the next registration of the job is followed."""
+    """Follower of a job's routes; while entered, it calls ``on_routes`` now and at each change, in its own thread.
+
+    - ``connect``: makes a client; it is called again after every failure
+    - ``on_gone``: receives the reason when the registration is gone, and returns whether to stop; by default the next
+      registration of the job is followed"""
 
     def __init__(
         self,
@@ -158,25 +170,25 @@ class RouteFollower:
         self.leave()
 
     def leave(self) -> None:
-        """Returns at once."""
+        """End the following; return at once."""
         self._left = True
         self._rounds.leave()
         self.reopen()
 
     def reopen(self) -> None:
-        """The stream may have gone silent: open it again now."""
+        """Open the stream again now, because it may have become silent."""
         self._failures = 0
         self._rounds.hurry()
         if controller := self._controller:
             controller.close()
 
     def round(self) -> float | None:
-        """Follow one stream to its end. Returns seconds until the next one is due; None when there is none."""
+        """Follow one stream to its end; return the seconds until the next one is due, or None when there is none."""
         controller = None
         try:
             controller = self._controller = self._connect()
             began = time.thread_time()
-            # One that was left before it had a controller to close would wait for a stream.
+            # When ``leave`` came before the controller was set, it had nothing to close: then open no stream.
             for response in () if self._left else controller.watch_routes(self._job_id, self._token):
                 self._token, self._failures = response.resume_token, 0
                 self._take(routes_in(response))
@@ -187,7 +199,7 @@ class RouteFollower:
             if self._on_gone(error.reason):
                 return None
         except SignalboxError:
-            pass  # the controller does not answer, or not to this client: who announces the job has logged that
+            pass  # the controller does not answer, or not to this client; the membership has logged that
         except Exception:
             log.debug("job '%s': the route stream ended", self._job_id, exc_info=True)
         finally:
@@ -202,4 +214,4 @@ class RouteFollower:
         try:
             self._on_routes(routes)
         except Exception:
-            log.exception("job '%s': what was called with its routes failed, the training goes on", self._job_id)
+            log.exception("job '%s': on_routes failed, the training continues", self._job_id)

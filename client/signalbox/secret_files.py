@@ -1,8 +1,7 @@
-"""Files with secrets: can others than those who are meant to read or change them?
+"""Check whether others can read or change files with secrets.
 
-In: a path. Out: None, or what is wrong and what would be right. Only modes and owners are looked at; an access control
-list shows in the mode as what the group may do.
-"""
+The functions return None, or what is wrong and how to correct it. They check only modes and owners; an access control
+list appears in the mode as the permissions of the group."""
 
 from __future__ import annotations
 
@@ -14,9 +13,11 @@ _NOBODY = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 
 def open_to_others(path: Path) -> str | None:
-    """A file of this process's user is for that user only, as ssh wants it. One of root or of another user may be read
-    by its group: so keys of the group ``ssl-cert`` are shared, and so PostgreSQL reads its key (be-secure-common.c,
-    ``check_ssl_key_file_permissions``). Raises ``OSError``."""
+    """Return who else has access to the file, or None. Raises ``OSError``.
+
+    A file of this process's user must be accessible to that user only, as ssh requires. The group may read a file of
+    root or of another user: so keys of the group ``ssl-cert`` are shared, and so PostgreSQL checks its key
+    (be-secure-common.c, ``check_ssl_key_file_permissions``)."""
     found = path.stat()
     ours = found.st_uid == os.geteuid()
     shared = not ours or found.st_uid == 0
@@ -26,15 +27,16 @@ def open_to_others(path: Path) -> str | None:
 
 
 def of_another_user(path: Path) -> str | None:
-    """Neither of this process's user nor of root: it is in somebody else's hands. Raises ``OSError``."""
+    """Return what is wrong when a user other than this process's and root owns the file. Raises ``OSError``."""
     if path.stat().st_uid in (0, os.geteuid()):
         return None
     return f"belongs to another user: chown {os.geteuid()} {path}"
 
 
 def replaceable(directory: Path) -> str | None:
-    """Who can write in a directory can put another file in the place of one that he can neither read nor change. Raises
-    ``OSError``."""
+    """Return what is wrong when others can write in the directory, else None. Raises ``OSError``.
+
+    Whoever can write in a directory can replace a file there, even one that they can neither read nor change."""
     found = directory.stat()
     if not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return None

@@ -1,9 +1,8 @@
-"""The cabling as Slurm's plugin topology/tree wants it: each switch with its nodes, or with the switches below it.
+"""Cabling in the form of Slurm's plugin topology/tree: each switch with its nodes, or with the switches below it.
 
-In: switches, cables and nodes. Out: a tree, and topology.conf (topology.conf(5)). Switches that connect the same ones
-are merged, since only a tree can be described: all spines of a leaf-spine fabric are one, and so are the upper switches
-of each pod of a fat-tree. A fabric of circuits is refused. Pure.
-"""
+Switches, cables and nodes become a tree, and the text of topology.conf (topology.conf(5)). The format describes only
+trees, so switches with the same connections are merged: all spines of a leaf-spine fabric into one, and the upper
+switches of each pod of a fat-tree into one. A fabric of circuits is refused."""
 
 from __future__ import annotations
 
@@ -18,21 +17,22 @@ Switch = TypeVar("Switch", int, str)
 
 
 class NoTree(SignalboxError):
-    """What cannot be described."""
+    """The fabric cannot be described as a tree."""
 
 
 def refuse_circuits(circuits: Sequence[str]) -> None:
-    """``circuits``: names of links that lead one way. Raises ``NoTree`` when there are any: they are connected anew
-    for each job, so that no node is near another one for long."""
+    """Raise ``NoTree`` when the fabric has circuits; ``circuits`` are the names of one-way links.
+
+    Circuits are connected anew for each job, so no node stays near another one."""
     if circuits:
         raise NoTree(
-            f"the fabric has {len(circuits)} circuits of optical switches (such as {circuits[0]}): it is no tree, and "
-            "changes with its jobs. Let Slurm choose nodes without a topology.conf"
+            f"the fabric has {len(circuits)} circuits of optical switches (such as {circuits[0]}): it is not a tree, "
+            "and it changes with its jobs. Let Slurm choose nodes without a topology.conf"
         )
 
 
 class TreeSwitch(NamedTuple):
-    """With ``nodes``, or with ``switches`` below it."""
+    """A switch of the tree, with ``nodes`` or with ``switches`` below it."""
 
     name: str
     nodes: tuple[str, ...]
@@ -40,15 +40,17 @@ class TreeSwitch(NamedTuple):
 
 
 def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) -> list[TreeSwitch]:
-    """``cables``: names of two switches each. ``nodes``: of each switch that has some. A switch is in tier k when its
-    nearest switch with nodes is k cables away. In the tree, what is connected by tiers up to k is below one switch."""
+    """Return the switches of the tree.
+
+    ``cables``: pairs of switch names. ``nodes``: nodes of each switch that has some. A switch is in tier k when its
+    nearest switch with nodes is k cables away. In the tree, one switch is above all that tiers up to k connect."""
     neighbours: defaultdict[str, set[str]] = defaultdict(set)
     for one, other in cables:
         neighbours[one].add(other)
         neighbours[other].add(one)
     leaves = sorted((leaf for leaf in nodes if nodes[leaf]), key=_naturally)
     found = [TreeSwitch(leaf, tuple(sorted(nodes[leaf], key=_naturally)), ()) for leaf in leaves]
-    tops = {leaf: leaf for leaf in leaves}  # of each leaf the switch of the tree that is above it so far
+    tops = {leaf: leaf for leaf in leaves}  # switch of the tree above each leaf so far
     tier_of = distances(neighbours, leaves)
     for tier in range(max(tier_of.values(), default=0) + 1):
         number = 0
@@ -65,8 +67,7 @@ def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) 
 
 
 def distances(neighbours: Mapping[Switch, set[Switch]], first: Iterable[Switch]) -> dict[Switch, int]:
-    """Return how far each switch is from the nearest of the first ones, in cables; without those that no cables
-    reach."""
+    """Return the distance in cables from each switch to the nearest of ``first``, without unreachable switches."""
     found = dict.fromkeys(first, 0)
     for switch in (queue := list(found)):
         beyond = [each for each in neighbours.get(switch, ()) if each not in found]
@@ -76,7 +77,7 @@ def distances(neighbours: Mapping[Switch, set[Switch]], first: Iterable[Switch])
 
 
 def _parts(neighbours: Mapping[str, set[str]], leaves: Iterable[str], among: set[str]) -> Iterator[list[str]]:
-    """The leaves that these switches connect, in the order of the first of each part."""
+    """Yield the sets of leaves that these switches connect, ordered by the first leaf of each."""
     left = dict.fromkeys(leaves)
     while left:
         reached = {next(iter(left))}
@@ -91,7 +92,7 @@ def _parts(neighbours: Mapping[str, set[str]], leaves: Iterable[str], among: set
 
 
 def topology_conf(switches: Iterable[TreeSwitch]) -> str:
-    """The file's text. What Slurm does not take in a name becomes an underscore; names stay unlike."""
+    """Return the text of the file. Characters that Slurm refuses in a name become underscores; names stay distinct."""
     switches = [*switches]
     called: dict[str, str] = {}
     for switch in switches:
@@ -109,5 +110,5 @@ def topology_conf(switches: Iterable[TreeSwitch]) -> str:
 
 
 def _naturally(text: str) -> list[tuple[int, str]]:
-    """n2 comes before n10."""
+    """Return a sort key that puts n2 before n10."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", text)]

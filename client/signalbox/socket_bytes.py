@@ -1,9 +1,8 @@
-"""What this process's own TCP connections have carried, as the kernel counts it.
+"""Bytes that this process's own TCP connections have carried, as counted by the kernel.
 
-Owns the reading of sock_diag(7), which needs no privileges, and which sockets are this process's. In: nothing. Out:
-open connections, and bytes per pair of addresses. Layouts are those of linux/netlink.h, linux/inet_diag.h and
-linux/tcp.h. A poll is linear in the TCP sockets of the network namespace.
-"""
+``OwnSockets`` reads sock_diag(7), which needs no privileges, and finds which sockets are this process's. Layouts are
+those of linux/netlink.h, linux/inet_diag.h and linux/tcp.h. The time of a poll is linear in the number of TCP sockets
+of the network namespace."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ NLM_F_REQUEST, NLM_F_DUMP = 1, 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 INET_DIAG_INFO = 2
 OPEN = sum(1 << state for state in (1, 4, 5, 8, 9, 11))
-"""ESTABLISHED, and the states of which one end has sent its last byte."""
+"""States of sockets to read: ESTABLISHED, and those in which one end has sent its last byte."""
 
 _REQUEST = struct.Struct("=IHHIIBBBxI48x")
 _HEADER = struct.Struct("=IH")
@@ -33,50 +32,55 @@ _INODE = struct.Struct("=I")
 _ATTRIBUTE = struct.Struct("=HH")
 _COUNTED = struct.Struct("=QQ")
 _ENDS_AT, _INODE_AT, _ATTRIBUTES_AT = 20, 84, 88
-"""In a message, its header of 16 bytes included."""
+"""Offsets in a message, with its header of 16 bytes."""
 _COUNTED_AT = 4 + 120
-"""``tcpi_bytes_acked``, and after it ``tcpi_bytes_received``, in an attribute with its header."""
+"""Offset of ``tcpi_bytes_acked``, followed by ``tcpi_bytes_received``, in an attribute with its header."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
-"""What precedes an IPv4 address in an IPv6 one (RFC 4291, 2.5.5.2)."""
+"""Prefix of an IPv4 address in an IPv6 one (RFC 4291, 2.5.5.2)."""
 
 _RECEIVED_AT_ONCE = 1 << 18
 
 
 class Exchanged(NamedTuple):
-    """Payload bytes: ``sent`` ones that the other end has acknowledged, and ``received`` ones. The kernel
-    counts the start of a connection as one byte sent by the end that connects, and its end as one received."""
+    """Payload bytes: ``sent`` and acknowledged by the other end, and ``received``.
+
+    The kernel counts the opening of a connection as one byte sent by the end that connects, and its end as one byte
+    received."""
 
     sent: int = 0
     received: int = 0
 
 
 class OwnSockets:
-    """``counts``: which of the process's connections are of interest, asked once for each. Not for several threads."""
+    """TCP connections of this process; not for several threads at once.
+
+    ``counts`` selects the connections of interest; it is called once for each."""
 
     def __init__(self, counts: Callable[[Connected], bool] = lambda _: True) -> None:
         self._counts = counts
-        self._known: dict[int, Connected | None] = {}  # by inode; None: another process's, or of no interest
-        self._carried: dict[int, Exchanged] = {}  # of sockets that the process has not closed
+        self._known: dict[int, Connected | None] = {}  # by inode; None: another process's, or not of interest
+        self._carried: dict[int, Exchanged] = {}  # sockets that the process has not closed
         self._closed: defaultdict[Pair, Exchanged] = defaultdict(Exchanged)
         self._open: set[int] = set()
 
     @property
     def connections(self) -> frozenset[Connected]:
-        """That were open at the latest poll. The source is this process's end, whichever end has connected."""
+        """Connections open at the latest poll. The source is this process's end, whichever end has connected."""
         return frozenset(connected for inode in self._open if (connected := self._known[inode]))
 
     @property
     def exchanged(self) -> dict[Pair, Exchanged]:
-        """Per address of this process and of its peer, over all connections since they were opened, as of the latest
-        poll. What a socket carried between its last poll and its end is not in it."""
+        """Bytes by own and peer address as of the latest poll, over all connections since they were opened.
+
+        Bytes that a socket carried between its last poll and its end are missing."""
         total = self._closed.copy()
         for inode, carried in self._carried.items():
             self._add(total, inode, carried)
         return dict(total)
 
     def poll(self) -> None:
-        """Raises ``OSError`` where the kernel does not tell."""
+        """Read all sockets. Raises ``OSError`` when the kernel does not report them."""
         carried: dict[int, Exchanged] = {}
         new: dict[int, Connected | None] = {}
         seen = set()
@@ -98,7 +102,7 @@ class OwnSockets:
                 carried.pop(inode, None)
         self._open = set(carried)
         for inode in missing:
-            if inode in ours:  # reset, or passed over by a dump while others came and went
+            if inode in ours:  # reset, or skipped by a dump while others were opened or closed
                 carried[inode] = self._carried[inode]
             else:
                 self._add(self._closed, inode, self._carried[inode])
@@ -114,7 +118,7 @@ class OwnSockets:
 
 
 def _own_inodes() -> set[int]:
-    """Of the sockets that this process has open."""
+    """Return the inodes of the sockets that this process has open."""
     found = set()
     with os.scandir("/proc/self/fd") as files:
         for file in files:
@@ -126,8 +130,9 @@ def _own_inodes() -> set[int]:
 
 
 def _sockets() -> Iterator[tuple[int, int, bytes]]:
-    """Of each open TCP socket in the network namespace its inode, and where its message begins in which bytes. Those
-    that no process has a descriptor of have no inode."""
+    """Yield the inode of each open TCP socket in the network namespace, and the offset of its message in a buffer.
+
+    Sockets of which no process has a descriptor have no inode and are left out."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_SOCK_DIAG) as kernel:
         for family in (socket.AF_INET, socket.AF_INET6):
             extension = 1 << (INET_DIAG_INFO - 1)
@@ -155,7 +160,7 @@ def _sockets() -> Iterator[tuple[int, int, bytes]]:
 
 
 def _connected(data: bytes, at: int) -> Connected | None:
-    """None for IPv6."""
+    """Return the connection of a message; None for IPv6."""
     port, peer_port, ip, peer_ip = _ENDS.unpack_from(data, at + _ENDS_AT)
     if data[at + 16] == socket.AF_INET:
         own, other = ip[:4], peer_ip[:4]
@@ -167,7 +172,7 @@ def _connected(data: bytes, at: int) -> Connected | None:
 
 
 def _exchanged(data: bytes, at: int) -> Exchanged:
-    """Nothing where the kernel gives no tcp_info, or an old one."""
+    """Return the bytes of a message; zeros when the kernel provides no tcp_info, or an old one."""
     (length,) = _INODE.unpack_from(data, at)
     end = at + length
     at += _ATTRIBUTES_AT

@@ -1,8 +1,7 @@
-"""Job specs in files: YAML, JSON or TOML, one job or several.
+"""Read job specs from files: YAML, JSON or TOML, one job or several.
 
-In: a file, or standard input. Out: its jobs, each with its place; what is wrong is told with file, line and column of
-the field. Of TOML only errors of its syntax have a line. docs/reference/job-spec.md describes the fields.
-"""
+Errors name the file, line and column of the field. For TOML only syntax errors have a line. docs/reference/job-spec.md
+describes the fields."""
 
 from __future__ import annotations
 
@@ -26,32 +25,33 @@ if TYPE_CHECKING:
     from signalbox.yaml_text import Node
 
 MAX_SPEC_BYTES = 16 << 20
-"""Size limit of a file; no job spec within its limits has more."""
+"""Largest size of a file in bytes; no job spec within its limits has more."""
 
 MAX_JOBS = 10_000
-"""Jobs in one file."""
+"""Largest number of jobs in one file."""
 
 PlaceOf = Callable[[str], str]
-"""The place of a field, by its path in the job: ``FILE:LINE:COLUMN``, or what of it is known."""
+"""Function from a field's path in the job to its place, ``FILE:LINE:COLUMN`` or what is known of it."""
 
 
 @dataclass(frozen=True)
 class JobInPlace:
-    """A job of a file. ``spec``: without short forms."""
+    """A job of a file; ``spec`` has no short forms."""
 
     spec: JobSpec
     place_of: PlaceOf
 
     @contextmanager
     def errors_placed(self) -> Iterator[None]:
-        """What is wrong with it is told with its place, also by the controller."""
+        """Add the place in the file to errors about this job, also to those from the controller."""
         with placed(self.place_of):
             yield
 
 
 def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> list[JobInPlace]:
-    """Those of the file, at least one. ``prepared``: what a job stands for, as it is in the file. Raises
-    ``InvalidInput`` with what is wrong with any of them."""
+    """Return the jobs of the file, at least one. Raises ``InvalidInput`` with what is wrong with any of them.
+
+    ``prepared`` changes a job's data before it is read, such as names of hosts into addresses."""
     name = called(path)
     found: list[JobInPlace] = []
     problems: list[FieldProblem] = []
@@ -72,8 +72,9 @@ def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> lis
 
 @contextmanager
 def part_of_a_job(path: Path, known: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """The fields that a file says of one job, as they are there; errors in them are told with their places. ``known``:
-    those that it must not have, each with why. Raises ``InvalidInput``."""
+    """Yield the fields of one job that a file gives; errors about them raised inside get their places.
+
+    ``known``: fields that the file must not have, each with the reason. Raises ``InvalidInput``."""
     name = called(path)
     found = data_in(path, name)
     if len(found) != 1 or not isinstance(found[0][0], dict):
@@ -88,8 +89,10 @@ def part_of_a_job(path: Path, known: Mapping[str, str]) -> Iterator[dict[str, An
 def job_of_text(
     text: str, name: str, known: Mapping[str, str], completed: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> JobSpec:
-    """The job of a YAML text that leaves out what is known otherwise. ``name``: of the text. ``known``: fields that it
-    must not have, each with why. ``completed``: adds them. Raises ``InvalidInput`` with the places of the fields."""
+    """Return the job of a YAML text that leaves out fields that the caller knows.
+
+    ``name``: of the text in errors. ``known``: fields that it must not have, each with the reason. ``completed``: adds
+    them. Raises ``InvalidInput`` with the places of the fields."""
     nodes = _nodes(text, name)
     if len(nodes) > 1 or not all(isinstance(node.data, dict) for node in nodes):
         raise InvalidInput.of(name, "must be the fields of one job")
@@ -101,7 +104,7 @@ def job_of_text(
 
 @contextmanager
 def placed(place_of: PlaceOf) -> Iterator[None]:
-    """What is wrong with the data is told with its place."""
+    """Add the place in the file to the paths of errors raised inside."""
     try:
         yield
     except InvalidInput as error:
@@ -113,8 +116,9 @@ def _with_place(problem: FieldProblem, place: str) -> FieldProblem:
 
 
 def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
-    """The data of each job, or of whatever else a file has one or several of. ``name``: of the file in errors. Raises
-    ``InvalidInput``."""
+    """Return the data of each job in a file, or of other items that a file has one or several of.
+
+    ``name``: of the file in errors. Raises ``InvalidInput``."""
     text = read_text(path, MAX_SPEC_BYTES)
     form = FORMS.get(path.suffix.lower()) or _form_of(text)
     if form == "toml":
@@ -129,14 +133,14 @@ def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
 
 
 def _jobs(data: Any, root: Callable[[], Node | None], name: str) -> list[tuple[Any, PlaceOf]]:
-    """Of a document: one job, or a list of them. ``root``: where its places are; None when they are not known."""
+    """Return the job or jobs of a document. ``root`` returns the node with its places, None when they are unknown."""
     if isinstance(data, list):
         return [(job, partial(_place, name, root, f"[{i}]")) for i, job in enumerate(data)]
     return [(data, partial(_place, name, root, ""))]
 
 
 def _place(name: str, root: Callable[[], Node | None], job: str, path: str) -> str:
-    """``job``: its path in the document."""
+    """Return the place of a field; ``job`` is the job's path in the document."""
     node = root()
     return ":".join((name, *map(str, node.place_of(f"{job}.{path}")))) if node else name
 
@@ -146,11 +150,13 @@ def _same(node: Node) -> Node:
 
 
 FORMS = {".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
-"""By a file's ending; without one of these its text tells."""
+"""Formats by file ending; for other endings the text decides."""
 
 
 def _form_of(text: str) -> str:
-    """By the first line that is no comment: JSON begins with a bracket, TOML with a field and an equals sign."""
+    """Return the format by the first line that is not a comment.
+
+    JSON begins with a bracket, TOML with a field and an equals sign."""
     first = next((line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")), "")
     if first.startswith(("{", "[")):
         return "json"
@@ -158,7 +164,7 @@ def _form_of(text: str) -> str:
 
 
 def _nodes(text: str, name: str) -> list[Node]:
-    from signalbox.yaml_text import documents  # takes a moment, which nothing else needs
+    from signalbox.yaml_text import documents  # its import takes a moment, which nothing else needs
 
     try:
         return documents(text)
@@ -177,10 +183,9 @@ def _json(text: str, name: str) -> Any:
     except json.JSONDecodeError as error:
         raise InvalidInput.of(f"{name}:{error.lineno}:{error.colno}", f"not JSON: {error.msg}") from None
     except RecursionError:
-        raise InvalidInput.of(name, "too many lists and objects are in each other") from None
+        raise InvalidInput.of(name, "lists and objects are nested too deeply") from None
     except ValueError as error:
-        # A field that is there twice, too many fields, or a number that is too long: the other reader finds it too,
-        # with its place.
+        # A repeated field, too many fields, or a number too long: the YAML reader finds it too, with its place.
         _nodes(_as_yaml(text), name)
         raise InvalidInput.of(name, str(error)) from None
 
@@ -189,18 +194,19 @@ def _json_root(text: str, name: str) -> Node | None:
     try:
         (root,) = _nodes(_as_yaml(text), name)
     except (InvalidInput, ValueError):
-        return None  # such as a control character in a text, which YAML does not allow
+        return None  # such as a control character in a text, which YAML forbids
     return root
 
 
 def _as_yaml(text: str) -> str:
-    """JSON with every field in its place, but without tabs and halves of characters, which YAML does not allow."""
+    """Return JSON as YAML with every field in its place; tabs and surrogates, which YAML forbids, become spaces."""
     return re.sub(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}", "\\\\u0020", text.replace("\t", " "))
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Raises ``ValueError`` for a name that it has twice, of which JSON keeps the last, and for more
-    than ``MAX_FIELDS``."""
+    """Return an object of JSON; raise ``ValueError`` for a repeated name and for more than ``MAX_FIELDS`` fields.
+
+    JSON itself would keep the last value of a repeated name."""
     if len(pairs) > MAX_FIELDS:
         raise ValueError(f"at most {MAX_FIELDS} fields are allowed in an object (given: {len(pairs)})")
     found = dict(pairs)

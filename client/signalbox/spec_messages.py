@@ -1,7 +1,6 @@
-"""Between a job spec and the API's message of it.
+"""Convert between a job spec and its message in the API.
 
-Problems have the paths of the message's fields. Pure; linear in the size of the message.
-"""
+Problems have the paths of the message's fields. The time is linear in the size of the message."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 def job_spec(message: pb.JobSpec) -> JobSpec:
-    """The announced job. Raises ``InvalidInput`` with every wrong field, by its path inside ``spec``."""
+    """Return the announced job. Raises ``InvalidInput`` with every wrong field, by its path inside ``spec``."""
     InvalidInput.refuse(oversized(message))
     data = data_of(message)
     data["max_subflows"] = message.max_subflows or 1

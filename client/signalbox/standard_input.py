@@ -1,4 +1,4 @@
-"""Files that commands take: ``-`` is the standard input."""
+"""Read files that commands get as arguments; ``-`` is the standard input."""
 
 from __future__ import annotations
 
@@ -16,39 +16,40 @@ STANDARD_INPUT = Path("-")
 
 
 MAX_BYTES = 64 << 20
-"""Size limit of a file that is read whole, such as a workload."""
+"""Largest size in bytes of a file that is read whole, such as a workload."""
 
 
 MAX_DEPTH = 32
-"""How deep lists and objects may be nested, and how many parts a dotted key of TOML may have; a job spec needs 4."""
+"""Largest depth of nested lists and objects, and number of parts in a dotted TOML key; a job spec needs 4."""
 
 MAX_VALUES = 850_000
-"""Values in one text, names of fields counted; the most transfers that a job may have, with all fields, are 720,896."""
+"""Largest number of values in one text, names of fields included; the transfers of one job may have 720,896."""
 
 MAX_LISTS = 200_000
-"""Lists and objects in one text, each of which takes half a kilobyte; a job spec within its limits has fewer."""
+"""Largest number of lists and objects in one text. Each takes half a kilobyte; a valid job spec has fewer."""
 
 MAX_FIELDS = 256
-"""Fields of one object or table; no kind of file has one with a quarter of it. Each unknown field costs an error."""
+"""Largest number of fields of one object or table, over four times what any file needs; each costs an error."""
 
 MAX_DIGITS = 100
-"""Digits of an integer: more than any field takes, and fewer than Python refuses to print."""
+"""Largest number of digits of an integer: more than any field takes, and fewer than Python refuses to print."""
 
 
 MAX_SMALL_BYTES = 4 << 20
-"""Size limit of a file with certificates, a key or a token."""
+"""Largest size in bytes of a file with certificates, a key or a token."""
 
 
 def read_small(path: Path) -> bytes:
-    """Return a regular file of at most ``MAX_SMALL_BYTES``: no device, which need not end, and no pipe, which cannot be
-    read twice. Raises ``OSError``."""
+    """Return the bytes of a regular file of at most ``MAX_SMALL_BYTES``. Raises ``OSError``.
+
+    Devices, which may have no end, and pipes, which cannot be read twice, are refused."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "is no regular file")
+        raise OSError(errno.EINVAL, "is not a regular file")
     return read_bytes(path, MAX_SMALL_BYTES)
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """Return the whole file. Raises ``OSError``, also for more than ``most`` bytes, ``MAX_BYTES`` by default."""
+    """Return the whole file. Raises ``OSError``, also for more than ``most`` bytes (default ``MAX_BYTES``)."""
     most = MAX_BYTES if most is None else most
     with opened(path) as stream:
         found = stream.read(most + 1)
@@ -69,7 +70,7 @@ def read_text(path: Path, most: int | None = None) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """For reading bit by bit. Raises ``OSError``."""
+    """Open the file for reading in parts. Raises ``OSError``."""
     if path == STANDARD_INPUT:
         yield sys.stdin.buffer
     else:
@@ -78,5 +79,5 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def called(path: Path) -> str:
-    """For messages."""
+    """Return the name of the file for messages."""
     return "standard input" if path == STANDARD_INPUT else str(path)

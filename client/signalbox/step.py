@@ -1,4 +1,4 @@
-"""One iteration of a training, as a context: how long it took, and how long its communication."""
+"""Context for one iteration of a training program that measures its time and its communication time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Self
 
 
 class Step:
-    """One iteration: from when it is entered to its end. ``report``: takes its wall time and that of communication."""
+    """Iteration of a training program, from entering the context to its end.
+
+    ``report`` receives its wall time and its communication time in seconds."""
 
     def __init__(self, report: Callable[[float, float | None], None]) -> None:
         self._report = report
@@ -26,7 +28,7 @@ class Step:
 
     @contextmanager
     def communication(self) -> Iterator[None]:
-        """Around what the step communicates, as often as it does. Without it all of the step counts."""
+        """Measure communication inside the step; may be used several times. Without it, all of the step counts."""
         began = time.perf_counter()
         yield
         self._communicated_s = (self._communicated_s or 0.0) + time.perf_counter() - began

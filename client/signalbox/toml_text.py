@@ -1,9 +1,8 @@
-"""TOML as plain data, with limits that hold before it is parsed.
+"""Read TOML as plain data, with limits that hold before it is parsed.
 
-In: text. Out: its table, or ``InvalidInput`` whose path is ``LINE:COLUMN`` where that is known. The parser of the
-standard library needs time and memory with the square of the parts of a dotted key, and has no limit for the digits of
-an integer in base 16, 8 or 2, which Python then refuses to write as decimal digits.
-"""
+Errors are ``InvalidInput`` with the path ``LINE:COLUMN`` when it is known. The limits are needed because the standard
+library's parser takes time and memory that grow with the square of the parts of a dotted key. It also accepts integers
+in base 16, 8 or 2 of any length, which Python then refuses to print in decimal."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS
 
 MAX_TOML_BYTES = 8 << 20
-"""Size limit of a text in TOML."""
+"""Largest size of a TOML text in bytes."""
 MAX_MARKS = 1_000_000
-"""Limit of the characters that the parser stops at: each takes it a microsecond or two. 65,536 transfers have fewer."""
+"""Largest number of separators, which take the parser a microsecond or two each. 65,536 transfers have fewer."""
 
 _QUOTED = re.compile(
     r'"""(?:[^"\\]++|\\.|"{1,2}(?!"))*+(?:"{3,5})?+'
@@ -28,15 +27,15 @@ _QUOTED = re.compile(
     r"|#[^\n]*+",
     re.DOTALL,
 )
-"""A text in quotes, also one without end, or a comment. No alternative goes back, so that the search takes linear
-time."""
+"""A quoted text, closed or not, or a comment. No alternative backtracks, so the search takes linear time."""
 _DOTTED = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}")
 _NUMBER = re.compile(rf"(?<![\w.-])[-+]?[0-9]\w{{{MAX_DIGITS},}}+")
 
 
 def table(text: str, name: str, most_marks: int = MAX_MARKS) -> dict[str, Any]:
-    """Return the table of the text. ``name``: of the file in errors. ``most_marks``: as ``MAX_MARKS``. Raises
-    ``InvalidInput``."""
+    """Return the table of the text. Raises ``InvalidInput``.
+
+    ``name``: of the file in errors. ``most_marks``: limit of separators, as ``MAX_MARKS``."""
     if len(text) > MAX_TOML_BYTES:
         raise InvalidInput.of(name, f"has more than {MAX_TOML_BYTES >> 20} MiB")
     _refuse_many(text, "\n\\\"'#", name, most_marks)
@@ -73,21 +72,21 @@ def _too_large(read: dict[str, Any], name: str) -> Iterator[FieldProblem]:
 
 
 def _masked(quoted: re.Match[str]) -> str:
-    """Return letters in place of a text in quotes or a comment, with its line breaks."""
+    """Return the match of a quoted text or comment with letters in place of its characters, except line breaks."""
     return "\n".join("q" * len(line) for line in quoted[0].split("\n"))
 
 
 def _place(name: str, text: str, at: int) -> str:
-    """Return the file with line and column of a character, from 1."""
+    """Return the file with line and column of a character, both counted from 1."""
     return f"{name}:{text.count(chr(10), 0, at) + 1}:{at - text.rfind(chr(10), 0, at)}"
 
 
 def _refusal(value: object) -> str:
-    """Return what is wrong with the size of a value of the outermost table; empty if nothing is."""
+    """Return what is wrong with the size of a value of the outermost table; empty when nothing is."""
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
         level = [inner for inner in level if isinstance(inner, dict | list)]
         if (most := max((len(one) for one in level if isinstance(one, dict)), default=0)) > MAX_FIELDS:
             return f"at most {MAX_FIELDS} fields are allowed in a table (given: {most})"
-    return f"at most {MAX_DEPTH} lists and objects may be in each other" if level else ""
+    return f"at most {MAX_DEPTH} lists and objects may be nested" if level else ""

@@ -1,4 +1,4 @@
-"""Files that commands write: whole or not at all. ``-`` is the standard output; devices and pipes are written to."""
+"""Write files of commands completely or not at all. ``-`` is the standard output; devices and pipes work too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from signalbox.standard_input import STANDARD_INPUT
 
 
 def write(file: Path, data: bytes) -> None:
-    """For its owner only. For the main thread. Raises ``OSError``."""
+    """Write a file readable by its owner only. For the main thread. Raises ``OSError``."""
     if file == STANDARD_INPUT:
         sys.stdout.buffer.write(data)
         return
@@ -29,7 +29,7 @@ def write(file: Path, data: bytes) -> None:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """By an exception, so that nothing is left of what was begun."""
+    """Raise ``SystemExit`` at SIGTERM, so that an incomplete file is removed."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield

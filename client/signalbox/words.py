@@ -1,4 +1,4 @@
-"""Words of the API's enums: what commands take and show, and what the controller means by them."""
+"""Words of the API's enums, as commands accept and show them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Strategy(StrEnum):
-    """What is done with plans. ``shadow`` plans and reports what a plan would gain, and installs nothing."""
+    """Mode of the controller. ``shadow`` plans and reports what a plan would gain, but installs nothing."""
 
     ECMP = "ecmp"
     PLANNED = "planned"
@@ -14,7 +14,7 @@ class Strategy(StrEnum):
 
 
 class AlarmKind(StrEnum):
-    """By what is wrong."""
+    """Kind of an alarm: what is wrong."""
 
     PLAN_WORSE_THAN_ECMP = "plan_worse_than_ecmp"
     FLOWS_WITHOUT_PATH = "flows_without_path"
@@ -43,7 +43,7 @@ class AlarmKind(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What an event is about. ``JOB_ALARM``: of a job; as many as jobs cause."""
+    """Subject of an event. ``JOB_ALARM``: an alarm about a job; their number depends on the jobs."""
 
     CONTROLLER = "controller"
     FABRIC = "fabric"
@@ -57,7 +57,10 @@ class EventKind(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """A switch without hosts, one cable, all of several cables between two switches; or all parts that were named."""
+    """Kind of a failure.
+
+    ``spine``: a switch without hosts; ``cable``: one cable; ``bundle``: all of several cables between two switches;
+    ``parts``: all named parts at once."""
 
     SPINE = "spine"
     CABLE = "cable"

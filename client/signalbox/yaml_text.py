@@ -1,12 +1,12 @@
-"""YAML and JSON as plain data in which every value has a line and a column.
+"""Read YAML and JSON as plain data in which every value has a line and a column.
 
-In: text. Out: a ``Node`` per document, or ``InvalidInput`` whose path is ``LINE:COLUMN``. Words without quotes mean
-what they mean in YAML 1.2 (core schema), not in 1.1: ``no`` is text, ``1e9`` a number, ``1:30`` and dates are text.
-Beyond that, what is easily misread is refused: numbers with leading zeros (octal in 1.1), a field that is there twice,
-tags. An alias stands for a copy of what it names; all copies together are limited, and nothing contains itself.
+Errors are ``InvalidInput`` with the path ``LINE:COLUMN``. Unquoted words have the meaning of YAML 1.2 (core schema),
+not of 1.1: ``no`` is text, ``1e9`` is a number, ``1:30`` and dates are text. Forms that are easily misread are refused:
+numbers with leading zeros (octal in 1.1), repeated fields, and tags. An alias stands for a copy of its anchor; the size
+of all copies together is limited, and no value can contain itself.
 
-PyYAML reads events; nodes are made here, so that neither depth nor copies cost more than the text has characters.
-"""
+PyYAML provides the events; this module builds the nodes, so that neither depth nor copies cost more than the text's
+length."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from signalbox.errors import InvalidInput, cut
 from signalbox.standard_input import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS, MAX_LISTS, MAX_VALUES
 
 MAX_DOCUMENTS = 10_000
-"""Documents in one text."""
+"""Largest number of documents in one text."""
 
 Key: TypeAlias = str | int
-"""Of a field its name, of an item its number."""
+"""Key of an entry: the name of a field, or the number of an item."""
 
 Entry: TypeAlias = "tuple[int, int, Node | None]"
 """Line and column, from 1, where a field's name or an item begins; the node of an object or list, else None."""
@@ -32,7 +32,11 @@ Entry: TypeAlias = "tuple[int, int, Node | None]"
 
 @dataclass(slots=True)
 class Node:
-    """``data``: as JSON would have it. ``entries``: of an object or list. ``values``: how many these are, and one."""
+    """A value of a document.
+
+    - ``data``: the value as JSON would have it
+    - ``entries``: entries of an object or list
+    - ``values``: number of all values inside, plus one"""
 
     line: int
     column: int
@@ -41,7 +45,7 @@ class Node:
     values: int = 1
 
     def place_of(self, path: str) -> tuple[int, int]:
-        """Line and column of what ``path`` names (``groups[0].ranks``), or of what contains it where it is missing."""
+        """Return line and column of what ``path`` names (``groups[0].ranks``); of its container when it is missing."""
         place: tuple[int, int] = (self.line, self.column)
         node: Node | None = self
         for name, item in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
@@ -53,8 +57,9 @@ class Node:
 
 
 def documents(text: str, most_fields: int = MAX_FIELDS) -> list[Node]:
-    """Return the documents of a text, without empty ones. ``most_fields``: limit of one object. Raises
-    ``InvalidInput``."""
+    """Return the documents of a text, without empty ones. Raises ``InvalidInput``.
+
+    ``most_fields``: largest number of fields of one object."""
     if wrong := yaml.reader.Reader.NON_PRINTABLE.search(text):
         before = text[: wrong.start()]
         mark = _Mark(before.count("\n"), len(before) - before.rfind("\n") - 1)
@@ -70,12 +75,12 @@ def documents(text: str, most_fields: int = MAX_FIELDS) -> list[Node]:
 
 
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The faster one where PyYAML was built with it."""
+"""PyYAML's parser in C when it is available, else the one in Python."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A list or object of which not all was read. ``name``: of the field whose value comes next, and its place."""
+    """A list or object that is not read completely. ``name``: name and place of the field whose value is read next."""
 
     node: Node
     anchor: str | None
@@ -83,7 +88,7 @@ class _Open:
     name: tuple[str, int, int] | None = None
 
     def add(self, line: int, column: int, data: Any, node: Node | None) -> None:
-        """``node``: of ``data``, None for a scalar."""
+        """Add a value. ``node`` is the node of ``data``, None for a scalar."""
         inside = self.node
         inside.values += node.values if node else 1
         if inside.values > MAX_VALUES:
@@ -117,7 +122,7 @@ def _documents(text: str, most_fields: int) -> Iterator[Node]:
         mark: Any = event.start_mark
         line, column, node, anchor = mark.line + 1, mark.column + 1, None, None
         data: Any
-        if event.__class__ is yaml.ScalarEvent:  # most of them
+        if event.__class__ is yaml.ScalarEvent:  # most events are scalars
             data, anchor = _value(event), event.anchor
         elif isinstance(event, yaml.CollectionStartEvent):
             lists += 1
@@ -153,16 +158,16 @@ def _documents(text: str, most_fields: int) -> Iterator[Node]:
 
 
 def _check(event: yaml.CollectionStartEvent, depth: int, lists: int) -> None:
-    """Raise ``InvalidInput`` unless a list or object may begin. ``depth``: those around it; ``lists``: those so far."""
+    """Raise ``InvalidInput`` unless a list or object may begin. ``depth``: number around it; ``lists``: so far."""
     _without_tag(event)
     if depth == MAX_DEPTH:
-        raise _wrong(event.start_mark, f"at most {MAX_DEPTH} lists and objects may be in each other")
+        raise _wrong(event.start_mark, f"at most {MAX_DEPTH} lists and objects may be nested")
     if lists > MAX_LISTS:
         raise _wrong(event.start_mark, f"at most {MAX_LISTS} lists and objects are allowed")
 
 
 class _Mark(NamedTuple):
-    """As PyYAML's: from 0."""
+    """Line and column from 0, like PyYAML's mark."""
 
     line: int
     column: int
@@ -198,7 +203,7 @@ _WORDS: dict[str, bool | None] = {
 def _value(event: yaml.ScalarEvent) -> Any:
     _without_tag(event)
     text: str = event.value
-    if not event.implicit[0]:  # in quotes, or a block
+    if not event.implicit[0]:  # quoted, or a block
         return text
     if text.isdecimal() and text.isascii() and text[0] != "0" and len(text) <= MAX_DIGITS:
         return int(text)
@@ -224,12 +229,12 @@ def _without_tag(event: Any) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that is something else to readers of YAML 1.1, or to this one."""
+    """Writer that quotes text which readers of YAML 1.1, or this module, would take for another type."""
 
 
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(f"(?:{_INTEGER}|{_NUMBER})$"), [*"-+.0123456789"])
 
 
 def dump(data: object) -> str:
-    """Plain data as YAML that ``documents`` reads, and readers of YAML 1.1; innermost lists and objects on a line."""
+    """Return plain data as YAML for ``documents`` and for YAML 1.1; innermost lists and objects take one line."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)

@@ -47,10 +47,10 @@ ANNOUNCED = {
 
 
 NOT_ANNOUNCED = {
-    "nameless": "job '' is not announced, the training goes on: job: its id is missing",
-    "broken": "job 'broken' is not announced, the training goes on: rank 1: model_or_groups: must be",
-    "misplaced": "job 'misplaced' is not announced, the training goes on: rank 0: endpoint: must be an IPv4",
-    "alone": "job 'alone' is not announced, the training goes on: 1 of 2 ranks have called",
+    "nameless": "job '' is not announced, the training continues: job: its id is missing",
+    "broken": "job 'broken' is not announced, the training continues: rank 1: model_or_groups: must be",
+    "misplaced": "job 'misplaced' is not announced, the training continues: rank 0: endpoint: must be an IPv4",
+    "alone": "job 'alone' is not announced, the training continues: 1 of 2 ranks have called",
 }
 """What rank 0 says."""
 

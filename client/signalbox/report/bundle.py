@@ -127,7 +127,7 @@ def _texts(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
         if name is None or name[1] not in WANTED:
             continue
         if not entry.isreg():
-            raise SignalboxError(f"{name[1]}.json: is no regular file")
+            raise SignalboxError(f"{name[1]}.json: is not a regular file")
         if entry.size > MAX_FILE_BYTES:
             raise SignalboxError(f"{name[1]}.json: has more than {MAX_FILE_BYTES >> 20} MiB")
         content = archive.extractfile(entry)

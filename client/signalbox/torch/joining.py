@@ -221,7 +221,7 @@ class Job(joining.Job):
         if first and strict:
             raise error
         level = logging.WARNING if first else logging.DEBUG
-        log.log(level, "job '%s' is not announced, the training goes on: %s", self.id, error)
+        log.log(level, "job '%s' is not announced, the training continues: %s", self.id, error)
 
     def _measure(self, models: list[Any], key: str, rank: int, spec: JobSpec, fields: Mapping[str, Any]) -> None:
         """Iterations from now on; and what they send, unless the program says it."""

@@ -193,7 +193,7 @@ def test_a_folder_that_goes_away_releases_nothing(
 
 
 def test_a_folder_that_is_none_is_refused(jobs: Jobs, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="missing: is no folder"):
+    with pytest.raises(InvalidInput, match="missing: is not a folder"):
         KeptFolder(tmp_path / "missing", jobs)
 
 

@@ -157,7 +157,7 @@ def test_what_is_wrong_in_yaml_has_file_line_and_column(files: Files, text: str 
             "job.json:3:2: 'job_id' is there twice in one object, first in line 2",
         ),
         ('{"job_id": ' + "9" * 5000 + "}", "job.json:1:12: a number of 5000 digits is too long"),
-        ("[" * 100_000, "job.json: too many lists and objects are in each other"),
+        ("[" * 100_000, "job.json: lists and objects are nested too deeply"),
         ("[]", "job.json: there is no job in it"),
         ('{\n\t"job_id": "\\ud83d\\ude00",\n\t"endpoints": 7}', "job.json:2:2: job_id: must have 1 to 63 lower-case"),
         ('{\n "job_id": "a\x7f",\n "endpoints": 7}', "job.json: job_id: must have 1 to 63 lower-case"),
@@ -179,7 +179,7 @@ def test_of_toml_syntax_has_a_place_and_fields_have_none(files: Files) -> None:
     deep = ".".join("a" * 2000) + " = 1"
     assert files.problems(deep, "job.toml") == ["job.toml:1:1: a key has at most 32 parts with dots between them"]
     nested = ".".join("a" * 30) + " = " + "[" * 10 + "]" * 10
-    assert files.problems(nested, "job.toml") == ["job.toml: a: at most 32 lists and objects may be in each other"]
+    assert files.problems(nested, "job.toml") == ["job.toml: a: at most 32 lists and objects may be nested"]
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ def test_documents_are_apart_and_empty_ones_are_none() -> None:
         ("a: b: c\n", "1:5: not YAML: "),
         ("ab: \x07\n", "1:5: not YAML: the character U+0007 is not allowed"),
         ("a: [1, 2\n", "2:1: not YAML: "),
-        ("- " * 100_000, "1:65: at most 32 lists and objects may be in each other"),
-        ("[" * 100_000, "1:33: at most 32 lists and objects may be in each other"),
+        ("- " * 100_000, "1:65: at most 32 lists and objects may be nested"),
+        ("[" * 100_000, "1:33: at most 32 lists and objects may be nested"),
     ],
 )
 def test_what_is_wrong_has_a_place(text: str, problem: str) -> None:

@@ -58,7 +58,7 @@ def test_a_change_that_is_refused_leaves_the_job_as_it_was(
     training.go_on(LEASE_S)
     assert [one["spec"] for one in controller.registrations] == [training.spec, training.spec]
     assert [record.getMessage() for record in caplog.records] == [
-        "job 'job' stays announced as it was, the training goes on: endpoints: too many"
+        "job 'job' stays announced as it was, the training continues: endpoints: too many"
     ]
     controller.refuses_updates = None
     training.membership.update(changed := spec(endpoints=OTHER_HOST))

@@ -166,7 +166,7 @@ def test_iterations_that_the_controller_refuses_are_not_sent_again(
     training.round()
     assert controller.reported == [5]
     assert [record.getMessage() for record in caplog.records] == [
-        "job 'job': iterations are left out, the training goes on: iterations[0].duration: a time above 0 is needed"
+        "job 'job': iterations are left out, the training continues: iterations[0].duration: a time above 0 is needed"
     ]
     assert training.membership.registered
 
