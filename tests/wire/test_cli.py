@@ -172,7 +172,7 @@ def test_a_job_is_updated_from_the_revision_that_was_read(signalbox: Signalbox, 
     two = job_file(tmp_path / "two.json", "two", ("10.0.8.1", "10.0.9.1"))
     several = signalbox("jobs", "update", one, two, "--revision", "3")
     assert several.status == 2
-    assert "is that of one job, and the files describe 2" in " ".join(several.err.split())
+    assert "is for one job, but the files describe 2" in " ".join(several.err.split())
 
 
 def test_the_lease_token_is_kept_for_its_user_and_shown_to_nobody(
@@ -208,9 +208,9 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     look = f"it is looked for in {leases}/ring.token; signalbox jobs register --take-over FILE makes one\n"
     assert signalbox("jobs", "renew", "ring") == Result(6, "", missing + look)
     assert signalbox("jobs", "update", spec_file) == Result(6, "", missing + look)
-    assert signalbox("jobs", "deregister", "ring") == Result(6, "", missing + "--force does without\n")
-    taken = "error: job 'ring' belongs to another registration, whose lease token is not kept here; --take-over ends it"
-    assert signalbox("jobs", "register", spec_file) == Result(8, "", f"{taken} and begins anew\n")
+    assert signalbox("jobs", "deregister", "ring") == Result(6, "", missing + "--force needs none\n")
+    taken = "error: job 'ring' belongs to another registration, whose lease token is not stored here; --take-over ends it"
+    assert signalbox("jobs", "register", spec_file) == Result(8, "", f"{taken} and registers again\n")
     (leases / "ring.token").touch(0o644)
     (leases / "ring.token").write_text("forged\n")
     open_to_others = f"error: {leases}/ring.token: others than its owner have access to it (mode 0644): chmod 600 "
@@ -230,7 +230,7 @@ def test_a_name_that_exists_is_answered_with_the_option_that_takes_it(signalbox:
     spec_file.write_text(json.dumps(SPEC | {"lease_s": 61}))
     refused = signalbox("jobs", "register", spec_file)
     changes = "job 'ring' is registered with another spec; signalbox jobs update changes it"
-    assert refused == Result(8, "", f"error: {changes}; --take-over ends it and begins anew\n")
+    assert refused == Result(8, "", f"error: {changes}; --take-over ends it and registers again\n")
     assert signalbox("jobs", "register", "--take-over", spec_file).status == 0
 
 
@@ -419,7 +419,7 @@ def test_alarms_are_listed_and_said_to_be_known(signalbox: Signalbox) -> None:
     for wrong, error in (
         (("acknowledge", "bad"), "there is no kind 'bad'"),
         (("silence", "foreign_rules"), "Missing option '--for'"),
-        (("silence", "foreign_rules", "--for", "2 weeks"), "is no time such as 90s"),
+        (("silence", "foreign_rules", "--for", "2 weeks"), "is not a duration such as 90s"),
     ):
         found = signalbox("alarms", *wrong)
         assert found.status == 2
@@ -441,7 +441,7 @@ def test_events_are_listed_and_watched(api: Running, signalbox: Signalbox) -> No
     assert event["details"] == [{"name": "moves", "value": "3"}]
     whats = [event["what"] for event in yaml.safe_load_all(signalbox("events", "-o", "yaml").out)]
     assert whats == ["drained", "plan adopted: better"]
-    for wrong, error in ((("--since", "soon"), "is neither so long ago"), (("--kind", "x"), "there is no kind 'x'")):
+    for wrong, error in ((("--since", "soon"), "is neither a time before now"), (("--kind", "x"), "there is no kind 'x'")):
         found = signalbox("events", *wrong)
         assert found.status == 2
         assert error in " ".join(found.err.split())
@@ -478,7 +478,7 @@ def test_a_drain_does_not_wait_for_its_cost(api: Running, signalbox: Signalbox) 
     api.control.status = replace(status, fabric=replace(status.fabric, hosts={}))
     out = signalbox("drain", "leaf1:spine1").out
     assert "safe to pull" in out
-    assert out.endswith("\nWhat it costs is not known: nothing is analysed\n")
+    assert out.endswith("\nThe cost is not known: nothing is analysed\n")
     assert signalbox("drain", "leaf1:spine1", "-o", "json").json["cost"]["level"] is None
 
 

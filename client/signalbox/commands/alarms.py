@@ -1,4 +1,4 @@
-"""``signalbox alarms``: what is wrong, and that operators know of it."""
+"""``signalbox alarms``: list alarms, and record that operators know of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import AlarmKind
 
-commands = typer.Typer(help="List alarms, and say that they are known.", no_args_is_help=True)
+commands = typer.Typer(help="List alarms; acknowledge or silence them.", no_args_is_help=True)
 
 
 Kind = Annotated[
@@ -29,25 +29,25 @@ Subject = Annotated[
     str,
     typer.Argument(
         metavar="SUBJECT",
-        help="Subject of one alarm, as printed by get alarms; all of the kind without it.",
+        help="Subject of one alarm, as printed by get alarms; default: all alarms of the kind.",
         autocompletion=completed(alarm_names),
     ),
 ]
-Comment = Annotated[str, typer.Option(help="For others who look at the alarm.")]
+Comment = Annotated[str, typer.Option(help="Note for other operators.")]
 
 
 @commands.command("list", cls=AskingCommand)
 def list_alarms(names: get.Alarms = None) -> None:
-    """Say what is wrong now in a sentence each, critical alarms first, those that operators know of last."""
+    """List active alarms in a sentence each: critical ones first, acknowledged and silenced ones last."""
     get.list_alarms(names, printing.all_alarms)
 
 
 @commands.command(cls=ControllerCommand)
 def acknowledge(kind: Kind, subject: Subject = "", comment: Comment = "") -> None:
-    """Say that an alarm is known, until it is over: it stays in the list and does not count in the metrics."""
+    """Acknowledge an alarm until it is over: it stays in the list but does not count in the metrics."""
     with connect() as client:
-        if not _raised(client, kind, subject):  # else it would hold for the next one
-            later = f"alarms silence {kind} --for TIME is also for alarms that are raised later"
+        if not _raised(client, kind, subject):  # else it would apply to the next alarm
+            later = f"alarms silence {kind} --for TIME also covers alarms that are raised later"
             raise InvalidInput.of("", f"{_none_of(kind, subject)}; {later}", NO_SUCH_NAME)
         client.silence_alarms(kind, subject, None, comment)
         _tell_silenced(client, kind, subject)
@@ -56,13 +56,11 @@ def acknowledge(kind: Kind, subject: Subject = "", comment: Comment = "") -> Non
 @commands.command(cls=ControllerCommand)
 def silence(
     kind: Kind,
-    for_s: Annotated[
-        float, typer.Option("--for", parser=duration_s, metavar="TIME", help="For how long: 30m, 2h, 3d.")
-    ],
+    for_s: Annotated[float, typer.Option("--for", parser=duration_s, metavar="TIME", help="Duration: 30m, 2h, 3d.")],
     subject: Subject = "",
     comment: Comment = "",
 ) -> None:
-    """Say that alarms are known, also those that are raised later, for some time."""
+    """Silence alarms for some time, including those that are raised later."""
     with connect() as client:
         client.silence_alarms(kind, subject, for_s, comment)
         _tell_silenced(client, kind, subject)
@@ -70,13 +68,13 @@ def silence(
 
 @commands.command(cls=ControllerCommand)
 def unsilence(kind: Kind, subject: Subject = "") -> None:
-    """End a silence, or an acknowledgement."""
+    """End a silence or an acknowledgement."""
     with connect() as client:
         client.end_silence(kind, subject)
 
 
 def _tell_silenced(client: Client, kind: AlarmKind, subject: str) -> None:
-    """A subject with a typing error silences nothing: say which alarms are."""
+    """Print the silenced alarms. A mistyped subject silences nothing, which the output shows."""
     found = _raised(client, kind, subject)
     console().print(Group(*printing.alarms(found)) if found else f"Silenced; {escape(_none_of(kind, subject))}.")
 

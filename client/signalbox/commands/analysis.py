@@ -1,9 +1,8 @@
-"""``signalbox what-if`` and ``signalbox explain``: the running controller analyses single failures, or one job.
+"""``signalbox what-if`` and ``signalbox explain``: the running controller analyses failures, or one job.
 
-Out: a few sentences and tables for people, JSON for programs; exit status 3 when some flows have no path.
-docs/reference/json-output.md describes the fields. The controller's distribution has the same commands with more
-options: there they analyse workload files too.
-"""
+The commands print sentences and tables, or JSON; docs/reference/json-output.md describes its fields. They exit with
+status 3 when some flows have no path. The offline distribution replaces them by commands that also analyse workload
+files."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
 
 MOST_NAMES = 3
-"""Jobs that a cell names before it only says how many there are."""
+"""Largest number of jobs named in a cell; of more only their number is given."""
 MOST_ROWS = 20
 _COLUMNS = (
     "alike",
@@ -49,7 +48,7 @@ Names = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="NAME",
-        help="Parts of the controller's fabric that fail all at once, as for drain, in place of each in turn.",
+        help="Parts of the fabric that fail together, named as for drain; default: each part fails alone.",
         show_default=False,
         autocompletion=completed(part_names),
     ),
@@ -58,13 +57,13 @@ Fail = Annotated[
     str | None,
     typer.Option(
         metavar="KIND,…",
-        help="What fails: spines, cables, bundles (of parallel cables).",
+        help="Kinds of failures: spines, cables, bundles (of parallel cables).",
         show_default="spines,cables,bundles",
     ),
 ]
-Top = Annotated[int, typer.Option(min=0, metavar="N", help="Cases to print, the worst first; 0 for all.")]
+Top = Annotated[int, typer.Option(min=0, metavar="N", help="Number of cases to print, worst first; 0 for all.")]
 Within = Annotated[
-    float, typer.Option(min=0.1, metavar="S", help="Seconds for all cases; of those left only bounds are computed.")
+    float, typer.Option(min=0.1, metavar="S", help="Seconds for all cases; the remaining ones get only bounds.")
 ]
 WITHIN_S = 60.0
 
@@ -78,9 +77,9 @@ def what_if(
     top: Top = MOST_ROWS,
     within: Within = WITHIN_S,
 ) -> None:
-    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
+    """Predict the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
 
-    With names: of a failure, or a drain, of all that they name."""
+    With names: of one failure, or drain, of all the named parts together."""
     if names and fail:
         raise typer.BadParameter("names are not for --fail", param_hint="NAME")
     show_failures(asked_what_if(names, fail, top, within))
@@ -90,25 +89,23 @@ def what_if(
 def explain(
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))],
 ) -> None:
-    """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain."""
+    """Explain whether the network slows a job: its busiest links, who shares them, and what better routes gain."""
     show_job(asked_to_explain(job))
 
 
 def asked_what_if(names: list[str] | None, fail: str | None, top: int, within: float) -> pb.WhatIfResponse:
-    """Return the controller's answer."""
     kinds = kinds_named(fail) if fail else ()
     with waiting("the controller is planning"), connect() as client:
         return client.what_if(kinds, top, within, names or ())
 
 
 def asked_to_explain(job: str) -> pb.ExplainResponse:
-    """Return the controller's answer."""
     with waiting("the controller is planning"), connect() as client:
         return client.explain(job)
 
 
 def show_failures(found: pb.WhatIfResponse) -> None:
-    """Print the answer; exit with ``PARTLY`` when some flows have no path already."""
+    """Print the answer; exit with ``PARTLY`` when some flows have no path even before a failure."""
     show(found, lambda: _failures(found))
     if found.now.unrouted:
         raise typer.Exit(ExitStatus.PARTLY)

@@ -1,9 +1,9 @@
-"""What bash asks for when it completes a command: words that it has divided at ``:`` and ``=``.
+"""Undo bash's division of words at ``:`` and ``=`` while it completes a command.
 
-bash ends words at the characters of ``COMP_WORDBREAKS``, so ``leaf1:5`` comes as three, and what is completed takes the
-place of the last one. In: ``COMP_WORDS``, a word per line, and ``COMP_CWORD``, the number of the one to complete, as
-the script of ``--show-completion bash`` sets them. Out: the same with whole words; completions without what bash keeps.
-"""
+bash divides words at the characters of ``COMP_WORDBREAKS``: ``leaf1:5`` arrives as three words, and a completion
+replaces only the last one. ``COMP_WORDS`` has a word per line, and ``COMP_CWORD`` the number of the current one, as the
+script of ``--show-completion bash`` sets them. This module sets both to whole words, and removes from each completion
+the part that bash keeps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BREAK = re.compile("[:=]+")
 
 
 def whole_words(words: list[str], current: int) -> tuple[list[str], int, str]:
-    """The words as they were typed, the number of the current one, and what of it bash keeps."""
+    """Return the words as typed, the number of the current one, and the part of it that bash keeps."""
     whole: list[str] = []
     place, kept, glue = current, "", False
     for number, word in enumerate(words):
@@ -37,7 +37,7 @@ def whole_words(words: list[str], current: int) -> tuple[list[str], int, str]:
 
 @contextmanager
 def for_bash(environ: MutableMapping[str, str]) -> Iterator[None]:
-    """For the time in which the command completes what bash has. Nothing unless that is asked for."""
+    """Correct words and completions while the command completes for bash; do nothing otherwise."""
     if environ.get("_SIGNALBOX_COMPLETE") != "complete_bash":
         yield
         return

@@ -1,8 +1,7 @@
-"""Options that commands share: how they print what they have found, where the controller is, and who asks.
+"""Options that commands share: form of the output, address of the controller, and credentials.
 
-A ``PrintingCommand`` has ``--json`` and ``-o`` after its own options, a ``ControllerCommand`` the address of the
-controller and credentials, which ``connect`` uses; an ``AskingCommand`` has both.
-"""
+A ``PrintingCommand`` adds ``--json`` and ``-o`` after its own options. A ``ControllerCommand`` adds address and
+credentials, which ``connect`` uses. An ``AskingCommand`` adds both."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from signalbox.credentials import NO_CREDENTIALS, Credentials
 from signalbox.errors import FieldProblem, InvalidInput, cut
 
 Connection = tuple[str, Credentials]
-"""The address of a controller, and the credentials for it."""
+"""Address of a controller, and the credentials for it."""
 
 _GIVEN: ContextVar[Connection] = ContextVar("connection", default=(DEFAULT_ADDRESS, NO_CREDENTIALS))
 
@@ -33,7 +32,7 @@ def _connection(
         typer.Option(
             envvar="SIGNALBOX_ADDRESS",
             metavar="ADDRESS",
-            help="Where the controller's API listens: HOST:PORT or unix:PATH.",
+            help="Address of the controller's API: HOST:PORT or unix:PATH.",
         ),
     ] = DEFAULT_ADDRESS,
     tls_ca: Annotated[
@@ -41,18 +40,19 @@ def _connection(
         typer.Option(
             envvar="SIGNALBOX_TLS_CA",
             metavar="FILE",
-            help="Use TLS; FILE has the authorities that sign the controller's certificate (PEM).",
+            help="Use TLS; FILE has the certificates of the controller's authorities (PEM).",
         ),
     ] = None,
     tls_certificate: Annotated[
         Path | None,
-        typer.Option(envvar="SIGNALBOX_TLS_CERTIFICATE", metavar="FILE", help="The client's own certificate (PEM)."),
+        typer.Option(envvar="SIGNALBOX_TLS_CERTIFICATE", metavar="FILE", help="Client certificate (PEM)."),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(envvar="SIGNALBOX_TLS_KEY", metavar="FILE", help="The key of that certificate (PEM).")
+        Path | None,
+        typer.Option(envvar="SIGNALBOX_TLS_KEY", metavar="FILE", help="Private key of the client certificate (PEM)."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(envvar="SIGNALBOX_TOKEN_FILE", metavar="FILE", help="A file with the client's token.")
+        Path | None, typer.Option(envvar="SIGNALBOX_TOKEN_FILE", metavar="FILE", help="File with the client's token.")
     ] = None,
 ) -> Connection:
     return address, Credentials(tls_ca, tls_certificate, tls_key, token_file)
@@ -66,7 +66,7 @@ def _form(
             "--output",
             "-o",
             metavar="FORM",
-            help="table; wide: with all columns, however narrow the terminal is; json; yaml.",
+            help="Output form: table; wide (a table with all columns, whatever the terminal's width); json; yaml.",
         ),
     ] = Form.TABLE,
 ) -> Form:
@@ -76,7 +76,6 @@ def _form(
 
 
 def _options(of: Callable[..., object]) -> Sequence[Any]:
-    """Return the options that the function takes."""
     app = typer.Typer(add_completion=False)
     app.command()(of)
     command: Any = typer.main.get_command(app)
@@ -87,7 +86,7 @@ _CONNECTION, _OUTPUT = _options(_connection), _options(_form)
 
 
 def _taken(options: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
-    """Remove these options from the parameters of a command, and return them."""
+    """Remove these options from a command's parameters, and return them."""
     return {option.name: params.pop(option.name) for option in options}
 
 
@@ -106,7 +105,7 @@ class PrintingCommand(TyperCommand):
 
 
 class ControllerCommand(TyperCommand):
-    """A command that asks a controller."""
+    """A command that calls a controller."""
 
     def __init__(self, name: str | None, *, params: Sequence[Any], **more: Any) -> None:
         super().__init__(name, params=[*params], **more)
@@ -122,16 +121,18 @@ class ControllerCommand(TyperCommand):
 
 
 class AskingCommand(ControllerCommand, PrintingCommand):
-    """A command that asks a controller, and prints the answer."""
+    """A command that calls a controller and prints the answer."""
 
 
 _CALLED_HERE = {"kinds": "fail", "duration": "for_s", "after": "since", "job_ids": "names", "spec": "file"}
-"""Fields of requests, by the parameter of the command that they come from, where that is called otherwise."""
+"""Parameters of commands by the request's field, when the two names differ."""
 
 
 def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
-    """In place of the API's field (``names[0]``, ``duration``) what the user has typed: the option, or the argument's
-    value, unless the message repeats that. ``given``: the command's parameters, and their values."""
+    """Name in an error what the user typed, instead of the API's field (``names[0]``, ``duration``).
+
+    That is the option, or the argument's value unless the message repeats it. ``given``: the command's parameters and
+    their values."""
     field = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", problem.path)
     name = "" if not field else field[1] if field[1] in given else _CALLED_HERE.get(field[1], "")
     if not field or name not in given:
@@ -146,16 +147,16 @@ def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
 
 
 def connection_in(params: Mapping[str, Any]) -> Connection:
-    """Return the connection that these parameters of a command describe; those that are missing have their defaults."""
+    """Return the connection that these parameters of a command describe, with defaults for missing ones."""
     return _connection(**{option.name: params[option.name] for option in _CONNECTION if params.get(option.name)})
 
 
 def given_connection() -> Connection:
-    """Return the connection that the command that runs was given."""
+    """Return the connection given to the running command."""
     return _GIVEN.get()
 
 
 def connect() -> Client:
-    """Return a client of the controller, with the address and the credentials of the command that runs."""
+    """Return a client with the address and the credentials given to the running command."""
     address, credentials = _GIVEN.get()
     return Client(address, credentials=credentials)

@@ -1,4 +1,4 @@
-"""``signalbox describe``: all that is known of one job, link, switch or host."""
+"""``signalbox describe``: everything known about one job, link, switch or host."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 Found = Mapping[str, Any]
-"""Data for programs: messages, and what follows from several of them."""
+"""Data for programs: messages of the API, and values derived from several of them."""
 
-commands = typer.Typer(help="Show all that is known of one job, link, switch or host.", no_args_is_help=True)
+commands = typer.Typer(help="Show everything known about one job, link, switch or host.", no_args_is_help=True)
 
 
 @commands.command(cls=AskingCommand)
 def job(
     name: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))],
 ) -> None:
-    """Show a job: what it waits for, level, traffic, alarms, and the route of every flow."""
+    """Show a job: hosts it waits for, level (its slowdown), traffic, alarms, and the route of every flow."""
     with connect() as client:
         of_job = client.get_job(name)
         routes = client.list_routes([name])
@@ -60,12 +60,12 @@ def link(
         str,
         typer.Argument(
             metavar="LINK",
-            help="leaf1:5, or leaf1:spine2 where one cable leads there.",
+            help="Link: leaf1:5, or leaf1:spine2 if one cable connects the two.",
             autocompletion=completed(link_names),
         ),
     ],
 ) -> None:
-    """Show a directed link: rate, use of its capacity, background, and the flows and jobs on it."""
+    """Show a directed link: rate, use of its capacity, background traffic, and the flows and jobs on it."""
     with connect() as client:
         fabric = client.get_fabric()
         of_link: pb.Link = the(LINK, fabric.links, name, fabric.parts_down)
@@ -87,12 +87,15 @@ def link(
 @commands.command(cls=AskingCommand)
 def switch(
     name: Annotated[
-        str, typer.Argument(metavar="SWITCH", help="Its name or dpid.", autocompletion=completed(all_switch_names))
+        str,
+        typer.Argument(
+            metavar="SWITCH", help="Name or dpid of the switch.", autocompletion=completed(all_switch_names)
+        ),
     ],
 ) -> None:
     """Show a switch: ports, rules, links with their use, hosts, and the jobs whose flows cross it.
 
-    Of an optical switch: what each port is connected to, and the jobs that own its circuits."""
+    For an optical switch: what each port is connected to, and the jobs that own its circuits."""
     with connect() as client:
         fabric = client.get_fabric()
         of_switch = the(SWITCH, optical.all_switches(fabric), name, fabric.parts_down)
@@ -117,9 +120,11 @@ def switch(
 
 @commands.command(cls=AskingCommand)
 def host(
-    name: Annotated[str, typer.Argument(metavar="HOST", help="Its address.", autocompletion=completed(host_names))],
+    name: Annotated[
+        str, typer.Argument(metavar="HOST", help="Address of the host.", autocompletion=completed(host_names))
+    ],
 ) -> None:
-    """Show a host: where it is, and the jobs that it takes part in."""
+    """Show a host: its switch and port, and the jobs that run on it."""
     with connect() as client:
         fabric = client.get_fabric()
         of_host: pb.Host = the(HOST, fabric.hosts, name, fabric.parts_down)
@@ -166,7 +171,7 @@ def _part(job: pb.Job, ip: str, routes: Sequence[pb.ListedRoute]) -> dict[str, A
 
 
 def routes_table(routes: Sequence[pb.ListedRoute], job: pb.Job) -> RenderableType:
-    """Return the routes of a job, beside them those of the newest plan where it has others."""
+    """Return a table of a job's routes, with those of the newest plan when it changes some."""
     planned = any(route.planned for route in routes)
     columns = (
         *(Column("from"), Column("to"), Column("route", wraps=True)),
@@ -232,13 +237,13 @@ def _switch(found: Found, switch: pb.Switch, links: Sequence[pb.Link], hosts: Se
 
 
 def _filled(name: str, table: pb.FlowTable | pb.OtherTable) -> str:
-    """Return the name of a table, its entries, and how many it has room for, where these are known."""
+    """Return the name of a table with its number of entries and its capacity, as far as they are known."""
     entries = table.entries if table.HasField("entries") else "-"
     return f"{name} has {entries}" + (f" of {table.max_entries}" if table.HasField("max_entries") else "")
 
 
 def ports_table(switch: pb.Switch, links: Sequence[pb.Link], hosts: Sequence[pb.Host]) -> RenderableType:
-    """``links``: that begin or end at the switch. ``hosts``: that are there."""
+    """Return a table of the ports. ``links``: begin or end at the switch; ``hosts``: are connected to it."""
     out = {link.src.port: link for link in links if link.src.dpid == switch.dpid}
     into = {link.dst.port: link for link in links if link.dst.dpid == switch.dpid}
     at = {host.at.port: host.ip for host in hosts}

@@ -1,4 +1,4 @@
-"""``signalbox events``: what has happened, also before a restart of the controller."""
+"""``signalbox events``: what has happened, including before a restart of the controller."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ commands = typer.Typer()
 
 
 def duration_s(text: str) -> float:
-    """``10m`` in seconds."""
+    """Return a duration such as ``10m`` in seconds."""
     if found := re.fullmatch(r"(\d+)([smhd])", text):
         return int(found[1]) * _UNITS[found[2]]
-    raise typer.BadParameter(f"'{text}' is no time such as 90s, 10m, 2h or 3d")
+    raise typer.BadParameter(f"'{text}' is not a duration such as 90s, 10m, 2h or 3d")
 
 
 def _since(text: str) -> float:
-    """Seconds since 1970."""
+    """Return a point in time, in seconds since 1970, from a duration before now or an ISO 8601 time."""
     if re.fullmatch(r"\d+[smhd]", text):
         return time.time() - duration_s(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         message = (
-            f"'{text}' is neither so long ago (90s, 10m, 2h, 3d) nor a time (2026-11-23T14:00, with +00:00 in UTC)"
+            f"'{text}' is neither a time before now (90s, 10m, 2h, 3d) nor a date (2026-11-23T14:00, or with +00:00)"
         )
         raise typer.BadParameter(message) from None
     return moment.timestamp()
@@ -47,15 +47,18 @@ def _since(text: str) -> float:
 @commands.command(cls=AskingCommand)
 def events(
     since: Annotated[
-        float | None, typer.Option(parser=_since, metavar="AGO|TIME", help="From then on: 90s, 10m, 2h, 3d, or a time.")
+        float | None,
+        typer.Option(parser=_since, metavar="AGO|TIME", help="First time: 90s, 10m, 2h, 3d ago, or a time."),
     ] = None,
     kind: Annotated[
         list[EventKind] | None,
-        typer.Option(parser=parser_of(EventKind, "kind"), metavar="KIND", help="Of this kind only; may be repeated."),
+        typer.Option(
+            parser=parser_of(EventKind, "kind"), metavar="KIND", help="Kind of events to print; may be repeated."
+        ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", metavar="", help="Go on with what follows, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", metavar="", help="Continue with new events until Ctrl-C.")] = False,
 ) -> None:
-    """Print what has happened, oldest first: switches, links, jobs, plans, drains, alarms."""
+    """Print events, oldest first: switches, links, jobs, plans, drains, alarms."""
     kinds = kind or []
     with connect() as client:
         if not watch:

@@ -1,4 +1,4 @@
-"""What a command's exit status says: docs/reference/command-line.md has the table."""
+"""Exit statuses of commands; docs/reference/command-line.md has the table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from signalbox.errors import (
 
 
 class ExitStatus(IntEnum):
-    """``PARTLY``: some of what was asked for is done or found, and what is not is named. ``NOT_CHECKABLE``: levels are
-    proven by a search, of which nothing can be checked. ``REFUSED``: not as things are now; a later try may succeed."""
+    """Exit status of a command.
+
+    - ``PARTLY``: some of the request is done or found; the output names the rest
+    - ``NOT_CHECKABLE``: some slowdowns are proven only by a search, which leaves nothing to check
+    - ``REFUSED``: refused in the present state; a later attempt may succeed"""
 
     ERROR = 1
     USAGE = 2
@@ -47,11 +50,13 @@ _OF: Mapping[type[BaseException], ExitStatus] = {
     Unavailable: ExitStatus.REFUSED,
     SignalboxError: ExitStatus.ERROR,
 }
-"""By class; a subclass without an entry counts as the nearest class that has one."""
+"""Status by class of error; a subclass without an entry has that of the nearest class with one."""
 
 
 def exit_status(error: SignalboxError) -> ExitStatus:
-    """Of a command that this error ends. When one of several problems is a name of nothing, that counts."""
+    """Return the exit status of a command that this error ends.
+
+    When one of several problems is a name of no existing thing, that problem decides."""
     if isinstance(error, InvalidInput) and any(problem.reason == NO_SUCH_NAME for problem in error.problems):
         return ExitStatus.NOT_FOUND
     return next(_OF[kind] for kind in type(error).__mro__ if kind in _OF)

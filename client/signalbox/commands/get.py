@@ -1,4 +1,4 @@
-"""``signalbox get``: things of one kind, one line each; all of them, or those that are named."""
+"""``signalbox get``: list things of one kind, all or those that are named, in one line each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SINGULAR = {"job": "jobs", "link": "links", "switch": "switches", "host": "host
 
 
 class _Kinds(TyperGroup):
-    """One is called as several are: ``get job ring``."""
+    """Group that accepts the singular of a kind too: ``get job ring``."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return super().get_command(ctx, _SINGULAR.get(cmd_name, cmd_name))
@@ -50,7 +50,7 @@ commands = typer.Typer(help="List jobs, links, switches, hosts, plan or alarms."
 
 
 def _names(metavar: str, what: str, ask: Any) -> Any:
-    return typer.Argument(metavar=metavar, help=f"{what}; all without any.", autocompletion=completed(ask))
+    return typer.Argument(metavar=metavar, help=f"{what}; default: all.", autocompletion=completed(ask))
 
 
 Jobs = Annotated[list[str] | None, _names("JOB", "Ids of jobs", job_names)]
@@ -74,10 +74,12 @@ def links(
     names: Links = None,
     top: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="The N busiest, by use of their capacity, and whose flows they carry."),
+        typer.Option(
+            min=1, metavar="N", help="Only the N busiest by use of their capacity, with the flows of each job."
+        ),
     ] = None,
 ) -> None:
-    """List directed links with capacity, rate and background."""
+    """List directed links with capacity, rate and background traffic."""
     with connect() as client:
         fabric = client.get_fabric()
         if top is None:
@@ -108,7 +110,7 @@ def links(
 def switches(
     names: Annotated[list[str] | None, _names("SWITCH", "Names or dpids of switches", all_switch_names)] = None,
 ) -> None:
-    """List switches with their rules, and whether they are in sync; and optical switches with their circuits."""
+    """List switches with their rules and whether they are in sync, and optical switches with their circuits."""
     with connect() as client:
         fabric = client.get_fabric()
     down = fabric.parts_down
@@ -123,7 +125,7 @@ def switches(
 
 @commands.command(cls=AskingCommand)
 def hosts(names: Annotated[list[str] | None, _names("HOST", "Addresses of hosts", host_names)] = None) -> None:
-    """List hosts, and where they are."""
+    """List hosts with their switches and ports."""
     with connect() as client:
         fabric = client.get_fabric()
     _show(HOST, "hosts", fabric.hosts, names, printing.hosts, fabric.parts_down)
@@ -131,12 +133,12 @@ def hosts(names: Annotated[list[str] | None, _names("HOST", "Addresses of hosts"
 
 @commands.command(cls=AskingCommand)
 def alarms(names: Alarms = None) -> None:
-    """List what is wrong now, with subject and time, critical alarms first, those that operators know of last."""
+    """List active alarms with subject and time: critical ones first, acknowledged and silenced ones last."""
     list_alarms(names, printing.alarm_table)
 
 
 def list_alarms(names: Sequence[str] | None, table: Callable[[Sequence[pb.Alarm]], RenderableType]) -> None:
-    """Print all alarms, or those whose kind or subject is named."""
+    """Print all alarms, or those of the named kinds and subjects."""
     with connect() as client:
         found = sorted(client.get_status().alarms, key=lambda alarm: (alarm.HasField("silence"), -alarm.severity))
     _show(ALARM, "alarms", found, names, table)
@@ -144,7 +146,7 @@ def list_alarms(names: Sequence[str] | None, table: Callable[[Sequence[pb.Alarm]
 
 @commands.command(cls=AskingCommand)
 def plan(names: Jobs = None) -> None:
-    """Show the current plan with its certificate and routes; with JOB its levels and routes of these jobs only."""
+    """Show the current plan with its certificate and routes; with JOB only levels and routes of these jobs."""
     with connect() as client:
         found = client.get_plan()
     missing: Sequence[str] = ()
@@ -168,8 +170,10 @@ def _show(
     down: Sequence[pb.DownPart] = (),
     as_data: Any = fields,
 ) -> None:
-    """``down``: parts of the fabric that are not there; those of this kind follow the table of all. ``as_data``: what
-    programs get of each."""
+    """Print a table, or data for programs.
+
+    ``down``: parts of the fabric that are down; those of this kind follow the table when all are listed. ``as_data``:
+    returns the data of one thing for programs."""
     found, missing = named(kind, things, names or (), down)
     show({key: [*map(as_data, found)]}, lambda: Group(table(found), *_gone(kind, names, down)))
     tell_missing(kind, missing, down)
@@ -177,4 +181,4 @@ def _show(
 
 def _gone(kind: Kind, names: Sequence[str] | None, down: Sequence[pb.DownPart]) -> list[str]:
     gone = [part.name for part in down if word_in(part, "kind") == kind.name and not names]
-    return [f"Down: {escape(', '.join(gone))}; signalbox fabric says since when."] if gone else []
+    return [f"Down: {escape(', '.join(gone))}; signalbox fabric lists since when."] if gone else []

@@ -26,7 +26,7 @@ from signalbox.spec_files import JobInPlace, jobs_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 LONG_LEASE_S = 3600.0
-"""Shorter ones are said: they may end before their job does."""
+"""Lease in seconds below which ``register`` prints a note, because it may end before the job does."""
 
 commands = typer.Typer(help="Announce, change, check, list, watch and remove jobs.", no_args_is_help=True)
 
@@ -34,7 +34,7 @@ SpecFile = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="One job spec or several, in YAML, JSON or TOML by the file's ending; - for standard input.",
+        help="File with one job spec or several: .yaml, .json or .toml; - for standard input.",
         parser=file_to_read,
     ),
 ]
@@ -46,7 +46,9 @@ SpecFiles = Annotated[
         parser=file_to_read,
     ),
 ]
-JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))]
+JobIdArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="Id of the job.", autocompletion=completed(job_names))
+]
 
 
 commands.command("list", cls=AskingCommand)(get.jobs)
@@ -54,7 +56,7 @@ commands.command("list", cls=AskingCommand)(get.jobs)
 
 @commands.command("show", cls=AskingCommand)
 def show_job(job: JobIdArgument) -> None:
-    """Show one job: its state, what it announced and what is counted, lease and efficiency."""
+    """Show one job: state, announced and counted traffic, lease and efficiency."""
     with connect() as client:
         found = client.get_job(job)
     show(found, lambda: printing_jobs.job(found))
@@ -64,13 +66,13 @@ def show_job(job: JobIdArgument) -> None:
 def register_job(
     file: SpecFile,
     take_over: Annotated[
-        bool, typer.Option("--take-over", metavar="", help="End the registration that has the job's id now, if any.")
+        bool, typer.Option("--take-over", metavar="", help="End another registration that has the job's id.")
     ] = False,
 ) -> None:
-    """Announce the jobs that FILE describes for the time of their leases.
+    """Announce the jobs that FILE describes, each for the time of its lease.
 
-    The same file again renews them; signalbox run --spec FILE does that as long as a command runs, signalbox jobs keep
-    as long as the file is there."""
+    The same file again renews the leases. signalbox run --spec FILE renews them while a command runs, signalbox jobs
+    keep while the file exists."""
 
     def register(spec: JobSpec) -> pb.Job:
         with _take_over_named():
@@ -83,7 +85,7 @@ def register_job(
         _show_each(jobs, register)
     lease_s = min(job.spec.lease_s for job in jobs)
     if not for_programs() and lease_s < LONG_LEASE_S:
-        typer.echo(f"note: for {lease_s:g} s, unless it is renewed (signalbox jobs register --help)", err=True)
+        typer.echo(f"note: registered for {lease_s:g} s unless renewed (signalbox jobs register --help)", err=True)
 
 
 @commands.command("update", cls=AskingCommand, epilog="Example: signalbox jobs update one.yaml other.yaml")
@@ -99,12 +101,12 @@ def update_jobs(
         ),
     ] = None,
 ) -> None:
-    """Change registered jobs to what the files describe now, all at once or none: jobs may exchange hosts.
+    """Change registered jobs to what the files now describe, all or none; jobs may exchange hosts.
 
     Flows that stay keep their routes until the next plan."""
     jobs, leases = list(chain.from_iterable(map(jobs_in, files))), _lease_files()
     if revision and len(jobs) > 1:
-        raise typer.BadParameter(f"is that of one job, and the files describe {len(jobs)}", param_hint="--revision")
+        raise typer.BadParameter(f"is for one job, but the files describe {len(jobs)}", param_hint="--revision")
     specs = [job.spec for job in jobs]
     tokens = {spec.job_id: leases.kept(spec.job_id) for spec in specs}
     with connect() as client, _needs_token():
@@ -120,9 +122,9 @@ def update_jobs(
 
 @commands.command("check", cls=PrintingCommand, epilog="Example: signalbox jobs check examples/language.json")
 def check_job(file: SpecFile) -> None:
-    """Say what the jobs that FILE describes would announce, or all that is wrong with them.
+    """Check the jobs that FILE describes: print what they would announce, or all errors.
 
-    Needs no controller. In JSON or YAML: the specs, without short forms."""
+    Needs no controller. With -o json or yaml: prints the specs without short forms."""
     jobs, tables = jobs_in(file), []
     for job in jobs:
         with job.errors_placed():
@@ -132,7 +134,7 @@ def check_job(file: SpecFile) -> None:
         return
     found = _one_or_all([job.spec.model_dump(mode="json", exclude_defaults=True) for job in jobs])
     if FORM.get() is Form.YAML:
-        from signalbox.yaml_text import dump  # takes a moment, which no other form needs
+        from signalbox.yaml_text import dump  # its import takes a moment, which only this form needs
 
         typer.echo(dump(found), nl=False)
     else:
@@ -141,7 +143,7 @@ def check_job(file: SpecFile) -> None:
 
 @commands.command("renew", cls=AskingCommand)
 def renew_lease(job: JobIdArgument) -> None:
-    """Renew the lease of a job that was registered by this user on this machine."""
+    """Renew the lease of a job that this user registered on this machine."""
     with connect() as client, _needs_token():
         left_s = client.renew_lease(job, _lease_files().kept(job))
     show({"job_id": job, "lease_left_s": left_s}, lambda: f"{left_s:g} s left")
@@ -150,14 +152,12 @@ def renew_lease(job: JobIdArgument) -> None:
 @commands.command("deregister", cls=ControllerCommand)
 def deregister_job(
     job: JobIdArgument,
-    force: Annotated[
-        bool, typer.Option("--force", metavar="", help="Also a job that someone else has registered, or elsewhere.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", metavar="", help="End the job without its lease token.")] = False,
 ) -> None:
-    """Forget a job and release its routes; its traffic falls back to ECMP."""
+    """Remove a job and release its routes; its traffic falls back to ECMP."""
     leases = _lease_files()
-    with connect() as client, _advice(WrongLeaseToken, "--force does without"):
-        # Its uid: a call that is sent again must not end a registration that has begun since.
+    with connect() as client, _advice(WrongLeaseToken, "--force needs none"):
+        # With the uid, a repeated call cannot end a registration that has begun since.
         uid = client.get_job(job).uid if force else ""
         client.deregister_job(job, leases.kept(job), force, uid)
     leases.forget(job)
@@ -165,7 +165,7 @@ def deregister_job(
 
 @commands.command("watch", cls=AskingCommand)
 def watch_routes(job: JobIdArgument) -> None:
-    """Print the job's routes now and whenever they change, until it goes (with --json one object per line)."""
+    """Print the job's routes now and at each change until it ends; with --json one object per line."""
     with connect() as client:
         for response in watched(functools.partial(client.watch_routes, job)):
             if for_programs():
@@ -175,13 +175,12 @@ def watch_routes(job: JobIdArgument) -> None:
 
 
 def _lease_files() -> LeaseFiles:
-    """Return the files with the lease tokens of the controller that the command asks."""
+    """Return the lease files for the controller that the command calls."""
     return LeaseFiles(given_connection()[0])
 
 
 def _show_each(jobs: Sequence[JobInPlace], call: Callable[[JobSpec], pb.Job]) -> None:
-    """What comes of a call for each job, one after the other. An error ends it; of several jobs those that are done are
-    named."""
+    """Print the result of a call for each job in turn. On an error, name the jobs that are done."""
     found: list[pb.Job] = []
     try:
         for job in jobs:
@@ -200,7 +199,7 @@ def _show_all(found: Sequence[pb.Job]) -> None:
 
 @contextmanager
 def _placed_among(jobs: Sequence[JobInPlace]) -> Iterator[None]:
-    """Put the place in its file before what the controller says about ``jobs[N]``, and in place of it elsewhere."""
+    """Replace ``jobs[N]`` in the controller's errors by the job's place in its file."""
 
     def named(text: str) -> str:
         return re.sub(r"\bjobs\[(\d+)\]", lambda found: jobs[int(found[1])].place_of(""), text)
@@ -224,13 +223,13 @@ def _placed_among(jobs: Sequence[JobInPlace]) -> Iterator[None]:
 
 
 def _one_or_all(found: Sequence[object]) -> object:
-    """In JSON a file with one job is an object, as the job is; several are a list."""
+    """Return the object of one job, or the list of several, as JSON prints them."""
     return found[0] if len(found) == 1 else found
 
 
 @contextmanager
 def _needs_token() -> Iterator[None]:
-    """For commands that nothing but the job's lease token helps."""
+    """Add to an error about a missing lease token where it was looked for."""
     try:
         yield
     except WrongLeaseToken as error:
@@ -241,7 +240,7 @@ def _needs_token() -> Iterator[None]:
 
 @contextmanager
 def _take_over_named() -> Iterator[None]:
-    """What the API calls ``take_over`` and ``request_id`` is an option here."""
+    """Replace ``take_over`` and ``request_id`` of the API's errors by the option of this command."""
     try:
         yield
     except AlreadyExists as error:
@@ -249,15 +248,15 @@ def _take_over_named() -> Iterator[None]:
         if error.about.get("heldBy") == "caller":
             text = "is registered with another spec; signalbox jobs update changes it"
         elif error.about.get("heldBy") == "other":
-            text = "belongs to another registration, whose lease token is not kept here"
+            text = "belongs to another registration, whose lease token is not stored here"
         else:
             raise
-        raise AlreadyExists(f"job '{job}' {text}; --take-over ends it and begins anew", error.about) from None
+        raise AlreadyExists(f"job '{job}' {text}; --take-over ends it and registers again", error.about) from None
 
 
 @contextmanager
 def _advice(kind: type[SignalboxError], what: str) -> Iterator[None]:
-    """Errors of this kind also say what helps."""
+    """Add advice to the text of errors of this kind."""
     try:
         yield
     except kind as error:

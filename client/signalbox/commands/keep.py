@@ -1,7 +1,6 @@
-"""``signalbox jobs keep``: a daemon that keeps the jobs registered whose files are in a folder.
+"""``signalbox jobs keep``: a daemon that keeps the jobs registered that the files of a folder describe.
 
-Launchers such as Slurm's hooks write and remove the files, and never wait for a controller.
-"""
+Launchers such as Slurm's hooks write and remove the files, so they never wait for a controller."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from signalbox.kept_folder import KeptFolder
 
 LOOK_S = 0.5
 CALL_S = 5.0
-"""For one call. Those that were too slow are repeated, and take effect once."""
+"""Time-out of one call in seconds. A call that was too slow is repeated, and takes effect once."""
 
 log = logging.getLogger("signalbox")
 
@@ -36,7 +35,7 @@ Addresses = Annotated[
     typer.Option(
         "--addresses",
         metavar="FILE",
-        help="Addresses of hosts that are named in job specs, in YAML or JSON: 'n[1-4]: 10.0.1.1-4'.",
+        help="File with addresses of the hosts that job specs name, in YAML or JSON: 'n[1-4]: 10.0.1.1-4'.",
         parser=file_to_read,
     ),
 ]
@@ -44,12 +43,12 @@ Addresses = Annotated[
 
 @commands.command("keep", cls=ControllerCommand, epilog="Example: signalbox jobs keep /var/lib/signalbox/jobs")
 def keep_jobs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of their files.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of job spec files.")],
     addresses: Addresses = None,
 ) -> None:
-    """Keep the jobs registered whose files are in DIR, and release them when their files go.
+    """Keep the jobs registered whose files are in DIR; release a job when its file is removed.
 
-    Ends at SIGTERM, and leaves them registered then: the next start goes on with them."""
+    Ends at SIGTERM without releasing the jobs; the next start continues with them."""
     folder = folder.absolute()
     address, credentials = given_connection()
     leases = LeaseFiles(address, folder)
@@ -57,7 +56,7 @@ def keep_jobs(
     def connect() -> Client:
         return Client(address, CALL_S, credentials)
 
-    connect().close()  # credentials that cannot be used end it now
+    connect().close()  # unusable credentials end the command now
     with _logging(), _until_told_to_end() as over, ExitStack() as at_end:
         keeper = Keeper(connect, leases)
         at_end.callback(keeper.close, release=False)
@@ -71,7 +70,7 @@ def keep_jobs(
 
 
 def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client]) -> None:
-    """Jobs of an earlier process whose files have gone since. Without an answer their leases run out."""
+    """Release jobs of an earlier process whose files have been removed. Without an answer their leases run out."""
     try:
         with connect() as client:
             for job_id in sorted(job_ids):
@@ -80,12 +79,12 @@ def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client
                 leases.forget(job_id)
                 log.info("job '%s' is released", job_id)
     except (SignalboxError, OSError) as error:
-        log.warning("jobs whose files went while this did not run end with their leases: %s", error)
+        log.warning("jobs whose files were removed while this was not running end with their leases: %s", error)
 
 
 @contextmanager
 def _logging() -> Iterator[None]:
-    """The client's lines on stderr, one each."""
+    """Print the client's log lines to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     before = log.level
@@ -100,7 +99,7 @@ def _logging() -> Iterator[None]:
 
 @contextmanager
 def _until_told_to_end() -> Iterator[threading.Event]:
-    """Set by SIGTERM and by Ctrl-C."""
+    """Yield an event that SIGTERM and Ctrl-C set."""
     over = threading.Event()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(number, lambda *_: over.set()) for number in signals]

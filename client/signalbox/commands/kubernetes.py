@@ -20,15 +20,15 @@ commands = typer.Typer()
 def keep_annotated_jobs(
     namespaces: Annotated[
         list[str] | None,
-        typer.Option("--namespace", metavar="NAME", help="Look at this namespace only; may be given several times."),
+        typer.Option("--namespace", metavar="NAME", help="Namespace to follow, default: all; may be repeated."),
     ] = None,
 ) -> None:
     """Keep the annotated jobs of a Kubernetes cluster registered: JobSet, MPIJob, PyTorchJob and Job.
 
-    Runs until it is ended; then the jobs stay registered until their leases run out, or it runs again."""
+    When it ends, the jobs stay registered until their leases run out or it runs again."""
     with needs_extra("kubernetes", "kopf", "aiohttp"):
         from signalbox.kubernetes.operator import run
     address, credentials = given_connection()
-    open_client = partial(Client, address, credentials=credentials)  # also in threads, which have another context
-    open_client().close()  # says what is wrong with the address and the credentials
+    open_client = partial(Client, address, credentials=credentials)  # also for threads, which have another context
+    open_client().close()  # reports wrong addresses and credentials
     run(lambda on_end: Keeper(open_client, LeaseFiles(address), on_end), namespaces or ())

@@ -1,9 +1,8 @@
-"""Lease tokens of the jobs that this user has registered with ``signalbox jobs``.
+"""Files with the lease tokens of jobs that this user has registered with ``signalbox jobs``.
 
-Owns one file per job and address of a controller that only its owner can read, in
-``$XDG_STATE_HOME/signalbox/leases`` (XDG Base Directory Specification; ``~/.local/state`` by default). A token is never
-printed, and no option takes one: ``ps`` shows those.
-"""
+There is one file per job and controller address, readable by its owner only, in ``$XDG_STATE_HOME/signalbox/leases``
+(XDG Base Directory Specification; default ``~/.local/state``). A token is never printed, and no option takes one,
+because ``ps`` shows options."""
 
 from __future__ import annotations
 
@@ -17,13 +16,14 @@ from signalbox.secret_files import open_to_others
 
 _ENDING = ".token"
 MAX_NAME = 180
-"""Characters. File systems take 255, of which a hash, the ending and a number have some."""
+"""Largest length of a name before it is cut. File systems allow 255 with the hash, the ending and a number."""
 
 
 class LeaseFiles:
-    """Of the jobs at the controller with this address. ``folder``: the jobs are those of a folder that ``signalbox jobs
-    keep`` follows; they have files apart. Raises ``InvalidInput`` where there is no home for them. The methods raise
-    ``OSError``."""
+    """Lease tokens of the jobs at the controller with this address.
+
+    ``folder``: the jobs are those of a folder that ``signalbox jobs keep`` follows; their files are separate. Raises
+    ``InvalidInput`` when the user has no home folder. The methods raise ``OSError``."""
 
     def __init__(self, address: str, folder: Path | None = None) -> None:
         state = Path(os.environ.get("XDG_STATE_HOME", ""))
@@ -32,15 +32,15 @@ class LeaseFiles:
         self._path = leases / _name(address) if folder is None else leases / "kept" / _name(f"{address} {folder}")
 
     def path_of(self, job_id: str) -> Path:
-        """Where the token of the job is kept."""
+        """Return the path of the job's token file."""
         return self._path / f"{_name(job_id)}{_ENDING}"
 
     def job_ids(self) -> set[str]:
-        """That there are tokens of."""
+        """Return the ids of the jobs that have a token."""
         return {unquote(path.name.removesuffix(_ENDING)) for path in self._path.glob(f"*{_ENDING}")}
 
     def kept(self, job_id: str) -> str:
-        """The job's token; empty when there is none. Raises ``InvalidInput`` when others can read it."""
+        """Return the job's token, empty when there is none. Raises ``InvalidInput`` when others can read it."""
         path = self.path_of(job_id)
         try:
             token, problem = path.read_text(encoding="utf-8", errors="replace").strip(), open_to_others(path)
@@ -51,7 +51,7 @@ class LeaseFiles:
         return token
 
     def keep(self, job_id: str, token: str) -> None:
-        """Whole or not at all."""
+        """Save a token, completely or not at all."""
         path = self.path_of(job_id)
         path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -77,6 +77,6 @@ def _home() -> Path:
 
 
 def _name(text: str) -> str:
-    """Of a file or folder: no other text has it. Long ones are cut, with a hash."""
+    """Return a file name that is unique to the text. Long ones are cut and end with a hash."""
     found = quote(text, safe=":[]")
     return found if len(found) <= MAX_NAME else f"{found[:MAX_NAME]}-{sha256(text.encode()).hexdigest()}"

@@ -1,4 +1,4 @@
-"""``signalbox drain`` and ``undrain``: work on the fabric without a lost packet."""
+"""``signalbox drain`` and ``undrain``: take parts of the fabric out of use without losing a packet."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from signalbox.words import Strategy
 LOOK_AGAIN_S = 0.5
 
 COST_S = 5.0
-"""For the answer what a drain costs: the drain does not wait longer."""
+"""Seconds to wait for the predicted cost of a drain; the drain then begins without it."""
 PLAN_COST_WITHIN_S = 2.0
-"""After which no plan is begun for that."""
+"""Seconds that the controller may use for the plan in that prediction."""
 
 commands = typer.Typer()
 
@@ -43,12 +43,12 @@ Names = Annotated[
 @commands.command(cls=AskingCommand)
 def drain(
     names: Names = None,
-    wait: Annotated[bool, typer.Option("--wait", metavar="", help="Return when they can be pulled.")] = False,
-    timeout: Annotated[float, typer.Option(min=1, metavar="S", help="Seconds to wait at most.")] = 120.0,
+    wait: Annotated[bool, typer.Option("--wait", metavar="", help="Wait until the parts can be pulled.")] = False,
+    timeout: Annotated[float, typer.Option(min=1, metavar="S", help="Longest wait in seconds.")] = 120.0,
 ) -> None:
-    """Take switches or cables out of use: their flows move away.
+    """Take switches or cables out of use: the controller moves their flows away.
 
-    Without names: show what is drained, and what of it can be pulled."""
+    Without names: show drained parts, and which of them can be pulled."""
     with connect() as client:
         cost = _cost(client, names) if names else None
         found = [*(client.drain(names) if names else client.get_status()).drains]
@@ -64,7 +64,10 @@ def drain(
 @commands.command(cls=AskingCommand)
 def undrain(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME", help="As for drain.", autocompletion=completed(drained_names))
+        list[str],
+        typer.Argument(
+            metavar="NAME", help="Parts to use again, named as for drain.", autocompletion=completed(drained_names)
+        ),
     ],
 ) -> None:
     """Use drained switches or cables again."""
@@ -74,8 +77,10 @@ def undrain(
 
 
 def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
-    """What a drain does to the level of the worst job: ``level`` now and ``level_drained``, under ECMP means over hash
-    draws; None with a reason in ``not_known``. Raises ``InvalidInput`` for names of nothing."""
+    """Return the predicted effect of a drain on the slowdown of the worst job.
+
+    ``level`` is the slowdown now, ``level_drained`` after the drain; under ECMP both are means over hash draws. Unknown
+    values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name of no part."""
     cost: dict[str, Any] = {"strategy": None, "level": None, "level_drained": None, "not_known": ""}
     try:
         cost["strategy"] = strategy = word_in(client.get_status(), "strategy")
@@ -83,10 +88,10 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
             found = client.what_if(within_s=PLAN_COST_WITHIN_S, names=names, wait_s=COST_S)
     except InvalidInput:
         raise
-    except SignalboxError as error:  # what forbids the drain too comes again
+    except SignalboxError as error:  # an error that also forbids the drain will be raised again by it
         return {**cost, "not_known": str(error)}
     if [word_in(case, "kind") for case in (*found.outcomes, *found.unfelt)] != ["parts"]:
-        return {**cost, "not_known": "the controller is of a version that does not compute it"}
+        return {**cost, "not_known": "this controller's version does not compute it"}
     now, then = found.now, found.outcomes[0] if found.outcomes else None
     if strategy == Strategy.PLANNED:
         levels = now.level, optional(then, "level") if then else now.level
@@ -99,13 +104,13 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
 
 def _in_words(cost: Mapping[str, Any]) -> str:
     if cost["level_drained"] is None:
-        return escape(f"What it costs is not known: {cost['not_known']}")
+        return escape(f"The cost is not known: {cost['not_known']}")
     how = "" if cost["strategy"] == Strategy.PLANNED else " on average under ECMP"
     return f"Worst job: level {cost['level']:.2f} -> {cost['level_drained']:.2f}{how}"
 
 
 def _safe(client: Client, names: set[str], until: float) -> list[pb.DrainedPart]:
-    """These, once they can be pulled. Raises ``SignalboxError`` when that takes too long, or one is used again."""
+    """Return the parts when all can be pulled; raise ``SignalboxError`` after the time, or when one is used again."""
     while True:
         found = [part for part in client.get_status().drains if part.name in names]
         if again := names - {part.name for part in found}:

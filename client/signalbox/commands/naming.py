@@ -1,8 +1,8 @@
-"""What operators call things: the names that commands take, and how a shell completes them.
+"""Names that commands accept for jobs, switches, links and hosts, and how a shell completes them.
 
-A switch goes by its name or dpid (``0x1``), a link by its name, by ``SWITCH:PORT`` or by ``SWITCH:SWITCH`` (all cables
-between the two, in that direction): ``>`` has another meaning to a shell. A host goes by its address.
-"""
+A switch is named by its name or dpid (``0x1``), a host by its address. A link is named by its name, by ``SWITCH:PORT``,
+or by ``SWITCH:SWITCH`` (all cables between the two, in that direction); the last two avoid ``>``, which a shell
+interprets."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 COMPLETION_S = 0.5
-"""For the answer of a controller that a shell waits for."""
+"""Seconds to wait for a controller's answer while a shell completes a word."""
 
 
 class Kind(NamedTuple):
-    """``called``: the names of one. ``listed_by``: the command that lists them."""
+    """Kind of thing. ``called`` returns the names of one; ``listed_by`` is the command that lists them."""
 
     name: str
     called: Callable[[Any], Iterable[str]]
@@ -37,7 +37,7 @@ def _link_names(link: pb.Link | pb.DownPart) -> tuple[str, str, str]:
 
 
 def _names_of_part(part: pb.DownPart) -> tuple[str, ...]:
-    """Of one that is down; a cable has the name of one of its links."""
+    """Return the names of a part that is down; a cable has the name of one of its links."""
     return _link_names(part) if part.kind == pb.PART_KIND_LINK else (part.name,)
 
 
@@ -49,15 +49,16 @@ ALARM = Kind("alarm", lambda alarm: (word_in(alarm, "kind"), alarm.subject), "si
 
 
 class Named(NamedTuple):
-    """``missing``: names that nothing has."""
+    """Things found by name; ``missing`` are the names of no thing."""
 
     found: Sequence[Any]
     missing: Sequence[str]
 
 
 def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequence[pb.DownPart] = ()) -> Named:
-    """Those that are called so, in their order; all when no name is given. ``down``: parts of the fabric that are not
-    there now. Raises ``NotFound`` when nothing is called so."""
+    """Return the named things in their order, or all when no name is given.
+
+    ``down``: parts of the fabric that are down now. Raises ``NotFound`` when no name is known."""
     if not names:
         return Named(things, ())
     called = [(thing, {*kind.called(thing)}) for thing in things]
@@ -71,7 +72,9 @@ def named(kind: Kind, things: Sequence[Any], names: Sequence[str], down: Sequenc
 
 
 def the(kind: Kind, things: Sequence[Any], name: str, down: Sequence[pb.DownPart] = ()) -> Any:
-    """The one that is called so. ``down``: as for ``named``. Raises ``NotFound``; and wrong usage when several are."""
+    """Return the one thing with this name; ``down`` as for ``named``.
+
+    Raises ``NotFound`` when there is none, and ``BadParameter`` when there are several."""
     first, *others = named(kind, things, [name], down).found
     if others:
         several = ", ".join(next(iter(kind.called(thing))) for thing in (first, *others))
@@ -88,7 +91,7 @@ def none_such(kind: Kind, name: str, down: Sequence[pb.DownPart] = ()) -> NotFou
 
 
 def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[pb.DownPart] = ()) -> None:
-    """After what was found. Ends the command with ``PARTLY`` when something is missing."""
+    """Print the missing names after what was found, and end the command with ``PARTLY`` when there are some."""
     for name in missing:
         typer.echo(f"error: {none_such(kind, name, down)}", err=True)
     if missing:
@@ -98,11 +101,11 @@ def tell_missing(kind: Kind, missing: Sequence[str], down: Sequence[pb.DownPart]
 # ---- completion
 
 Names = Iterable[str | tuple[str, str]]
-"""With a text beside, where a shell shows one."""
+"""Names, with a description for shells that show one."""
 
 
 def completed(ask: Callable[[Client], Names]) -> Callable[[typer.Context, str], list[str | tuple[str, str]]]:
-    """For a shell. Silent when the controller cannot be asked."""
+    """Return a completion function for a shell. It returns no names when the controller does not answer."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str | tuple[str, str]]:
         address, credentials = connection_in(ctx.params)
@@ -125,13 +128,13 @@ def switch_names(client: Client) -> Names:
 
 
 def all_switch_names(client: Client) -> Names:
-    """Of optical switches too."""
+    """Return the names of switches and optical switches."""
     fabric = client.get_fabric()
     return [*(switch.name for switch in fabric.switches), *(switch.name for switch in fabric.optical_switches)]
 
 
 def link_names(client: Client) -> Names:
-    """By port and by switch, without what a shell would take for an order; where they lead is beside."""
+    """Return links by port and by switch, without ``>``, each with the end that it leads to."""
     return _completed_links(link.name for link in client.get_fabric().links)
 
 
@@ -142,7 +145,7 @@ def _completed_links(links: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def part_names(client: Client) -> Names:
-    """Of what can be drained: no circuits."""
+    """Return the names of parts that can be drained, so no circuits."""
     fabric = client.get_fabric()
     cables = _completed_links(link.name for link in fabric.links if not link.one_way)
     return [*(switch.name for switch in fabric.switches), *cables]

@@ -1,4 +1,4 @@
-"""``signalbox fabric``, ``plan``, ``status``, ``strategy`` and ``forget``: what a running controller knows and does."""
+"""``signalbox fabric``, ``plan``, ``status``, ``strategy`` and ``forget``: state and control of a controller."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ commands = typer.Typer()
 
 @commands.command(cls=AskingCommand)
 def fabric() -> None:
-    """Show the switches, links and hosts that were found, and what is down of them."""
+    """Show the discovered switches, links and hosts, and what is down."""
     with connect() as client:
         found = client.get_fabric()
     show(found, lambda: Group(printing.fabric(found), *optical.tables(found.optical_switches)))
 
 
 class View(StrEnum):
-    """Of a plan."""
+    """View of a plan."""
 
     DIFF = "diff"
 
@@ -48,19 +48,19 @@ class View(StrEnum):
 def plan(
     view: Annotated[
         View | None,
-        typer.Argument(
-            metavar="diff", help="diff: what the newest plan would change of the routes that switches hold."
-        ),
+        typer.Argument(metavar="diff", help="diff: changes of the newest plan to the routes that switches hold."),
     ] = None,
-    now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for the result.")] = False,
+    now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now and wait for the result.")] = False,
     proof: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the routes in force with their proofs, for signalbox verify."),
+        typer.Option(
+            metavar="FILE", help="File to write with the routes in force and their proofs, for signalbox verify."
+        ),
     ] = None,
 ) -> None:
-    """Show the current plan with its certificate, and the route of every flow; or what it would change."""
+    """Show the current plan with its certificate and the route of every flow, or with diff what it would change."""
     if view and (now or proof):
-        raise typer.BadParameter("diff goes with neither --now nor --proof")
+        raise typer.BadParameter("diff cannot be combined with --now or --proof")
     with connect() as client:
         if view is View.DIFF:
             changes = plan_diff(client)
@@ -85,11 +85,11 @@ def status(
         typer.Option(
             "--watch",
             metavar="",
-            help="Refresh every second; without a terminal one line each, with --json one object.",
+            help="Refresh every second; without a terminal as lines, with --json as objects.",
         ),
     ] = False,
 ) -> None:
-    """Show how the controller and its network are."""
+    """Show the state of the controller and its network."""
     with connect() as client:
         if not watch:
             found = client.get_status()
@@ -111,7 +111,7 @@ def _watch_status(client: Client) -> None:
 
 
 def _statuses(client: Client) -> Iterator[pb.GetStatusResponse]:
-    """One after the other; stderr says once when the controller cannot be reached any more."""
+    """Yield one status after the other; report on stderr, once, that the controller is unreachable."""
     yield client.get_status()
     away = False
     while True:
@@ -132,14 +132,15 @@ def strategy(
     name: Annotated[
         Strategy | None,
         typer.Argument(
-            metavar="ecmp|planned|shadow", parser=parser_of(Strategy, "strategy"), help="The strategy to set."
+            metavar="ecmp|planned|shadow",
+            parser=parser_of(Strategy, "strategy"),
+            help="Strategy to set; default: show it.",
         ),
     ] = None,
 ) -> None:
     """Show the strategy, or set it and wait until the switches have confirmed its rules.
 
-    ecmp: hash everything. planned: pin what was planned. shadow: plan, report what it would gain, install nothing.
-    """
+    ecmp: hash all flows. planned: pin the planned flows. shadow: plan and report the gain, but install nothing."""
     with connect() as client:
         if name is None:
             set_now = word_in(client.get_status(), "strategy")
@@ -156,15 +157,14 @@ def forget(
         list[str],
         typer.Argument(
             metavar="NAME",
-            help="Such as leaf1, leaf1:3 (the cable at that port), 10.0.1.2.",
+            help="Parts that are down: leaf1, leaf1:3 (the cable at that port), 10.0.1.2.",
             autocompletion=completed(down_names),
         ),
     ],
 ) -> None:
-    """Forget switches, cables and hosts that are down: they are not expected any more.
+    """Stop expecting switches, cables and hosts that are down.
 
-    With a switch what is plugged into it is forgotten.
-    """
+    A switch is forgotten together with its cables and hosts."""
     with connect() as client:
         gone = client.forget_parts(names)
     show(gone, lambda: escape("forgot " + ", ".join(part.name for part in gone)))

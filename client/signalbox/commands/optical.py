@@ -1,4 +1,4 @@
-"""Optical switches for people: a list of them, and all that is known of one."""
+"""Print optical switches: a list of them, or everything known about one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def all_switches(fabric: pb.GetFabricResponse) -> Sequence[pb.Switch | pb.Optica
 
 
 def tables(found: Sequence[pb.OpticalSwitch]) -> list[RenderableType]:
-    """Return a table; no table where there are no optical switches."""
+    """Return a table in a list; an empty list when there are no optical switches."""
     columns = (
         Column("optical switch"),
         Column("dpid", 2),
@@ -36,20 +36,20 @@ def tables(found: Sequence[pb.OpticalSwitch]) -> list[RenderableType]:
 
 
 def _ports_up(optical: pb.OpticalSwitch) -> str:
-    """Return ``3 of 4``; ``- of 4`` for a switch that is not connected, of whose ports nothing is known."""
+    """Return ``3 of 4``, or ``- of 4`` for a switch that is not connected, because its ports are then unknown."""
     up = sum(fibre.up for fibre in optical.fibres) if optical.connected else "-"
     return f"{up} of {len(optical.fibres)}"
 
 
 def _far_ends(optical: pb.OpticalSwitch) -> Mapping[int, pb.Fibre]:
-    """Return the circuits that it makes: the fibre that light leaves by, by the port where it comes in."""
+    """Return the circuits of the switch: the fibre where light leaves, by the port where it enters."""
     at = {fibre.port: fibre for fibre in optical.fibres}
     out = ((port, fibre.out_port) for port, fibre in at.items() if fibre.HasField("out_port"))
     return {port: at[out_port] for port, out_port in out if out_port in at}
 
 
 class Through(NamedTuple):
-    """The optical switch that makes a circuit, and from which of its ports to which."""
+    """Optical switch that makes a circuit, with the ports where light enters and leaves."""
 
     name: str
     port: int
@@ -60,7 +60,7 @@ class Through(NamedTuple):
 
 
 def through(link: pb.Link, fabric: pb.GetFabricResponse) -> Through | None:
-    """Return which optical switch makes a circuit; None for other links, and while the controller does not know."""
+    """Return the optical switch that makes a circuit; None for other links and while it is unknown."""
     for optical in fabric.optical_switches if link.one_way else ():
         for fibre in optical.fibres:
             if fibre.interface == link.src and fibre.HasField("out_port"):
@@ -69,7 +69,7 @@ def through(link: pb.Link, fabric: pb.GetFabricResponse) -> Through | None:
 
 
 class Names:
-    """Names of servers, also of those that are down."""
+    """Names of servers, including those that are down."""
 
     def __init__(self, fabric: pb.GetFabricResponse) -> None:
         self._by_id = {part.id: part.name for part in fabric.parts_down if part.kind == pb.PART_KIND_SWITCH}
@@ -84,7 +84,7 @@ class Names:
 
 
 def interfaces(optical: pb.OpticalSwitch, names: Names) -> list[str]:
-    """Return the interfaces at its ports."""
+    """Return the names of the server interfaces at the switch's ports."""
     return [names.interface(fibre.interface) for fibre in optical.fibres]
 
 
@@ -110,7 +110,7 @@ def _ends(src: pb.PortRef, dst: pb.PortRef) -> tuple[int, ...]:
 
 
 def panel(found: Mapping[str, Any], names: Names) -> RenderableType:
-    """Return all that is known of an optical switch. ``found``: as ``described`` has it, with its alarms."""
+    """Return everything known about an optical switch. ``found``: result of ``described``, plus its alarms."""
     optical: pb.OpticalSwitch = found["optical_switch"]
     by_port = {circuit["port"]: circuit for circuit in found["circuits"]}
     of_jobs = sum(circuit["job_id"] is not None for circuit in found["circuits"])

@@ -1,4 +1,4 @@
-"""Output that all commands share: tables for people, JSON and YAML for programs, a spinner on a terminal."""
+"""Output of all commands: tables for people, JSON and YAML for programs, and a spinner on a terminal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from signalbox.mapping import is_duration, seconds, word_of
 from signalbox.standard_input import STANDARD_INPUT
 
 ALL_COLUMNS, ALL_LINES = 10_000, 100
-"""Size of the screen where nothing has to fit: in a pipe, and with ``-o wide``."""
+"""Columns and lines of the screen when nothing has to fit: in a pipe, and with ``-o wide``."""
 
 
 class Form(StrEnum):
-    """How a command prints what it has found. ``wide``: a table with all columns, however narrow the terminal is."""
+    """Form of a command's output. ``wide``: a table with all columns, whatever the terminal's width."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -39,14 +39,15 @@ class Form(StrEnum):
 Word = TypeVar("Word", bound=StrEnum)
 
 FORM: ContextVar[Form] = ContextVar("form", default=Form.TABLE)
-"""Of the command that runs, where it has the option ``-o``."""
+"""Form of the running command's output; set when it has the option ``-o``."""
 
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
 
 
 def parser_of(kinds: type[Word], what: str) -> Callable[[str], Word]:
-    """Return a parser of an argument that is one of these words, with hyphens or underscores. ``what``: what they
-    name."""
+    """Return a parser of an argument that is one of these words, with hyphens or underscores.
+
+    ``what``: name of their kind for errors."""
 
     def parse(text: str) -> Word:
         try:
@@ -58,7 +59,9 @@ def parser_of(kinds: type[Word], what: str) -> Callable[[str], Word]:
 
 
 def file_to_read(text: str) -> Path:
-    """Of an argument; ``-`` is standard input. Typer's own ``allow_dash`` looks for a file of that name."""
+    """Return the path in an argument; ``-`` is standard input.
+
+    Typer's own ``allow_dash`` would look for a file of that name."""
     path = Path(text)
     if path != STANDARD_INPUT and not path.exists():
         raise typer.BadParameter(f"file '{path}' does not exist.")
@@ -68,8 +71,9 @@ def file_to_read(text: str) -> Path:
 
 
 def fields(message: Message) -> dict[str, Any]:
-    """The message for tables and programs, in the order of the API and with every field; docs/reference/json-output.md
-    has the rules."""
+    """Return a message as data for tables and programs, with every field in the order of the API.
+
+    docs/reference/json-output.md has the rules."""
     return {key: value(message, name) for name, key, value in _fields(message.DESCRIPTOR)}
 
 
@@ -78,7 +82,7 @@ Value = Callable[[Message, str], Any]
 
 @functools.cache
 def _fields(kind: Descriptor) -> tuple[tuple[str, str, Value], ...]:
-    """Per field its name in the API and here, and how its value is read; absent values are None."""
+    """Return per field its name in the API, its key here, and a reader of its value; absent values are None."""
     return tuple(
         (field.name, f"{field.name}_s" if is_duration(field) else field.name, _value(field)) for field in kind.fields
     )
@@ -104,7 +108,7 @@ def _convert(field: FieldDescriptor) -> Callable[[Any], Any]:
 
 
 _SIXTY_FOUR_BITS = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
-"""Many programs that read JSON keep 53 bits of a number."""
+"""Types written as text in JSON, because many programs keep only 53 bits of a number."""
 
 
 def _rfc3339(time: Timestamp) -> str:
@@ -112,12 +116,12 @@ def _rfc3339(time: Timestamp) -> str:
 
 
 def for_programs() -> bool:
-    """Whether the command that runs prints data for programs."""
+    """Return whether the running command prints data for programs."""
     return FORM.get() in (Form.JSON, Form.YAML)
 
 
 def show(data: object, table: Callable[[], RenderableType], as_json: bool = False) -> None:
-    """Print the data for programs with ``as_json`` or where the options ask for it, else the table."""
+    """Print the data for programs with ``as_json`` or when the options request it, else the table."""
     if as_json or for_programs():
         typer.echo(document(data, indent=2))
     else:
@@ -125,12 +129,14 @@ def show(data: object, table: Callable[[], RenderableType], as_json: bool = Fals
 
 
 def document(data: object, indent: int | None = None) -> str:
-    """Return plain data, and messages of the API within it, in the form for programs. Without ``indent`` it is one of
-    several documents: a line of JSON, or a YAML document that begins with a separate line."""
+    """Return plain data, with messages of the API in it, as a document for programs.
+
+    Without ``indent`` it is one of several documents: a line of JSON, or a YAML document that begins with a
+    separator."""
     text = json.dumps(data, indent=indent, default=fields)
     if FORM.get() is not Form.YAML:
         return text
-    import yaml  # takes a moment, which no other form needs
+    import yaml  # its import takes a moment, which only this form needs
 
     plain = json.loads(text)
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, explicit_start=indent is None)
@@ -138,17 +144,17 @@ def document(data: object, indent: int | None = None) -> str:
 
 
 def escape(text: str) -> str:
-    """For a table."""
+    """Return a text with the table library's markup escaped."""
     return markup.escape(printable(text))
 
 
 def waiting(what: str) -> Status:
-    """A spinner on a terminal, nothing elsewhere."""
+    """Return a context that shows a spinner on a terminal, and nothing elsewhere."""
     return Console(stderr=True).status(what)
 
 
 def console() -> Console:
-    """As wide as the terminal; in a pipe, and with ``-o wide``, as wide as what is printed."""
+    """Return a console as wide as the terminal; in a pipe, and with ``-o wide``, as wide as the output."""
     fits = sys.stdout.isatty() and FORM.get() is not Form.WIDE
-    # Without a height a dumb terminal would have 80 columns all the same.
+    # Without a height, a dumb terminal would have 80 columns in any case.
     return Console() if fits else Console(width=ALL_COLUMNS, height=ALL_LINES)

@@ -1,8 +1,8 @@
-"""``signalbox plan diff``: what the newest plan would change, against the routes that switches hold.
+"""``signalbox plan diff``: changes that the newest plan would make to the routes that switches hold.
 
-The newest plan is what a re-plan starts from: it is at most ``planning.interval_s`` old, and where it was not adopted
-(not worth its moves, or the strategy ``shadow``) its moves are those that a change of mind would make.
-"""
+The next re-plan starts from the newest plan, which is at most ``planning.interval_s`` old. When that plan was not
+adopted (its gain did not justify its moves, or the strategy is ``shadow``), the output shows what adopting it would
+do."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ Fields = Mapping[str, Any]
 
 
 def plan_diff(client: Client) -> dict[str, Any] | None:
-    """None before the first plan. A flow *moves* when switches hold another route of it, and is *pinned* when they hold
-    none."""
+    """Return the changes for programs; None before the first plan.
+
+    A flow *moves* when the switches hold another route for it, and *is pinned* when they hold none."""
     found = client.plan_changes()
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Tables for people. In: messages of the API. Out: what rich prints."""
+"""Tables for people, made from messages of the API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_ALARMS = 3
-"""Alarms of one kind that have a line each; of more, so many subjects are named."""
+"""Largest number of alarms of one kind with a line each; of more alarms, as many subjects are named."""
 NO_PLAN = "There is no plan yet."
 
 # ---- the fabric
@@ -57,7 +57,7 @@ def fabric(found: pb.GetFabricResponse) -> RenderableType:
 
 
 def _of_known(there: int, known: int) -> str:
-    """``6 of 7``, or ``7``. A controller of an older version does not say how many are known."""
+    """Return ``6 of 7``, or ``7``. Older controllers do not report how many are known."""
     return f"{there} of {known}" if known > there else str(there)
 
 
@@ -100,12 +100,12 @@ def links(found: Sequence[pb.Link], title: str = "") -> RenderableType:
 
 
 def with_use(link: pb.Link) -> dict[str, Any]:
-    """Return the fields of a link, and its rate over its capacity."""
+    """Return the fields of a link, and its rate divided by its capacity."""
     return {**fields(link), "use": load(link)}
 
 
 def job_counts(flows: Iterable[Piece | ListedRoute]) -> list[dict[str, Any]]:
-    """Return for programs how many of these flows each job has, most first."""
+    """Return for programs the number of these flows per job, largest first."""
     return [{"job_id": job_id, "flows": count} for job_id, count in jobs_of(flows).items()]
 
 
@@ -113,12 +113,12 @@ RATE_UNKNOWN = "not measured yet, or the switch's counters are not up to date"
 
 
 def unmeasured(links: Iterable[pb.Link]) -> list[str]:
-    """Return why a table has no rate of some link; empty when it has all."""
+    """Return the reason why a table lacks the rate of some link; empty when it lacks none."""
     return [f"-: {RATE_UNKNOWN}."] if not all(link.HasField("rate_bps") for link in links) else []
 
 
 def not_known(flows_hashed: int) -> list[str]:
-    """Return a sentence on the flows without a route, whose links are not known; nothing without such flows."""
+    """Return a sentence about the flows without a route, whose links are unknown; empty without such flows."""
     if flows_hashed == 1:
         return ["1 flow is hashed: which links it uses is not known."]
     return [f"{flows_hashed:,} flows are hashed: which links they use is not known."] if flows_hashed else []
@@ -131,7 +131,7 @@ def hosts(found: Sequence[pb.Host], title: str = "") -> RenderableType:
 
 
 def drained(part: pb.DrainedPart) -> str:
-    """Return the name of a part that is taken out of use, and how far it is."""
+    """Return the name of a drained part with the state of its drain."""
     return f"{part.name} ({drain_state(part)})"
 
 
@@ -170,7 +170,7 @@ def route_columns(split: bool) -> Sequence[Column]:
 
 
 def route_rows(route: pb.Route, split: bool) -> Iterator[Sequence[str]]:
-    """Yield a row per subflow. ``split``: some route in the table is split. Ports are value/mask."""
+    """Yield a row per subflow, with ports as value/mask. ``split``: whether some route in the table is split."""
     ends = route.src, route.dst
     if not route.pinned:
         yield (*ends, "", "any", "ecmp") if split else (*ends, "ecmp")
@@ -213,7 +213,7 @@ def _efficiency(found: pb.GetStatusResponse) -> str:
 
 
 def _unserved(found: pb.GetStatusResponse) -> str:
-    """Return why the efficiency is 0; empty where it is not."""
+    """Return why the efficiency is 0; empty when it is not."""
     whys = {
         "pending": found.jobs_pending,
         "with flows without a path": found.jobs_without_path,
@@ -225,8 +225,9 @@ def _unserved(found: pb.GetStatusResponse) -> str:
 
 
 def pins(count: int) -> str:
-    """Return the number of pins. It is larger than that of pinned flows: the reverse direction of a flow is pinned
-    too, unless it is announced itself."""
+    """Return the number of pins in words.
+
+    It exceeds the number of pinned flows, because the reverse direction is pinned too unless it is announced itself."""
     return f"{count} pins (acknowledgements have their own)" if count else "no pins"
 
 
@@ -248,8 +249,9 @@ def status_line(found: pb.GetStatusResponse) -> str:
 
 
 def alarms(found: Sequence[pb.Alarm], most: int = MOST_ALARMS) -> Iterator[str]:
-    """Yield a line per alarm, critical ones first, those that operators know of last, else as they were raised. A kind
-    with more than ``most`` has one line, which names the first subjects."""
+    """Yield a line per alarm: critical ones first, then others as they were raised, then those operators know of.
+
+    A kind with more than ``most`` alarms has one line, which names the first subjects."""
     by_kind: dict[tuple[int, int], list[pb.Alarm]] = {}
     for alarm in found:
         if not alarm.HasField("silence"):
@@ -275,7 +277,7 @@ def all_alarms(found: Sequence[pb.Alarm]) -> RenderableType:
 
 
 def alarm_table(found: Sequence[pb.Alarm]) -> RenderableType:
-    """Return a row per alarm, with what commands that acknowledge alarms take: kind and subject."""
+    """Return a row per alarm, with the kind and subject that commands on alarms take."""
     if not found:
         return NO_ALARMS
     columns = (Column("severity"), Column("kind"), Column("subject", 1), Column("since", 2), Column("text", wraps=True))

@@ -1,4 +1,4 @@
-"""Jobs for people, and their routes. In: messages of the API, or specs. Out: what rich prints."""
+"""Print jobs and their routes, from messages of the API or from specs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_PAIRS = 20
-"""Pairs of addresses of a job in a table."""
+"""Largest number of address pairs of a job in a table."""
 MOST_LINES = 8
-"""Lines about jobs without circuits."""
+"""Largest number of lines about jobs without circuits."""
 
 _JOB_COLUMNS = (
     Column("job"),
@@ -57,13 +57,13 @@ def jobs(found: Sequence[pb.Job]) -> RenderableType:
 
 
 def _state(job: pb.Job) -> str:
-    """Return the state in few words."""
+    """Return the state in a few words."""
     lost = ["no path"] if job.flows_without_path else []
     return ", ".join([word(word_in(job, "state")), *lost, *findings(job)])
 
 
 def _without_circuits(found: Sequence[pb.Job]) -> list[str]:
-    """Return why jobs wait, in a line each: too long for the table."""
+    """Return a line per job that waits for circuits; the reasons are too long for the table."""
     unwired = [job for job in found if job.wiring.unwired]
     lines = [f"{job.spec.job_id} has no circuits: {job.wiring.unwired}" for job in unwired[:MOST_LINES]]
     left = len(unwired) - len(lines)
@@ -92,16 +92,16 @@ def job(found: pb.Job) -> RenderableType:
 
 
 _STRATEGY = (Column("strategy"),)
-"""The first column of what a job with strategies sends."""
+"""First column of a table about the traffic of a job with strategies."""
 
 
 def _of_strategies(columns: Sequence[Column], rows: Sequence[Sequence[object]], several: bool) -> Fitted:
-    """Return the table, without its first column where a job has no strategies."""
+    """Return the table, without its first column when the job has no strategies."""
     return Fitted(columns, rows) if several else Fitted(columns[1:], [row[1:] for row in rows])
 
 
 def _pairs(found: pb.Job) -> RenderableType:
-    """Return the busiest pairs with their bytes per iteration, as announced and as counted."""
+    """Return the busiest pairs with their announced and counted bytes per iteration."""
     busiest = busiest_pairs(found, MOST_PAIRS)
     rows = (
         (
@@ -119,7 +119,7 @@ def _pairs(found: pb.Job) -> RenderableType:
 
 
 def registered(found: pb.Job) -> RenderableType:
-    """Return the job, and what comes next."""
+    """Return the job, and what happens next."""
     if found.wiring.unwired:
         comes = f"It has no circuits yet: {found.wiring.unwired}."
     elif found.state == pb.JOB_STATE_PENDING:
@@ -135,7 +135,7 @@ def registered(found: pb.Job) -> RenderableType:
 
 
 def checked(spec: JobSpec) -> RenderableType:
-    """Return what a spec would announce."""
+    """Return a table of what a spec would announce."""
     about = {
         "job": spec.job_id,
         "ranks": f"{len(spec.endpoints)} on {counted(len(set(spec.endpoints)), 'host')}",
@@ -162,7 +162,7 @@ def checked(spec: JobSpec) -> RenderableType:
 
 
 def _sent(spec: JobSpec) -> dict[str, str]:
-    """Return what a spec without strategies sends in all."""
+    """Return the total traffic of a spec without strategies."""
     links = virtual_links(spec)
     sent = Counter[str]()
     for link in links:
@@ -178,7 +178,7 @@ def _sent(spec: JobSpec) -> dict[str, str]:
 
 
 def _parts(named: Sequence[tuple[str, JobSpec]], several: bool) -> Fitted:
-    """Return what each strategy consists of."""
+    """Return a table of the transfers and collectives of each strategy."""
     rows: list[Sequence[object]] = []
     for name, spec in named:
         if of := spec.transfers:

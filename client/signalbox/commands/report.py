@@ -18,15 +18,20 @@ commands = typer.Typer()
 
 @commands.command(cls=ControllerCommand, epilog="Example: signalbox report report.html --from ticket.tar.gz")
 def report(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="To write, such as report.html; - for standard output.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File to write, such as report.html; - for standard output.")
+    ],
     bundle: Annotated[
         Path | None,
         typer.Option(
-            "--from", parser=file_to_read, metavar="BUNDLE", help="Of this support bundle instead of a controller."
+            "--from",
+            parser=file_to_read,
+            metavar="BUNDLE",
+            help="Support bundle to report on, instead of a controller.",
         ),
     ] = None,
 ) -> None:
-    """Write one HTML file for a ticket: is all well, who is slow and why, fabric, jobs, plan, alarms, history."""
+    """Write one HTML file for a ticket: health, slow jobs and why, fabric, jobs, plan, alarms, history."""
     from signalbox.report.bundle import of_bundle
     from signalbox.report.page import page
 
@@ -40,7 +45,7 @@ def report(
 
 
 def of_client(client: Client) -> str:
-    """The report of a running controller."""
+    """Return the report on a running controller."""
     from signalbox.report.gathered import of_controller
     from signalbox.report.page import page
 

@@ -1,4 +1,4 @@
-"""``signalbox rules SWITCH``: every rule that Signalbox holds on a switch, with the job and flow that it serves."""
+"""``signalbox rules SWITCH``: every rule of Signalbox on a switch, with the job and flow that it serves."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ commands = typer.Typer()
 @commands.command(cls=AskingCommand)
 def rules(
     switch: Annotated[
-        str, typer.Argument(metavar="SWITCH", help="Its name or dpid.", autocompletion=completed(switch_names))
+        str,
+        typer.Argument(metavar="SWITCH", help="Name or dpid of the switch.", autocompletion=completed(switch_names)),
     ],
     job: Annotated[
         str | None,
-        typer.Option(metavar="JOB", help="Only rules that serve this job.", autocompletion=completed(job_names)),
+        typer.Option(
+            metavar="JOB", help="Job whose rules are listed; default: all rules.", autocompletion=completed(job_names)
+        ),
     ] = None,
 ) -> None:
-    """List the rules of Signalbox on a switch: flows of the three tables, groups and meters, and what each is for."""
+    """List the rules of Signalbox on a switch: flows of the three tables, groups and meters, with their purposes."""
     with connect() as client:
         fabric = client.get_fabric()
         of_switch = the(SWITCH, all_switches(fabric), switch, fabric.parts_down)
@@ -44,7 +47,7 @@ def rules(
         if job is not None:
             found = tuple(rule for rule in found if job in rule.job_ids)
             if not found:
-                client.get_job(job)  # an error where there is no such job
+                client.get_job(job)  # raises an error when the job does not exist
     data = {"switch": of_switch.name, "dpid": str(of_switch.dpid), "rules": found}
     show(data, lambda: Group(_table(found), _summary(found, of_switch)))
 
@@ -77,7 +80,7 @@ def _row(rule: pb.SwitchRule) -> Sequence[object]:
 
 
 def _in_fields(text: str) -> str:
-    """With spaces, at which a line may end: not within a field, nor in what an action has in parentheses."""
+    """Return the text with spaces where a line may end: outside of fields and of an action's parentheses."""
     return re.sub(r",(?![^(]*\))", ", ", text)
 
 

@@ -1,8 +1,7 @@
-"""``signalbox run``: a command, and its job announced for as long as it runs.
+"""``signalbox run``: run a command, and announce its job while it runs.
 
-What takes a moment to be imported is imported when the command has started, or if an option needs it. So other modules
-of this folder are not imported here, and ``__main__`` imports this one without them.
-"""
+Slow imports happen after the command has started, or when an option needs them. So this module imports no other module
+of this folder, and ``__main__`` imports it without them."""
 
 from __future__ import annotations
 
@@ -40,47 +39,46 @@ commands = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 )
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="What is run: mpirun, torchrun, srun, or any program.")
+        list[str], typer.Argument(metavar="COMMAND...", help="Command to run: mpirun, torchrun, srun, or any program.")
     ],
     job: Annotated[
         str | None,
-        typer.Option("--job", metavar="NAME", help="The job's id; else that of the environment, such as slurm-17."),
+        typer.Option("--job", metavar="NAME", help="Id of the job; default: from the environment, such as slurm-17."),
     ] = None,
     hosts: Annotated[
         str | None,
         typer.Option(
             "--hosts",
             metavar="HOST,...",
-            help="The job's hosts: addresses (10.0.1.1-4) or names (n[1-4]); else what the launcher says.",
+            help="Hosts of the job: addresses (10.0.1.1-4) or names (n[1-4]); default: from the launcher.",
         ),
     ] = None,
     addresses: Annotated[
         Path | None,
-        typer.Option("--addresses", metavar="FILE", help="The addresses of hosts by name, in YAML or JSON."),
+        typer.Option("--addresses", metavar="FILE", help="File with the addresses of hosts by name, in YAML or JSON."),
     ] = None,
     spec: Annotated[
         Path | None,
-        typer.Option("--spec", metavar="FILE", help="A file with the job's spec, in place of hosts alone."),
+        typer.Option("--spec", metavar="FILE", help="File with the job's spec, instead of --hosts."),
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", metavar="", help="End the registration that has the job's id now, if any.")
+        bool, typer.Option("--take-over", metavar="", help="End another registration that has the job's id.")
     ] = False,
     address: Annotated[
         str | None,
         typer.Option(
             "--address",
             metavar="ADDRESS",
-            help="Where the controller's API listens: HOST:PORT or unix:PATH; else SIGNALBOX_ADDRESS says it.",
+            help="Address of the controller's API: HOST:PORT or unix:PATH; default: SIGNALBOX_ADDRESS.",
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", metavar="", help="Say when the job is announced, and every problem.")
+        bool, typer.Option("--verbose", "-v", metavar="", help="Log the announcement of the job and every problem.")
     ] = False,
 ) -> None:
-    """Run a command, and announce its job for as long as it runs. The command runs whatever the controller does.
+    """Run a command, and announce its job while it runs. The command runs whatever the controller does.
 
-    Options for TLS and tokens are taken from the environment: SIGNALBOX_TLS_CA and so on.
-    """
+    Options for TLS and tokens come from the environment: SIGNALBOX_TLS_CA and so on."""
     with _usage():
         given = _spec_in(spec, job, hosts, addresses) if spec else None
         job_id = given.job_id if given else _job_id(job)
@@ -93,7 +91,7 @@ def run(
     environ = {**os.environ, JOB: job_id, TAKE_OVER: "1", **({"SIGNALBOX_ADDRESS": address} if address else {})}
     if not announces(command, os.environ):
         with _startable(command[0]):
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
                 signal.signal(number, signal.SIG_DFL)
             os.execvpe(command[0], command, environ)
     _log_to_stderr(verbose)
@@ -111,7 +109,7 @@ def run(
 
 
 def main() -> None:
-    """``signalbox run`` without the other commands."""
+    """Run ``signalbox run`` without loading the other commands."""
     commands(prog_name="signalbox run", args=sys.argv[2:])
 
 
@@ -150,7 +148,7 @@ def _named(hosts: str) -> tuple[str, ...]:
 
 @contextmanager
 def _usage() -> Iterator[None]:
-    """What is wrong with the options ends the program."""
+    """Print errors about the options and exit."""
     try:
         yield
     except InvalidInput as error:
@@ -161,7 +159,7 @@ def _usage() -> Iterator[None]:
 
 @contextmanager
 def _startable(program: str) -> Iterator[None]:
-    """A program that cannot be started ends this one, as shells have it."""
+    """End with a shell's exit status when the program cannot be started."""
     try:
         yield
     except OSError as error:
@@ -179,7 +177,7 @@ def _spec_of(
     named: tuple[str, ...] | None,
     map_of_hosts: Mapping[str, Nics],
 ) -> JobSpec | None:
-    """None: there is nothing to announce, or not here."""
+    """Return the job's spec; None when there is nothing to announce, or when another host announces it."""
     from ipaddress import IPv4Network
 
     from signalbox.host_addresses import addresses_of, endpoints_of
@@ -192,7 +190,7 @@ def _spec_of(
         log.info("job '%s' is announced on %s", job_id, launch.only_on)
         return None
     if ranks is None:
-        raise InvalidInput.of("", f"its hosts are not known, {launch.why}; --hosts gives them")
+        raise InvalidInput.of("", f"its hosts are not known, {launch.why}; name them with --hosts")
     if len(set(ranks)) > 1:
         networks = [IPv4Network(each, strict=False) for each in launch.interfaces if "/" in each]
         nics = addresses_of(ranks, map_of_hosts, networks)
@@ -211,7 +209,7 @@ def _log_to_stderr(verbose: bool) -> None:
 
 
 class _Lines(logging.StreamHandler[Any]):
-    """On stderr. ``most``: more lines than these are left out; None for all."""
+    """Log handler that prints at most ``most`` lines to stderr; None for no limit."""
 
     def __init__(self, level: int, most: int | None) -> None:
         super().__init__()
@@ -225,8 +223,8 @@ class _Lines(logging.StreamHandler[Any]):
 
 
 def _end(status: int) -> NoReturn:
-    """At once: threads may still be in an import or a call, and the status is the command's."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # None when it was closed before this program began
+    """Exit at once with the command's status: threads may still be in an import or a call."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None when it was closed before this program started
         with suppress(OSError):
             stream.flush()
     os._exit(status)

@@ -1,7 +1,6 @@
-"""Tables that fit: where the terminal is too narrow, the least important columns are left out, and no name is cut.
+"""Tables that fit the terminal: the least important columns are left out, and no name is cut.
 
-In: columns with their ranks, rows of texts. Out: what rich prints, with a line that names what was left out.
-"""
+A last line names the columns that were left out."""
 
 from __future__ import annotations
 
@@ -16,14 +15,17 @@ from rich.table import Table
 from signalbox.commands.output import escape, printable
 
 BETWEEN = 2
-"""Cells between two columns."""
+"""Width between two columns, in cells."""
 WRAPPED = 20
-"""Cells that a column needs at least whose texts may go on in the next line, unless a word is longer."""
+"""Smallest width, in cells, of a column whose texts may wrap, unless a word is longer."""
 
 
 class Column(NamedTuple):
-    """``rank``: 0 for one that is always there; of the others those with the highest are left out first. ``number``:
-    to the right. ``wraps``: its texts may go on in the next line."""
+    """Column of a table.
+
+    - ``rank``: 0 for a column that is always shown; of the others, those with the highest rank are left out first
+    - ``number``: whether it is right-aligned
+    - ``wraps``: whether its texts may continue in the next line"""
 
     name: str
     rank: int = 0
@@ -32,7 +34,7 @@ class Column(NamedTuple):
 
 
 class Fitted:
-    """A table as wide as the terminal at most."""
+    """A table that is at most as wide as the terminal."""
 
     def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
         self._columns = columns
@@ -76,7 +78,7 @@ class Fitted:
             yield f"[dim]-o wide also shows: {', '.join(left)}[/]"
 
     def _that_fit(self, width: int) -> list[int]:
-        """Which columns to show, by their places."""
+        """Return the positions of the columns to show."""
         shown = list(range(len(self._columns)))
         by_rank = sorted((at for at in shown if self._columns[at].rank), key=lambda at: self._columns[at].rank)
         while by_rank and self._width(shown) > width:
@@ -84,11 +86,11 @@ class Fitted:
         return shown
 
     def _width(self, shown: Sequence[int]) -> int:
-        """What these columns need at least."""
+        """Return the smallest width of these columns."""
         return sum(map(self._needs, shown)) + BETWEEN * (len(shown) - 1)
 
     def _widths(self, shown: Sequence[int], width: int) -> Mapping[int, int]:
-        """Of the columns that may go on in the next line: what they need, and alike of what is left."""
+        """Return the widths of columns that may wrap: what each needs, and an equal share of the remaining width."""
         left, found = width - self._width(shown), {}
         wrapped = sorted((at for at in shown if self._columns[at].wraps), key=lambda at: self._widest[at])
         for number, at in enumerate(wrapped):
@@ -103,7 +105,7 @@ class Fitted:
 
 
 def facts(found: Mapping[str, object]) -> Table:
-    """A name and a value per line."""
+    """Return a table with a name and a value per line."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in found.items():
         table.add_row(f"[bold]{name}[/]", escape(str(value)))

@@ -23,14 +23,14 @@ def topology(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Names of nodes and their addresses, as for 'signalbox jobs keep'; hosts without one are left out.",
+            help="File with names and addresses of nodes, as for 'signalbox jobs keep'; other hosts are left out.",
             parser=file_to_read,
         ),
     ] = None,
 ) -> None:
     """Print the cabling as Slurm's topology.conf: leaves with their nodes, above them one switch per connected part.
 
-    With --json the same as a list."""
+    With --json: the same as a list."""
     names = address_map(addresses) if addresses else None
     with connect() as client:
         fabric = client.get_fabric()
@@ -47,7 +47,7 @@ def topology(
 
 
 def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
-    """Switches by dpid; those of one name are told apart by it."""
+    """Return the names of switches by dpid; a name that several switches have gets its dpid appended."""
     names = [switch.name for switch in fabric.switches]
     return {
         switch.dpid: switch.name if names.count(switch.name) == 1 else f"{switch.name}-{switch.dpid}"
@@ -56,7 +56,7 @@ def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
 
 
 def _nodes(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None) -> dict[int, list[str]]:
-    """Of each switch by its dpid. A node is where the first of its addresses is that was found."""
+    """Return the nodes of each switch, by dpid. A node is where the first known one of its addresses is."""
     at = {host.ip: host.at.dpid for host in fabric.hosts}
     known = {ip: (ip,) for ip in at} if names is None else names
     nodes: defaultdict[int, list[str]] = defaultdict(list)
@@ -67,10 +67,10 @@ def _nodes(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None) -> di
 
 
 def _tell(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None, found: set[str]) -> None:
-    """What is not in it: Slurm gives no job nodes that are connected by nothing that it knows."""
+    """Report on stderr what the output lacks: Slurm gives jobs no nodes that it does not know to be connected."""
     down = [part.name for part in fabric.parts_down]
     if down:
-        typer.echo(f"down, so it is not in it: {printable(', '.join(down))}", err=True)
+        typer.echo(f"left out, because they are down: {printable(', '.join(down))}", err=True)
     if names is not None:
         unnamed = {host.ip for host in fabric.hosts} - {ip for nics in names.values() for ip in nics}
         for what, which in (("without a name", unnamed), ("not found", names.keys() - found)):

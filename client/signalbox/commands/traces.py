@@ -1,4 +1,4 @@
-"""``signalbox jobs from``: a job spec from what frameworks write."""
+"""``signalbox jobs from``: make a job spec from traces that frameworks write."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.spec_files import part_of_a_job
 from signalbox.standard_input import STANDARD_INPUT
 
-OF_THE_TRACE = dict.fromkeys(("collectives", "transfers", "strategies"), "is what the trace says; leave it out")
+OF_THE_TRACE = dict.fromkeys(("collectives", "transfers", "strategies"), "comes from the trace; leave it out")
 
 HINTS = {
     "job_id": "--job-id gives it",
     "endpoints": "--endpoints gives the address of each rank",
 }
-"""By what is missing."""
+"""Advice by missing field."""
 
 
 class Format(StrEnum):
-    """What a trace was written by."""
+    """Writer of a trace."""
 
     NCCL = "nccl"
     FLIGHT_RECORDER = "flight-recorder"
@@ -38,32 +38,34 @@ class Format(StrEnum):
 
 @commands.command("from", epilog="Example: signalbox jobs from nccl --job-id vision job.log > vision.json")
 def from_trace(
-    trace_format: Annotated[Format, typer.Argument(metavar="FORMAT", help="nccl, flight-recorder or chakra.")],
+    trace_format: Annotated[
+        Format, typer.Argument(metavar="FORMAT", help="Format of the traces: nccl, flight-recorder or chakra.")
+    ],
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="The traces of all ranks; - for standard input.", parser=file_to_read),
+        typer.Argument(metavar="FILE...", help="Traces of all ranks; - for standard input.", parser=file_to_read),
     ],
-    job_id: Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="The job's id.")] = None,
+    job_id: Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="Id of the job.")] = None,
     endpoints: Annotated[
-        str | None, typer.Option("--endpoints", metavar="ADDRESS,...", help="The address of each rank.")
+        str | None, typer.Option("--endpoints", metavar="ADDRESS,...", help="Addresses of the ranks, in order.")
     ] = None,
     spec: Annotated[
         Path | None,
         typer.Option(
             "--spec",
             metavar="FILE",
-            help="What the trace does not say, as in a job spec: YAML, JSON or TOML with endpoints, groups and so on.",
+            help="Job spec file (YAML, JSON or TOML) with what the trace lacks, such as endpoints and groups.",
             parser=file_to_read,
         ),
     ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option("--iterations", metavar="N", min=1, help="How many iterations the trace has."),
+        typer.Option("--iterations", metavar="N", min=1, help="Number of iterations in the trace."),
     ] = None,
     all_reduce_bytes: Annotated[
         int | None,
         typer.Option(
-            "--bytes", metavar="N", min=1, help="nccl: what each iteration all-reduces, without logged calls."
+            "--bytes", metavar="N", min=1, help="For nccl without logged calls: bytes that each iteration all-reduces."
         ),
     ] = None,
 ) -> None:
@@ -78,13 +80,13 @@ def from_trace(
         found = _found(trace_format, files, given, iterations, all_reduce_bytes)
     typer.echo(_text(found))
     if found.observed:
-        typer.echo("note: the trace has no calls; switches measure what the job sends", err=True)
+        typer.echo("note: the trace has no calls, so switches will measure the job's traffic", err=True)
 
 
 def _found(
     trace_format: Format, files: list[Path], given: dict[str, Any], iterations: int | None, all_reduce_bytes: int | None
 ) -> JobSpec:
-    # Each reader is loaded when it is needed: one makes protobuf messages.
+    # Each reader is loaded only when needed; one of them builds protobuf messages.
     if trace_format is Format.NCCL:
         from signalbox.traces import nccl
 
@@ -100,7 +102,7 @@ def _found(
 
 @contextmanager
 def _hints() -> Iterator[None]:
-    """What is missing is an option here."""
+    """Add to errors about missing fields the option that sets them."""
     try:
         yield
     except InvalidInput as error:
@@ -115,7 +117,7 @@ def _hints() -> Iterator[None]:
 
 
 def _text(spec: JobSpec) -> str:
-    """JSON with a line per group, collective and transfer."""
+    """Return JSON with a line per group, collective and transfer."""
     fields = spec.model_dump(mode="json", exclude_defaults=True).items()
     return "{\n" + ",\n".join(f"  {json.dumps(name)}: {_value(value)}" for name, value in fields) + "\n}"
 

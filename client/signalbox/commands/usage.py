@@ -1,7 +1,6 @@
-"""All commands, and what is wrong with their options.
+"""All commands by panel, and errors about their options.
 
-Commands of other distributions take a while to load: that is done when one is called, or when all are listed.
-"""
+Commands of other distributions take a while to load, so they are loaded only when one is called or all are listed."""
 
 from __future__ import annotations
 
@@ -42,17 +41,16 @@ BROUGHT_BY = {
     for panel, distribution in (("The controller", CONTROLLER), ("Without a fabric", OFFLINE))
     for name in PANELS[panel]
 }
-"""Distribution of each command that is not one of this distribution's."""
+"""Distribution that brings each command which is not part of this distribution."""
 
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 
 EXTENDED = ("explain", "what-if")
-"""Commands of this distribution that another one replaces by those of the same name that can do more."""
+"""Commands of this distribution that another one replaces by more capable ones of the same name."""
 
 
 class Commands(TyperGroup):
-    """All commands. What is wrong with their options passes here before it is printed: Typer passes on pydantic's
-    words, which leave out the value."""
+    """Group of all commands. It rewords errors about options: Typer prints pydantic's words without the value."""
 
     _complete = False
 
@@ -61,7 +59,7 @@ class Commands(TyperGroup):
         return own or self._with_added(ctx).get(cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """By panel; those of other distributions that have none come last."""
+        """Return the names ordered by panel; commands of other distributions without a panel come last."""
         known = self._with_added(ctx)
         for name, panel in PANEL_OF.items():
             if name in known:
@@ -72,11 +70,11 @@ class Commands(TyperGroup):
         name = args[0]
         other = BROUGHT_BY.get(name)
         if other and other not in installed() and self.get_command(ctx, name) is None:
-            ctx.fail(f"No such command '{name}'. It is one of {other}: pip install --find-links dist {other}")
+            ctx.fail(f"No such command '{name}'. It is part of {other}: pip install --find-links dist {other}")
         return super().resolve_command(ctx, args)
 
     def _with_added(self, ctx: Any) -> Any:
-        """While a shell completes words nothing is said about commands that cannot be loaded."""
+        """Load the commands of other distributions once; without warnings while a shell completes words."""
         if not self._complete:
             self._complete = True
             warn = (lambda _: None) if ctx.resilient_parsing else _warn

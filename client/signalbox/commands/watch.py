@@ -1,8 +1,7 @@
 """``signalbox watch``: jobs, fabric, alarms and plans of a running controller, as they change.
 
-Out: one line per change for people, one JSON object per message for programs. A watch survives a controller that stops
-for a while.
-"""
+The commands print one line per change, or with ``--json`` one object per message. A watch continues after the
+controller was away for a while."""
 
 from __future__ import annotations
 
@@ -24,47 +23,47 @@ from signalbox.live.shown import alarm_line, level, rate, when, word
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
-commands = typer.Typer(help="Print what changes, until Ctrl-C.", no_args_is_help=True)
+commands = typer.Typer(help="Print changes until Ctrl-C.", no_args_is_help=True)
 
 Lines = Callable[[Any], Iterator[str]]
 
 
 @commands.command(cls=AskingCommand)
 def jobs() -> None:
-    """Print all jobs, then those that change or end (with --json one object per message)."""
+    """Print all jobs, then those that change or end; with --json one object per message."""
     with connect() as client:
         _print(client.watch_jobs, JobLines())
 
 
 @commands.command(cls=AskingCommand)
 def fabric() -> None:
-    """Print all switches, links and hosts, what is down, then what comes, changes or goes (rates only with --json)."""
+    """Print switches, links, hosts and what is down, then each change; rates only with --json."""
     with connect() as client:
         _print(client.watch_fabric, FabricLines())
 
 
 @commands.command(cls=AskingCommand)
 def alarms() -> None:
-    """Print all alarms, then those that are raised or end (with --json one object per message)."""
+    """Print all alarms, then those that are raised or end; with --json one object per message."""
     with connect() as client:
         _print(client.watch_alarms, alarm_lines)
 
 
 @commands.command(cls=AskingCommand)
 def plan() -> None:
-    """Print the newest plan in a line, and each that follows; its routes only with --json."""
+    """Print the newest plan in a line, then each that follows; routes only with --json."""
     with connect() as client:
         _print(client.watch_plan, plan_lines)
 
 
 def watched(watch: Callable[[str], Generator[Any, None, None]]) -> Iterator[Any]:
-    """The messages of a watch, until Ctrl-C; stderr says when the controller cannot be reached."""
+    """Yield the messages of a watch until Ctrl-C; report on stderr when the controller is unreachable."""
     with suppress(KeyboardInterrupt):
         yield from resuming(watch, tell_lost)
 
 
 def tell_lost(error: SignalboxError) -> None:
-    """Say on stderr that a watch waits for the controller."""
+    """Report on stderr that a watch waits for the controller."""
     typer.echo(f"{error}; trying again", err=True)
 
 
@@ -82,13 +81,13 @@ def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines)
 
 
 class JobLines:
-    """Lines for a watch of jobs. A message whose line is that of the message before says nothing new to people."""
+    """Lines for a watch of jobs. A line that equals the job's last one is not printed again."""
 
     def __init__(self) -> None:
         self._told: dict[str, str] = {}
 
     def __call__(self, found: pb.WatchJobsResponse) -> Iterator[str]:
-        """Yield ends first: a job may have been registered again since."""
+        """Yield the ended jobs first, because a job may have been registered again since."""
         if found.snapshot:
             self._told.clear()
             yield "all jobs now:" if found.jobs else "no jobs now"
@@ -110,7 +109,7 @@ def _job_line(job: pb.Job) -> str:
 
 
 class FabricLines:
-    """Remembers names: what is gone is told by number."""
+    """Lines for a watch of the fabric. It remembers names, because messages give removed parts by number."""
 
     def __init__(self) -> None:
         self._switches: dict[int, str] = {}

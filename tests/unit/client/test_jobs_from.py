@@ -100,7 +100,7 @@ def test_a_log_without_calls_makes_an_observed_job_and_says_so() -> None:
         ),
         (
             "signalbox jobs from chakra --spec offer.yaml trace.0.et",
-            "offer.yaml:2:1: strategies: is what the trace says; leave it out",
+            "offer.yaml:2:1: strategies: comes from the trace; leave it out",
         ),
         ("signalbox jobs from chakra --spec alias.yaml trace.0.et", "alias.yaml:1:1: a: unknown field"),
         ("signalbox jobs from chakra --spec broken.yaml trace.0.et", "broken.yaml:2:1: not YAML"),

@@ -300,7 +300,7 @@ def test_the_cabling_is_printed_for_slurm(signalbox: Signalbox, tmp_path: Path) 
     assert found.out == (
         f"SwitchName=leaf1 Nodes={H1}\nSwitchName=leaf2 Nodes={H2}\nSwitchName=tier1-1 Switches=leaf1,leaf2\n"
     )
-    assert found.err == "down, so it is not in it: spine2\n"
+    assert found.err == "left out, because they are down: spine2\n"
     names = tmp_path / "addresses.yaml"
     names.write_text(f"a: {H1}\nb: [10.0.9.9, {H2}]\nc: 10.0.9.8\n")
     named = signalbox("get", "topology", "--addresses", names)
