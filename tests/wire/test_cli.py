@@ -109,7 +109,7 @@ def test_a_job_with_strategies_is_registered_shown_and_updated(signalbox: Signal
     refused = signalbox("jobs", "update", path)
     assert refused.status == 1
     assert "job.json:1:" in refused.err
-    assert "collectives: is said by each of the strategies" in refused.err
+    assert "collectives: is defined by each of the strategies" in refused.err
 
 
 def job_file(path: Path, job_id: str, hosts: tuple[str, str]) -> Path:

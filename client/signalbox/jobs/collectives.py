@@ -1,19 +1,20 @@
-"""Virtual links: what a job sends from address to address.
+"""Virtual links of a job: the bytes that it sends from address to address in one iteration.
 
-In: a ``JobSpec``. Out: one ``VirtualLink`` per (source, destination, phase), with the bytes of one iteration: its
-transfers, and what its collectives are short for (``formulas``, chosen by ``library_profiles``). What ranks on one
-host send each other is none. A transfer is divided evenly over the NICs of its ranks, rounded up.
+``virtual_links`` turns a ``JobSpec`` into one ``VirtualLink`` per (source, destination, phase). They carry the spec's
+transfers, and the transfers that its collectives stand for (``formulas``, chosen by ``library_profiles``). Ranks on one
+host send each other nothing over the network. A transfer is divided evenly over the NICs of its ranks, rounded up.
 
-A job's phases and the steps within them follow each other, so each step is a phase to the planner: ``phase`` is the
-place of (phase, step) in the order of those that send anything. Within a phase, each group of a collective runs its
-own sequence of steps, and the transfers are one more. All of them begin together. Where they have the same number of
-steps, steps of one number are taken as simultaneous: groups of a training job usually do the same. Where the numbers
-differ it is not known which steps meet, so the whole phase is one step. Its ideal time is then that of the busiest NIC
-for everything, which nothing can beat; that one step may load a link more than the phase as a whole is left out.
+Phases follow each other, and so do the steps within a phase. So the planner treats each step as a phase: ``phase`` is
+the position of (phase, step) in the order of those with traffic.
 
-Of a job with strategies this is what the first one sends (``JobSpec.plain``); ``JobSpec.of_strategy`` gives the spec of
-another one. All of them are checked.
-"""
+Within a phase, each group of a collective runs its own sequence of steps, and the transfers form one more sequence. All
+sequences begin together. When they have the same number of steps, equal steps count as simultaneous, because groups of
+a training job usually do the same. When the numbers differ, it is unknown which steps meet, so the whole phase is one
+step. Its ideal time is then that of the busiest NIC for all its bytes, which no schedule can beat. This ignores that a
+single step may load a link more than the phase as a whole.
+
+For a job with strategies these are the virtual links of the first one (``JobSpec.plain``); ``JobSpec.of_strategy``
+gives the spec of another one. ``check`` covers all of them."""
 
 from __future__ import annotations
 
@@ -32,10 +33,10 @@ from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, Collective, JobSpec, Library
 from signalbox.jobs.subflows import Pair
 
 MAX_JOB_BYTES = (1 << 63) - 1
-"""Per iteration; sums of bytes fit into the API's fields."""
+"""Largest number of bytes that a job may send per iteration, so that sums fit into the API's fields."""
 
 Steps = list[list[Sent]]
-"""What one sequence of steps sends, by rank."""
+"""Transfers of one sequence of steps, by rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +50,18 @@ class VirtualLink:
 
 
 class VirtualLinks(tuple[VirtualLink, ...]):
-    """Those of one job, one per (source, destination, phase) and sorted by it, with what follows from them, each worked
-    out once: a job of 256 ranks can have 65,280."""
+    """Virtual links of one job, sorted, one per (source, destination, phase).
+
+    The values derived from them are computed once each, because a job of 256 ranks can have 65,280 of them."""
 
     def worked_out(self) -> Self:
-        """These, with all that the control loop asks of those of a new job: it need not work that out."""
+        """Compute everything that the control loop reads for a new job, so that the loop need not; return itself."""
         _ = self.pairs, self.addresses, self.bytes_of, self.most_to_one, self.most_from_one, self.exchanges
         return self
 
     @cached_property
     def in_phases(self) -> Mapping[Pair, Sequence[tuple[int, int]]]:
-        """Per pair of addresses the (phase, bytes) of its virtual links. The pairs are sorted."""
+        """(phase, bytes) of the virtual links of each pair of addresses; the pairs are sorted."""
         of_pair = defaultdict[Pair, list[tuple[int, int]]](list)
         for link in self:
             of_pair[link.src_ip, link.dst_ip].append((link.phase, link.bytes))
@@ -67,27 +69,27 @@ class VirtualLinks(tuple[VirtualLink, ...]):
 
     @cached_property
     def bytes_of(self) -> Mapping[Pair, int]:
-        """Of each pair, in all phases together."""
+        """Bytes of each pair in all phases together."""
         return {pair: sum(size for _, size in sizes) for pair, sizes in self.in_phases.items()}
 
     @cached_property
     def pairs(self) -> frozenset[Pair]:
-        """(source, destination) addresses."""
+        """Pairs of (source, destination) addresses."""
         return frozenset(self.in_phases)
 
     @cached_property
     def addresses(self) -> frozenset[str]:
-        """Of hosts that send or receive."""
+        """Addresses of hosts that send or receive."""
         return frozenset(chain.from_iterable(self.in_phases))
 
     @cached_property
     def most_to_one(self) -> int:
-        """How many hosts send to one at once, in one phase."""
+        """Largest number of hosts that send to one host in one phase."""
         return max(Counter((link.phase, link.dst_ip) for link in self).values(), default=0)
 
     @cached_property
     def most_from_one(self) -> int:
-        """To how many hosts one sends at once, in one phase."""
+        """Largest number of hosts that one host sends to in one phase."""
         return max(Counter((link.phase, link.src_ip) for link in self).values(), default=0)
 
     @cached_property
@@ -101,7 +103,8 @@ class VirtualLinks(tuple[VirtualLink, ...]):
 
 
 def virtual_links(spec: JobSpec) -> VirtualLinks:
-    """The job's virtual links, merged per (source, destination, phase) and sorted by it; none when it is observed.
+    """Return the job's virtual links, merged per (source, destination, phase) and sorted; none for an observed job.
+
     Raises ``InvalidInput`` with what ``check`` finds, and for more bytes than a 64-bit number holds."""
     InvalidInput.refuse(check(spec))
     spec = spec.plain
@@ -117,7 +120,7 @@ def virtual_links(spec: JobSpec) -> VirtualLinks:
                     for nic in nics:
                         pair = nic[src], nic[dst]
                         in_place[pair] = in_place.get(pair, 0) - (-size // len(nics))
-    # A place in which all ranks that send are on one host is none.
+    # A step whose senders all stay within their hosts does not count.
     in_order = enumerate(total[place] for place in sorted(total) if total[place])
     links = (VirtualLink(src, dst, phase, size) for phase, sent in in_order for (src, dst), size in sent.items())
     in_all = sum(chain.from_iterable(of_place.values() for of_place in total.values()))
@@ -128,7 +131,7 @@ def virtual_links(spec: JobSpec) -> VirtualLinks:
 
 
 def formulas_of(spec: JobSpec) -> set[Formula]:
-    """Of the job's collectives."""
+    """Return the formulas of the job's collectives."""
     spec = spec.plain
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     found = (
@@ -140,8 +143,7 @@ def formulas_of(spec: JobSpec) -> set[Formula]:
 
 
 def check(spec: JobSpec) -> list[FieldProblem]:
-    """What is wrong with a spec that ``JobSpec.parse`` accepts but that cannot be made into virtual links. Costs no
-    more than reading the spec."""
+    """Return what prevents a valid spec from becoming virtual links. Costs no more than reading the spec."""
     if not spec.strategies:
         return _wrong(spec)
     problems: list[FieldProblem] = []
@@ -153,7 +155,7 @@ def check(spec: JobSpec) -> list[FieldProblem]:
 
 
 def _wrong(spec: JobSpec) -> list[FieldProblem]:
-    """Of one without strategies."""
+    """Return the problems of a spec without strategies."""
     problems: list[FieldProblem] = []
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     for c, collective in enumerate(spec.collectives):
@@ -175,8 +177,10 @@ def _wrong(spec: JobSpec) -> list[FieldProblem]:
 
 
 def _too_many_bytes(spec: JobSpec) -> list[FieldProblem]:
-    """Of a strategy that nobody makes into virtual links yet, by what it may send at most: each link of a collective
-    twice its size, rounded up on every NIC. Where ``virtual_links`` would refuse it this does."""
+    """Return a problem when a strategy may send too many bytes, without making its virtual links.
+
+    The bound counts each link of a collective with twice its size, rounded up on every NIC. It refuses every strategy
+    that ``virtual_links`` would refuse."""
     nics = 1 + len(spec.rails)
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     most = sum(transfer.bytes_per_iteration + nics for transfer in spec.transfers)
@@ -194,8 +198,7 @@ def _too_many_bytes(spec: JobSpec) -> list[FieldProblem]:
 
 
 def link_count(spec: JobSpec) -> int:
-    """How many virtual links the job makes, without making them; those of one pair and phase, which become one, count
-    as several."""
+    """Return the number of virtual links of the job without making them; those merged later count separately."""
     spec = spec.plain
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     links = len(spec.transfers)
@@ -207,7 +210,7 @@ def link_count(spec: JobSpec) -> int:
 
 
 def _sequences(spec: JobSpec) -> dict[int, list[Steps]]:
-    """Per phase what begins together."""
+    """Return the sequences of steps by phase; those of one phase begin together."""
     ranks = {group.name: group.ranks for group in spec.groups}
     found: defaultdict[int, list[Steps]] = defaultdict(list)
     for collective in spec.collectives:

@@ -1,12 +1,11 @@
-"""What each algorithm of a collective sends: formulas with their sources.
+"""Formulas of the transfers that each algorithm of a collective makes, with their sources.
 
-Owns the formulas. In: n, the number of ranks of a group, and M, the size of the collective in bytes. Out: steps that
-follow each other, each with what is sent in it at the same time, by the ranks' places in the group. Every number of
-bytes is rounded up, so that what is announced is never less than what is sent.
+n is the number of ranks of a group, M the size of the collective in bytes. A formula gives steps that follow each
+other. Each step lists the simultaneous transfers, by the ranks' positions in the group. Bytes are rounded up, so an
+announcement never has less than is sent.
 
-Algorithms whose pattern stays the same from step to step (rings, chains) are one step here: dividing it would change no
-load. Where a step comes back with the same pattern later, both are taken together for the same reason.
-"""
+An algorithm whose pattern is the same in every step (ring, chain) is one step here, because dividing it would change no
+load. Steps of the same pattern are merged for the same reason."""
 
 from __future__ import annotations
 
@@ -15,46 +14,48 @@ from itertools import permutations
 from typing import NamedTuple
 
 Sent = tuple[int, int, int]
-"""Place of the sender, place of the receiver, bytes."""
+"""Position of the sender, position of the receiver, bytes."""
 
 Steps = tuple[Iterable[Sent], ...]
 
 
 class Formula(NamedTuple):
-    """``steps``: of n and M. ``links``: of n, how many ``Sent`` there are in all, without making them."""
+    """Transfers of an algorithm.
+
+    ``steps``: function of n and M. ``links``: function of n, the number of all ``Sent`` without making them."""
 
     steps: Callable[[int, int], Steps]
     links: Callable[[int], int]
 
 
 def _ring_all_reduce(n: int, size: int) -> Steps:
-    """2(n-1)/n·M, each rank to the next: a reduce-scatter and then an all-gather, each of n-1 times M/n.
+    """2(n-1)/n·M from each rank to the next: a reduce-scatter, then an all-gather, each of n-1 times M/n.
 
-    Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009.
-    """
+    Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009."""
     return (_shift(n, 1, _share(2 * (n - 1) * size, n)),)
 
 
 def _backward_ring_all_reduce(n: int, size: int) -> Steps:
-    """The same, each rank to the one before."""
+    """Return the transfers of a ring all-reduce in which each rank sends to the one before it."""
     return (_shift(n, -1, _share(2 * (n - 1) * size, n)),)
 
 
 def _ring_half(n: int, size: int) -> Steps:
-    """(n-1)/n·M: the reduce-scatter or the all-gather of a ring all-reduce alone."""
+    """Return the transfers of one half of a ring all-reduce, the reduce-scatter or the all-gather: (n-1)/n·M each."""
     return (_shift(n, 1, _share((n - 1) * size, n)),)
 
 
 def _halving_doubling_all_reduce(n: int, size: int) -> Steps:
-    """Between ranks at distance 2^k (exclusive or), k < log2 n, both ways: M/2^(k+1) in the reduce-scatter (vector
-    halving, distance doubling) and as much in the all-gather that retraces it.
+    """Return exchanges between ranks at distance 2^k (exclusive or), k < log2 n.
 
-    When n is no power of two, let p be the largest one below and r = n-p. Of the first 2r ranks, each even one and the
-    odd one after it swap halves; the odd one hands its reduced half over, stands aside, and gets the result, M, at the
-    end. The others are numbered anew.
+    M/2^(k+1) travels each way in the reduce-scatter (vector halving, distance doubling), and as much in the all-gather
+    that retraces it.
 
-    Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, section 4.
-    """
+    When n is not a power of two, let p be the largest one below and r = n-p. Of the first 2r ranks, each even one and
+    the odd one after it swap halves. The odd one sends its reduced half, takes no part, and receives the result, M, at
+    the end. The other ranks are numbered anew.
+
+    Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, section 4."""
     active, aside = _folded(n, stays=0)
     half = _share(size, 2)
     before: Steps = ()
@@ -68,13 +69,13 @@ def _halving_doubling_all_reduce(n: int, size: int) -> Steps:
 
 
 def _recursive_doubling_all_reduce(n: int, size: int) -> Steps:
-    """Between ranks at distance 2^k (exclusive or), k < log2 n, both ways: M each time.
+    """Return exchanges of M each way between ranks at distance 2^k (exclusive or), k < log2 n.
 
-    When n is no power of two, each even one of the first 2(n-p) ranks sends M to the odd one after it before, and gets
-    M back after; p is the largest power of two below n.
+    When n is not a power of two, let p be the largest one below. Each even one of the first 2(n-p) ranks first sends M
+    to the odd one after it, and receives M at the end.
 
-    Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005.
-    """
+    Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1),
+    2005."""
     active, aside = _folded(n, stays=1)
     before: Steps = ([(out, stays, size) for stays, out in aside],) if aside else ()
     after: Steps = ([(stays, out, size) for stays, out in aside],) if aside else ()
@@ -82,11 +83,10 @@ def _recursive_doubling_all_reduce(n: int, size: int) -> Steps:
 
 
 def _recursive_halving_reduce_scatter(n: int, size: int) -> Steps:
-    """Between ranks at distance p/2, p/4, ... 1 (exclusive or): each sends what the half of the other is to keep. Ranks
-    beyond a power of two are folded in as in ``_recursive_doubling_all_reduce``; they get M/n at the end.
+    """Return exchanges between ranks at distance p/2, p/4, ... 1 (exclusive or).
 
-    The same article as there.
-    """
+    Each rank sends the part that the other rank's half keeps. Ranks beyond a power of two are folded in as in
+    ``_recursive_doubling_all_reduce``, from the same article; they receive M/n at the end."""
     active, aside = _folded(n, stays=1)
     kept = [1 + (i < len(aside)) for i in range(len(active))]
     """Shares of M/n that each active rank and the one folded into it end with."""
@@ -103,12 +103,12 @@ def _recursive_halving_reduce_scatter(n: int, size: int) -> Steps:
 
 
 def _doubling_all_gather(n: int, size: int) -> Steps:
-    """Between ranks at distance 2^k (exclusive or), both ways: 2^k·M/n; n is a power of two. For other n Bruck's
-    algorithm: each rank sends min(2^k, n-2^k)·M/n to the rank 2^k before.
+    """Return exchanges of 2^k·M/n each way between ranks at distance 2^k (exclusive or), for n a power of two.
 
-    The same article as above; Bruck et al., "Efficient algorithms for all-to-all communications in multiport
-    message-passing systems", IEEE TPDS 8(11), 1997.
-    """
+    For other n it is Bruck's algorithm: each rank sends min(2^k, n-2^k)·M/n to the rank 2^k before it.
+
+    Thakur, Rabenseifner and Gropp as above; Bruck et al., "Efficient algorithms for all-to-all communications in
+    multiport message-passing systems", IEEE TPDS 8(11), 1997."""
     distances = [1 << k for k in range((n - 1).bit_length())]
     if n.bit_count() == 1:
         return tuple(_exchange(range(n), k, _share(d * size, n)) for k, d in enumerate(distances))
@@ -116,41 +116,41 @@ def _doubling_all_gather(n: int, size: int) -> Steps:
 
 
 def _all_to_all(n: int, size: int) -> Steps:
-    """Each rank M/n to every other: it keeps its own share of M (MPI_Alltoall, MPI 4.0 section 6.8)."""
+    """Return M/n from each rank to every other; it keeps its own share of M (MPI_Alltoall, MPI 4.0 section 6.8)."""
     sent = _share(size, n)
     return (((i, j, sent) for i, j in permutations(range(n), 2)),)
 
 
 def _chain(n: int, size: int) -> Steps:
-    """M, each rank to the next, from the first to the last.
+    """Return M from each rank to the next, from the first to the last.
 
-    As a broadcast: the pipelined chain from the group's first rank, which hands on each segment as it comes in (the
-    order of NCCL's ring broadcast). As a pipeline send: each stage's activations to the next; gradients go back in
-    a second collective over a group of the reversed order.
-    """
+    A broadcast is a pipelined chain from the group's first rank, which forwards each segment as it arrives (the order
+    of NCCL's ring broadcast). In a pipeline send each stage sends its activations to the next. Gradients return in a
+    second collective over a group of the reversed order."""
     return (((i, i + 1, size) for i in range(n - 1)),)
 
 
 def _whole_message_chain(n: int, size: int) -> Steps:
-    """The same in n-1 steps: each rank hands the message on when it has all of it."""
+    """Return a chain of n-1 steps, in which each rank forwards the message when it has all of it."""
     return tuple([(i, i + 1, size)] for i in range(n - 1))
 
 
 def _star(n: int, size: int) -> Steps:
-    """M from the first rank to each other, at the same time."""
+    """Return M from the first rank to each other, at the same time."""
     return ([(0, i, size) for i in range(1, n)],)
 
 
 def _binomial_tree(n: int, size: int) -> Steps:
-    """M from each of the first 2^k ranks to the one 2^k further on, for k < log2 n."""
+    """Return M from each of the first 2^k ranks to the one 2^k further on, for k < log2 n."""
     return tuple(
         [(i, i + d, size) for i in range(min(d, n - d))] for d in (1 << k for k in range((n - 1).bit_length()))
     )
 
 
 def _quaternary_tree(n: int, size: int) -> Steps:
-    """The k-nomial tree of radix 4: M from each multiple of 4d to those that are d, 2d and 3d further on, for d = 4^k
-    from the largest below n down to 1."""
+    """Return the k-nomial tree of radix 4.
+
+    M goes from each multiple of 4d to those d, 2d and 3d further on, for d = 4^k from the largest below n down to 1."""
 
     def sends(d: int) -> Iterator[Sent]:
         return ((i, j, size) for i in range(0, n, 4 * d) for j in range(i + d, min(i + 4 * d, n), d))
@@ -167,8 +167,10 @@ def _exchange(ranks: Sequence[int], k: int, sent: int) -> Iterator[Sent]:
 
 
 def _folded(n: int, stays: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """As many ranks as the largest power of two up to n, and (who stays, who stands aside) for each pair of the first
-    2r that has one too many. ``stays``: which of the two."""
+    """Return as many ranks as the largest power of two up to n, and the pairs (active rank, folded rank).
+
+    The pairs are formed of the first 2r ranks when there are r too many. ``stays``: which rank of a pair, 0 or 1, is
+    active."""
     extra = n - (1 << n.bit_length() - 1)
     aside = [(2 * i + stays, 2 * i + 1 - stays) for i in range(extra)]
     return [stays for stays, _ in aside] + list(range(2 * extra, n)), aside
@@ -180,7 +182,7 @@ def _folded_links(n: int, per_extra: int) -> int:
 
 
 def _share(size: int, parts: int) -> int:
-    """``size / parts``, rounded up."""
+    """Return ``size / parts``, rounded up."""
     return -(-size // parts)
 
 

@@ -1,17 +1,16 @@
-"""Which algorithm a communication library takes for a collective: who sends what to whom when a job says "all-reduce".
+"""Algorithms that communication libraries use for collectives: who sends what to whom in an "all-reduce".
 
-Owns the profiles. In: library, algorithm, ranks and bytes of one call. Out: a ``Formula``, or None where it is not
-known. An algorithm that is called by its name is the same with every library.
+``formula`` returns the ``Formula`` for a library, an operation, and the ranks and bytes of one call, or None when it is
+unknown. An algorithm given by its own name is the same with every library.
 
 - ``generic``: rings in the order of the ranks, a pipelined chain for broadcasts.
-- ``gloo``: measured with torch 2.13 (``tests/data/wire_matrices.json``). Its all-reduce is a ring that runs backwards,
-  its reduce-scatter is a whole all-reduce of which each rank keeps its part.
+- ``gloo``: measured with torch 2.13 (``tests/data/wire_matrices.json``). Its all-reduce is a ring that runs backwards.
+  Its reduce-scatter is a whole all-reduce of which each rank keeps its part.
 - ``openmpi``: 4.1, measured with 4.1.4 and 2 to 8 ranks (same file). The algorithm depends on size and ranks, by the
-  tables of its component "tuned" for operations that commute
-  (``ompi/mca/coll/tuned/coll_tuned_decision_fixed.c`` of release 4.1.4, functions ``*_intra_dec_fixed``).
-- ``nccl``: from its source, not run. Rings in the order of the ranks, one after the other on each host. For small
-  messages it takes trees, which are not known here.
-"""
+  tables of its component "tuned" for operations that commute (``ompi/mca/coll/tuned/coll_tuned_decision_fixed.c`` of
+  release 4.1.4, functions ``*_intra_dec_fixed``).
+- ``nccl``: from its source, not run. Rings in the order of the ranks, adjacent on each host. For small messages NCCL
+  uses trees, which are not modelled here."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ _GLOO: Mapping[Algorithm, Formula] = {
 }
 
 _Row = tuple[tuple[float, Formula | None], ...]
-"""(bytes below which it holds, the formula or None when it is not known), ascending."""
+"""(upper bound of bytes, formula or None when it is unknown), ascending."""
 
 _RING, _DOUBLING, _HALVING = f.RING_ALL_REDUCE, f.RECURSIVE_DOUBLING_ALL_REDUCE, f.HALVING_DOUBLING_ALL_REDUCE
 _TREE, _STAR, _HOPS, _HALF = f.QUATERNARY_TREE, f.STAR, f.WHOLE_MESSAGE_CHAIN, f.RING_HALF
@@ -60,7 +59,7 @@ _ANY = math.inf
 _REST = 1 << 62
 
 _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
-    # By number of ranks (below) and M. Not known: a reduce and then a broadcast.
+    # By number of ranks (below) and M. Unknown: a reduce followed by a broadcast.
     Algorithm.ALL_REDUCE: {
         4: ((8, _RING), (4096, _DOUBLING), (8192, _RING), (16384, _DOUBLING), (262144, _RING), (_ANY, _HALVING)),
         8: ((16, _RING), (8192, _DOUBLING), (_ANY, _HALVING)),
@@ -74,7 +73,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
         4096: ((2048, None), (4096, _RING), (16384, _DOUBLING), (_ANY, _HALVING)),
         _REST: ((2048, None), (16384, _RING), (32768, _DOUBLING), (_ANY, _HALVING)),
     },
-    # MPI_Reduce_scatter by M. Not known: butterfly, and a reduce and then a scatter.
+    # MPI_Reduce_scatter by M. Unknown: butterfly, and a reduce followed by a scatter.
     Algorithm.REDUCE_SCATTER: {
         3: ((_ANY, _HALF),),
         4: ((65536, _HALF), (131072, None), (_ANY, _HALF)),
@@ -82,7 +81,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
         32: ((262144, _RECURSIVE), (_ANY, _HALF)),
         64: ((64, None), (2048, _RECURSIVE), (524288, None), (_ANY, _HALF)),
     },
-    # By M/n. Not known: neighbour exchange, and Bruck's algorithm of some small sizes.
+    # By M/n. Unknown: neighbour exchange, and Bruck's algorithm for some small sizes.
     Algorithm.ALL_GATHER: {
         32: ((_ANY, _GATHER),),
         64: ((1024, _GATHER), (65536, None), (_ANY, _HALF)),
@@ -90,7 +89,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
         256: ((512, _GATHER), (131072, None), (524288, _HALF), (1048576, None), (_ANY, _HALF)),
         512: ((131072, None), (524288, _HALF), (1048576, None), (_ANY, _HALF)),
     },
-    # By M. Binary, binomial and k-nomial trees over 2 and 3 ranks are stars. Not known: binary trees, scatter and
+    # By M. Binary, binomial and k-nomial trees over 2 and 3 ranks are stars. Unknown: binary trees, and scatter with
     # all-gather.
     Algorithm.BROADCAST: {
         4: ((32, _HOPS), (256, _STAR), (512, _HOPS), (131072, _STAR), (262144, _HOPS), (_ANY, _STAR)),
@@ -105,7 +104,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
         4096: ((262144, _TREE), (_ANY, None)),
         _REST: ((8192, _TREE), (16384, None), (262144, _TREE), (_ANY, None)),
     },
-    # By M/n. Not known: Bruck's algorithm.
+    # By M/n. Unknown: Bruck's algorithm.
     Algorithm.ALL_TO_ALL: {
         16: ((_ANY, f.ALL_TO_ALL),),
         64: ((512, None), (_ANY, f.ALL_TO_ALL)),
@@ -115,7 +114,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
 
 
 def formula(library: Library, algorithm: Algorithm, ranks: int, size: int) -> Formula | None:
-    """Of a call over ``ranks`` ranks of ``size`` bytes (M, see ``spec.Collective``); None when it is not known."""
+    """Return the formula for a call of ``size`` bytes (M, see ``spec.Collective``), or None when it is unknown."""
     if algorithm in _BY_NAME:
         return _BY_NAME[algorithm]
     if library is Library.OPENMPI:

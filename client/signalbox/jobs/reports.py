@@ -1,4 +1,4 @@
-"""What a running job reports: times of its iterations, and its connections."""
+"""Reports of a running job: times of its iterations, and its connections."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 REPORT_S = 2.0
-"""Seconds after its end within which a program reports an iteration."""
+"""Seconds after the end of an iteration within which a program reports it."""
 
 MOST_EFFICIENT = 1.05
-"""Ideal over reported communication time that cannot be exceeded: the ideal time is of more bytes than are sent then.
-Reported times are not wrong by 5 %."""
+"""Largest credible ratio of ideal to reported communication time.
+
+Above it the job announced more bytes than it sends, because reported times are not wrong by 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,13 @@ class IterationTime:
     duration_s: float
     communication_s: float
     ended_at: float | None = None
-    """In monotonic seconds of this machine; None where the program does not say: ``REPORT_S`` before its report at
-    most."""
+    """Monotonic time of this machine in seconds; None when the program does not report it.
+
+    The iteration then ended at most ``REPORT_S`` before its report."""
 
 
 class Connected(NamedTuple):
-    """One connection, from the host that reports it."""
+    """A connection, as seen from the host that reports it."""
 
     src_ip: str
     src_port: int

@@ -1,9 +1,7 @@
-"""What a job announces, validated: endpoints, parallel groups, collectives, transfers, strategies, and how it divides
-its bytes.
+"""Announcement of a job, validated: endpoints, groups, collectives, transfers, strategies, and striping.
 
-Owns the meaning of a job spec. In: plain data (from protobuf, JSON or a test). Out: a frozen ``JobSpec``, or
-``InvalidInput`` with the wrong fields by their paths.
-"""
+``JobSpec.parse`` turns plain data (from protobuf, JSON or a test) into a frozen ``JobSpec``, or raises ``InvalidInput``
+with the paths of the wrong fields."""
 
 from __future__ import annotations
 
@@ -36,30 +34,32 @@ MAX_ENDPOINTS = 4096
 MAX_GROUPS = 4096
 MAX_COLLECTIVES = 256
 MAX_VIRTUAL_LINKS = 65_536
-"""Per job, before merging: an all-to-all over 256 ranks fits. Also the largest number of transfers."""
+"""Largest number of virtual links of a job before merging, and of transfers. An all-to-all over 256 ranks fits."""
 MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
-"""Over all groups: a group of n ranks that is used makes at least n-1 >= n/2 virtual links."""
+"""Largest number of ranks of all groups together: a used group of n ranks makes at least n-1 >= n/2 virtual links."""
 MAX_STRATEGIES = 32
 MAX_COMPUTE = 1000
 MAX_IN_STRATEGIES = 4
-"""Times as many groups, and times of computing, as one strategy may have, are allowed in all together. Transfers, ranks
-of groups and groups of collectives have the same limit in all as in one."""
+"""Factor from the limits of groups and compute times of one strategy to those of all strategies together.
+
+Transfers, ranks of groups and groups of collectives have the same limit for all strategies together as for one."""
 MAX_RAILS = 7
 MAX_BYTES = 1 << 50
 MAX_PHASE = 1000
 MAX_STEP = 1000
 MAX_SUBFLOWS = 16
 LIMITS = (("groups", MAX_GROUPS), ("collectives", MAX_COLLECTIVES), ("transfers", MAX_VIRTUAL_LINKS))
-"""Of the lists that say what is sent."""
+"""Limits of the lists that describe traffic."""
 SENDS = tuple(name for name, _ in LIMITS)
-SAID_BY_EACH = "is said by each of the strategies: give one or the other"
+SAID_BY_EACH = "is defined by each of the strategies: give one or the other"
 MIN_LEASE_S = 1.0
 MAX_LEASE_S = 86_400.0
 
 
 class Algorithm(StrEnum):
-    """How a collective moves its bytes; ``formulas`` gives who sends what to whom. The last three, ``broadcast`` and
-    ``all_to_all`` name what a job asks for: its ``Library`` decides how it is done."""
+    """Algorithm or operation of a collective; ``formulas`` lists the transfers of each.
+
+    ``broadcast``, ``all_to_all`` and the last three name operations: the job's ``Library`` decides their algorithm."""
 
     RING_ALL_REDUCE = "ring_all_reduce"
     RING_REDUCE_SCATTER = "ring_reduce_scatter"
@@ -75,7 +75,7 @@ class Algorithm(StrEnum):
 
 
 class Library(StrEnum):
-    """The communication library, see ``library_profiles``. ``generic``: each algorithm as its literature has it."""
+    """Communication library of a job, see ``library_profiles``. ``generic``: each algorithm as published."""
 
     GENERIC = "generic"
     GLOO = "gloo"
@@ -84,9 +84,14 @@ class Library(StrEnum):
 
 
 class Dealing(StrEnum):
-    """How a sender divides the bytes of a virtual link over its connections. ``paced`` and ``by_share``: in proportion
-    to the shares of its subflows, ``paced`` each at its own steady rate. ``even``: the same number of bytes on each.
-    ``common_queue``: the next bytes go to whichever connection takes them. Levels hold for all but ``by_share``."""
+    """Striping: how a sender divides the bytes of a virtual link over its connections.
+
+    - ``paced`` and ``by_share``: in proportion to the shares of its subflows; ``paced`` sends each at its own steady
+      rate
+    - ``even``: the same number of bytes on each
+    - ``common_queue``: the next bytes go to whichever connection accepts them
+
+    Predicted slowdowns hold for all but ``by_share``."""
 
     PACED = "paced"
     BY_SHARE = "by_share"
@@ -98,8 +103,9 @@ ROCE_PORT = 4791
 
 
 class Transport(StrEnum):
-    """What carries the bytes: where a switch finds the ports that tell subflows apart. ``roce_v2`` is UDP to port 4791
-    with the source port as entropy (InfiniBand specification, annex A17)."""
+    """Transport of the bytes: where a switch finds the ports that distinguish subflows.
+
+    ``roce_v2`` is UDP to port 4791 with the source port as entropy (InfiniBand specification, annex A17)."""
 
     TCP = "tcp"
     ROCE_V2 = "roce_v2"
@@ -110,26 +116,26 @@ class Frozen(BaseModel):
 
 
 def _ipv4(text: str) -> str:
-    """As it is: inet_pton(3) takes four decimal numbers without leading zeros only, so an address has one spelling."""
+    """Return an IPv4 address unchanged. inet_pton(3) accepts one spelling only: four decimals without leading zeros."""
     try:
         address = inet_pton(AF_INET, text)
     except (OSError, ValueError):
         raise PydanticCustomError("ipv4", "must be an IPv4 address such as 10.0.1.2") from None
-    # Unspecified, loopback, multicast and reserved (IANA's registry of special-purpose addresses).
+    # Refused: unspecified, loopback, multicast and reserved (IANA's registry of special-purpose addresses).
     if address == b"\0\0\0\0" or address[0] == 127 or address[0] >= 224:
         raise PydanticCustomError("ipv4_unicast", "must be the address of a host")
     return text
 
 
 def _no_text(value: object) -> object:
-    """``true`` is not 1, and ``"7"`` is not 7."""
+    """Refuse booleans and texts: ``true`` is not 1, and ``"7"`` is not 7."""
     if isinstance(value, bool | str):
         raise PydanticCustomError("number", "must be a number")
     return value
 
 
 def _rank(value: object) -> object:
-    """An address, or a name, is no rank."""
+    """Refuse addresses and names as ranks."""
     if isinstance(value, bool | str):
         raise PydanticCustomError("rank", "must be a rank's number")
     return value
@@ -143,7 +149,7 @@ _UNITS = {
 
 
 def _bytes(value: object) -> object:
-    """``"64 MiB"`` is 64·2^20; other text is no number."""
+    """Convert a size such as ``"64 MiB"``, which is 64·2^20; refuse other texts."""
     if isinstance(value, str) and (size := re.fullmatch(r"(\d{1,16}) ?([kKMGT]i?B)", value)):
         return int(size[1]) * _UNITS[size[2].upper().replace("I", "i")]
     if isinstance(value, bool | str):
@@ -153,8 +159,7 @@ def _bytes(value: object) -> object:
 
 
 def at_most(limit: int) -> BeforeValidator:
-    """Return the check that refuses a longer list before its items are looked at: each wrong one would cost an
-    error."""
+    """Return a validator that refuses a longer list before checking its items: each wrong item costs an error."""
 
     def check(value: object) -> object:
         if isinstance(value, list | tuple) and len(value) > limit:
@@ -183,7 +188,7 @@ def _job_id(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """A terminal that shows it obeys no control characters of it."""
+    """Refuse control characters, which a terminal that shows the text would obey."""
     if not text.isprintable():
         raise PydanticCustomError("printable", "must have printable characters only")
     return text
@@ -197,12 +202,11 @@ class ParallelGroup(Frozen):
 
 
 class Collective(Frozen):
-    """One collective that every named group runs once per iteration.
+    """A collective that every named group runs once per iteration.
 
-    ``bytes_per_iteration``: the size M of the buffer per rank (all-reduce, reduce-scatter, all-gather: the whole
-    vector; all-to-all: what one rank sends in all, its own share counted; broadcast and pipeline send: what each rank
-    gets). What is in one ``phase`` overlaps in time, phases do not.
-    """
+    ``bytes_per_iteration`` is the size M of the buffer per rank. For all-reduce, reduce-scatter and all-gather that is
+    the whole vector; for all-to-all, what one rank sends including its own share; for broadcast and pipeline send, what
+    each rank receives. Collectives of one ``phase`` overlap in time, phases do not."""
 
     algorithm: Algorithm
     groups: Annotated[tuple[str, ...], FailFast(), at_most(MAX_GROUPS)] = Field(min_length=1)
@@ -211,7 +215,7 @@ class Collective(Frozen):
 
 
 class Transfer(Frozen):
-    """What rank ``src`` sends to rank ``dst`` in each iteration. Steps of one phase follow each other."""
+    """Bytes that rank ``src`` sends to rank ``dst`` in each iteration. Steps of one phase follow each other."""
 
     src: Rank
     dst: Rank
@@ -221,16 +225,16 @@ class Transfer(Frozen):
 
 
 class Compute(Frozen):
-    """Time of computing in an iteration. ``phase``: it overlaps with what is sent in that one; without it, with
-    nothing."""
+    """Compute time in an iteration, in seconds.
+
+    ``phase``: phase whose communication it overlaps with; None: it overlaps with none."""
 
     seconds: Annotated[Seconds, Field(ge=0, le=1e6, allow_inf_nan=False)]
     phase: Phase | None = None
 
 
 class ParallelStrategy(Frozen):
-    """One way to parallelise a job: what it sends and how long it computes then. The fields are those of a
-    ``JobSpec``."""
+    """Alternative parallelization of a job, with its traffic and compute times; fields as in a ``JobSpec``."""
 
     name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
     groups: Annotated[tuple[ParallelGroup, ...], FailFast(), at_most(MAX_GROUPS)] = ()
@@ -246,16 +250,20 @@ class Rail(Frozen):
 
 
 class JobSpec(Frozen):
-    """A job's traffic: ``transfers``, and ``collectives`` as short forms of transfers; or ``strategies``, each with
-    such traffic of its own, of which the job can be trained with any. With none of these it is ``observed``.
+    """Announcement of a job.
 
-    ``endpoints``: one IPv4 address per rank; ranks on one host have the same. ``rails``: further NICs; every transfer
-    is divided evenly over the first NICs and the rails, NIC k to NIC k. ``max_subflows``: into how many pieces the job
-    can divide each virtual link; 1 keeps them whole. ``transport``: of its connections; whole flows are routed
-    whatever it is. ``dealing``: how it divides a virtual link over its connections. ``reports_connections``: the job
-    tells which connections it has open, so that subflows need no port classes. ``lease_s``: seconds without renewal
-    after which the job is forgotten. ``provisional``: the job may soon announce something else; what is counted decides
-    until then, and is no contradiction."""
+    Its traffic is in ``transfers``, and in ``collectives`` as short forms of transfers. Or it has ``strategies``, each
+    with its own traffic, any of which can train the job. With none of these it is ``observed``.
+
+    - ``endpoints``: one IPv4 address per rank; ranks on one host have the same address
+    - ``rails``: further NICs; every transfer is divided evenly over the first NICs and the rails, from NIC k to NIC k
+    - ``max_subflows``: largest number of subflows into which the job can divide each virtual link; 1 for whole flows
+    - ``transport``: transport of its connections; it matters only to subflows
+    - ``dealing``: striping, how the job divides a virtual link over its connections
+    - ``reports_connections``: whether the job reports its open connections, so that subflows need no port classes
+    - ``lease_s``: seconds without renewal after which the job is removed
+    - ``provisional``: whether the job may soon announce something else; until then measured traffic has precedence, and
+      a difference raises no alarm"""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: Annotated[tuple[IPv4, ...], at_most(MAX_ENDPOINTS)] = Field(min_length=2)
@@ -274,22 +282,21 @@ class JobSpec(Frozen):
 
     @property
     def addresses(self) -> frozenset[str]:
-        """Of all NICs."""
+        """Addresses of all NICs."""
         return frozenset((*self.endpoints, *(ip for rail in self.rails for ip in rail.endpoints)))
 
     @property
     def observed(self) -> bool:
-        """The job says who takes part, not what is sent."""
+        """Whether the job announces only its members, not its traffic."""
         return not self.collectives and not self.transfers and not self.strategies
 
     @property
     def plain(self) -> JobSpec:
-        """Itself without strategies, else that of the first one: it counts on a fabric whose wiring cannot change."""
+        """The spec itself, or that of the first strategy, which applies on a fabric whose wiring cannot change."""
         return self.of_strategy(self.strategies[0].name) if self.strategies else self
 
     def of_strategy(self, name: str) -> JobSpec:
-        """The spec without strategies of the job that is trained with this one. Raises ``KeyError`` for a name that
-        none has."""
+        """Return the spec without strategies, for training with this one. Raises ``KeyError`` for an unknown name."""
         for way in self.strategies:
             if way.name == name:
                 sends = {field: getattr(way, field) for field in SENDS}
@@ -298,8 +305,10 @@ class JobSpec(Frozen):
 
     @classmethod
     def parse(cls, data: Any) -> Self:
-        """``data``: a mapping of the field names. Raises ``InvalidInput`` naming the wrong fields: those whose
-        values are wrong in themselves (of long lists the first), else up to 100 that do not fit to others."""
+        """Return the spec for ``data``, a mapping of field names to values.
+
+        Raises ``InvalidInput`` with the fields that have wrong values (of long lists the first item), else with up to
+        100 fields that do not fit to others."""
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
@@ -311,7 +320,7 @@ class JobSpec(Frozen):
         return spec
 
     def ways(self) -> Iterator[tuple[str, JobSpec | ParallelStrategy]]:
-        """What says what is sent, each with the beginning of the paths of its fields: the spec, and each strategy."""
+        """Yield the spec and each strategy, with the prefix of the paths of its fields."""
         yield "", self
         for number, way in enumerate(self.strategies):
             yield f"strategies[{number}].", way
@@ -328,8 +337,10 @@ class JobSpec(Frozen):
                 yield FieldProblem(f"strategies[{number}]", "what it sends is not known: give collectives or transfers")
 
     def _wrong_rails(self) -> Iterator[FieldProblem]:
-        """Of each rail the first address that is wrong: an address has one place, and ranks are on one host in every
-        rail or in none. Otherwise it would be open which transfers stay within a host."""
+        """Yield the first wrong address of each rail.
+
+        An address has one place. In every rail, ranks share an address exactly when they are on one host; otherwise it
+        would be unknown which transfers stay within a host."""
         taken = dict.fromkeys(self.endpoints, "endpoints")
         for r, rail in enumerate(self.rails):
             where = f"rails[{r}].endpoints"
@@ -354,7 +365,7 @@ class JobSpec(Frozen):
 
 
 def _misfits(sends: JobSpec | ParallelStrategy, where: str, ranks: int) -> Iterator[FieldProblem]:
-    """Of groups, collectives and transfers. ``where``: the beginning of their paths."""
+    """Yield problems of groups, collectives and transfers. ``where``: prefix of their paths."""
 
     def without_endpoint(path: str, rank: int) -> Iterator[FieldProblem]:
         if rank >= ranks:
@@ -385,9 +396,10 @@ def _misfits(sends: JobSpec | ParallelStrategy, where: str, ranks: int) -> Itera
 
 
 def oversized(spec: Any) -> Iterator[FieldProblem]:
-    """Lists that are too long, alone or taken together; what several strategies have too much of together is told of
-    ``strategies``. ``spec``: anything with the fields of a ``JobSpec``, so that it can be asked before anything is
-    spent on the items."""
+    """Yield lists that are too long, alone or taken together.
+
+    What several strategies exceed together is a problem of ``strategies``. ``spec`` is anything with the fields of a
+    ``JobSpec``, so that the check can precede any work on the items."""
     ways = [("", spec)]
     if len(spec.strategies) <= MAX_STRATEGIES:
         ways += [(f"strategies[{number}].", way) for number, way in enumerate(spec.strategies)]
@@ -399,7 +411,7 @@ def oversized(spec: Any) -> Iterator[FieldProblem]:
     sending = [way for _, way in ways]
     counts = [(path, path.rpartition(".")[2], len(items), limit) for path, items, limit in lists]
     counts += _in_strategies(sending[1:])
-    # Of a list that is too long the items are not counted: there may be a million.
+    # Items of a list that is too long are not counted: there may be a million.
     if all(count <= limit for *_, count, limit in counts):
         counts += _in_items(sending, spec.rails)
     for path, what, count, limit in counts:
@@ -408,7 +420,7 @@ def oversized(spec: Any) -> Iterator[FieldProblem]:
 
 
 _Count = tuple[str, str, int, int]
-"""The path of a list, what is in it, how many there are, and how many there may be."""
+"""Path of a list, name of its items, their number, and their limit."""
 
 
 def _in_strategies(strategies: Sequence[Any]) -> Iterator[_Count]:
@@ -421,7 +433,7 @@ def _in_strategies(strategies: Sequence[Any]) -> Iterator[_Count]:
 
 
 def _in_items(sending: Sequence[Any], rails: Sequence[Any]) -> Iterator[_Count]:
-    """``sending``: a spec and its strategies."""
+    """Yield the counts of items in groups, collectives and rails. ``sending``: a spec and its strategies."""
     for name, of, what, limit in (
         ("groups", "ranks", "ranks in all groups", MAX_RANKS),
         ("collectives", "groups", "groups in all collectives", MAX_VIRTUAL_LINKS),
@@ -435,5 +447,5 @@ NOT_TRAFFIC = ("lease_s", "max_subflows", "dealing", "provisional")
 
 
 def same_traffic(one: JobSpec, other: JobSpec) -> bool:
-    """Whether what was measured of one is of the other too."""
+    """Return whether measurements of one spec also hold for the other."""
     return one.model_copy(update={name: getattr(other, name) for name in NOT_TRAFFIC}) == other

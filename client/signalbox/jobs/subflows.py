@@ -1,18 +1,17 @@
-"""How one virtual link of a job can be divided, and how switches tell the pieces apart.
+"""Division of a virtual link into subflows, and how switches distinguish them.
 
 By source port: a job that may split its flows opens one connection per subflow, each from a source port of that
-subflow's class. The classes follow from the job's ``max_subflows`` alone, so they stay while its routes change: class i
-of K has the value i in the bits above bit 0, as many of them as K needs. Bit 0 cannot be used: Linux gives connect()
-even ports and bind(0) odd ones (measured, 200 of 200). When K is no power of two, some ports belong to no class: their
-packets are hashed by ECMP, like those of classes without a subflow.
+subflow's class. The classes depend only on the job's ``max_subflows``, so they stay when its routes change. Class i of
+K has the value i in the bits above bit 0, as many of them as K needs. Bit 0 is unusable, because Linux gives even ports
+to connect() and odd ones to bind(0) (measured, 200 of 200). When K is not a power of two, some ports belong to no
+class. ECMP hashes their packets, and those of classes without a subflow.
 
-By connection: a job that reports its connections is told apart by both ports of each of them. It can share pairs of
+By connection: the connections of a job that reports them are distinguished by both ports. Such a job can share pairs of
 hosts with other jobs, and chooses no ports.
 
-What a division is worth depends on the sender (``Dealing``). One that follows shares gives each subflow its own. One
-that deals the same bytes to each connection, or lets them take from a common queue, cannot follow shares: to the
-planner each of its connections, or bundle of them, is a flow of its own.
-"""
+The gain of a division depends on the sender's striping (``Dealing``). A sender that follows shares gives each subflow
+its own. A sender that stripes evenly, or from a common queue, cannot follow shares. The planner then treats each of its
+connections, or bundle of them, as a flow of its own."""
 
 from __future__ import annotations
 
@@ -37,13 +36,13 @@ class PortClass(NamedTuple):
 
 
 def exactly(port: int) -> PortClass:
-    """The class of one port."""
+    """Return the class of one port."""
     return PortClass(port, 0xFFFF)
 
 
 @functools.cache
 def port_classes(max_subflows: int) -> tuple[PortClass, ...]:
-    """One class per subflow, disjoint, in the order of the subflows; none for flows that stay whole."""
+    """Return one class per subflow, disjoint and in the order of the subflows; none for flows that stay whole."""
     if max_subflows == 1:
         return ()
     mask = ((1 << (max_subflows - 1).bit_length()) - 1) << 1
@@ -58,11 +57,11 @@ class Connection(NamedTuple):
 
 
 Connections = Mapping[Pair, tuple[Connection, ...]]
-"""Per (source, destination), in a fixed order."""
+"""Connections by (source, destination), in a fixed order."""
 
 
 class Ports(NamedTuple):
-    """Packets of a flow, by their ports; ``dst`` None: any."""
+    """Packets of a flow, by their ports; None as ``dst`` stands for any."""
 
     src: PortClass
     dst: PortClass | None = None
@@ -74,8 +73,10 @@ def _a_class_each(max_subflows: int) -> tuple[tuple[Ports, ...], ...]:
 
 
 class Pieces(NamedTuple):
-    """A flow as the planner sees it. ``weights``: shares of the flows that each travel on a path of their own; one when
-    there is one. ``max_subflows``: into how many subflows, with shares, each of them may be divided."""
+    """A flow as the planner treats it.
+
+    ``weights``: shares of the parts that each travel on a path of their own; a single one for a whole flow.
+    ``max_subflows``: number of subflows, with shares, into which each part may be divided."""
 
     weights: tuple[float, ...]
     max_subflows: int
@@ -83,8 +84,10 @@ class Pieces(NamedTuple):
 
 @dataclass(frozen=True)
 class Dividing:
-    """How the flows of one job can be divided. ``owner``: the job's id if it reports its connections, else empty: the
-    flows of jobs with other owners may have the same addresses. ``connections``: as reported."""
+    """Division of the flows of one job.
+
+    ``owner``: id of a job that reports its connections, else empty; flows of other owners may have the same addresses.
+    ``connections``: as reported."""
 
     max_subflows: int = 1
     dealing: Dealing = Dealing.BY_SHARE
@@ -96,8 +99,9 @@ class Dividing:
         return cls(spec.max_subflows, spec.dealing, spec.job_id if spec.reports_connections else "")
 
     def bundles(self, pair: Pair) -> tuple[tuple[Ports, ...], ...]:
-        """What each subflow or piece of the pair's flow consists of, in their order; none when that cannot be said: the
-        flow stays whole, or its connections are not reported yet."""
+        """Return the packets of each subflow of the pair's flow, in order.
+
+        The result is empty for a flow that stays whole, and while its connections are not reported yet."""
         if not self.owner:
             return _a_class_each(self.max_subflows)
         known = self.connections.get(pair, ())
@@ -106,7 +110,7 @@ class Dividing:
         return tuple(tuple(ports[number::count]) for number in range(count))
 
     def pieces(self, pair: Pair) -> Pieces:
-        """Of the pair's flow."""
+        """Return the pair's flow as the planner treats it."""
         total = len(self.connections.get(pair, ())) if self.owner else self.max_subflows
         count = min(self.max_subflows, total)
         if self.dealing not in (Dealing.EVEN, Dealing.COMMON_QUEUE) or count <= 1:

@@ -1,8 +1,7 @@
-"""A job that is announced while a command runs, in threads of their own.
+"""Announce a job while a command runs, in separate threads.
 
-Everything that takes time is done there, after the command has started: imports, names of hosts, calls. Whatever
-happens is logged by the logger ``signalbox``.
-"""
+Everything slow (imports, host names, calls) happens in these threads after the command has started. The logger
+``signalbox`` reports failures."""
 
 from __future__ import annotations
 
@@ -23,8 +22,11 @@ log = logging.getLogger("signalbox")
 
 
 class Announcement:
-    """``find``: the job's spec; None when there is nothing to announce. ``address``: as for ``signalbox.join``.
-    ``take_over``: end another registration with the job's id."""
+    """Announcement of one job.
+
+    - ``find``: returns the job's spec, or None when there is nothing to announce
+    - ``address``: as for ``signalbox.join``
+    - ``take_over``: whether to end another registration that has the job's id"""
 
     def __init__(self, job_id: str, find: Callable[[], JobSpec | None], address: str | None, take_over: bool) -> None:
         self._job_id, self._find, self._address, self._take_over = job_id, find, address, take_over
@@ -34,7 +36,7 @@ class Announcement:
         self._over = False
 
     def begin(self) -> None:
-        """Returns at once."""
+        """Begin the announcement; return at once."""
         try:
             threading.Thread(target=self._begin, name="signalbox-announce", daemon=True).start()
         except RuntimeError as error:

@@ -1,9 +1,8 @@
-"""A command as the child of this process: its signals, its terminal, its exit status.
+"""Run a command as a child of this process, with its signals, its terminal, and its exit status.
 
-The child is in the process group of this process: it has the terminal when this process has it, and a shell's job
-control stops and continues both. Signals that the terminal sends reach both; those that are sent to this process alone
-are passed on. SIGKILL cannot be: the child goes on.
-"""
+The child is in the process group of this process. So it has the terminal when this process has it, and a shell's job
+control stops and continues both. Signals from the terminal reach both; signals sent to this process alone are
+forwarded. SIGKILL cannot be forwarded: the child then continues."""
 
 from __future__ import annotations
 
@@ -15,21 +14,23 @@ from contextlib import suppress
 from functools import partial
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""Exit statuses, as shells have them."""
+"""Exit statuses of a shell for a command that cannot be started."""
 
 _BY_KERNEL = 0x80
-"""``SI_KERNEL`` of a signal's ``si_code`` (sigaction(2)): such as Ctrl-C, which the whole process group gets."""
+"""``SI_KERNEL`` of a signal's ``si_code`` (sigaction(2)): Ctrl-C, for example, reaches the whole process group."""
 
 _PASSED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 _OF_JOB_CONTROL = {signal.SIGTSTP, signal.SIGCONT}
 
 
 class Child:
-    """Started when it is made, by the first thread of a process without others; those that are made later leave all
-    signals to it. Raises ``OSError``."""
+    """A command that runs from its creation on.
+
+    It must be made by the first thread of a process without other threads; threads made later leave all signals to it.
+    Raises ``OSError``."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
-        # What is ignored, as after nohup, is ignored by the child too.
+        # The child inherits ignored signals, as after nohup.
         passed = {number for number in _PASSED | _OF_JOB_CONTROL if signal.getsignal(number) != signal.SIG_IGN}
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._awaited = passed | {signal.SIGCHLD}
@@ -37,12 +38,12 @@ class Child:
         self._process = subprocess.Popen(
             command,
             env=environ,
-            close_fds=False,  # some are for the command, as that of PMI is
+            close_fds=False,  # the command needs some of them, such as that of PMI
             preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, former),
         )
 
     def wait(self) -> int:
-        """Returns its exit status, 128 and the number of the signal that has ended it."""
+        """Wait for the command; return its exit status, or 128 plus the number of the signal that ended it."""
         while True:
             info = signal.sigwaitinfo(self._awaited)
             if info.si_signo == signal.SIGCHLD:

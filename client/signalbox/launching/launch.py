@@ -1,7 +1,6 @@
-"""What is known of a job before it runs: who announces it, and the hosts of its ranks.
+"""Find out, before a job runs, who announces it and which hosts its ranks are on.
 
-In: the command that is to run, and the environment. Out: a ``Launch``. Files that the command names are read.
-"""
+``launch_of`` uses the command and the environment, and reads files that the command names."""
 
 from __future__ import annotations
 
@@ -19,9 +18,11 @@ LOCAL = ("localhost",)
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """``ranks``: the host of each rank; None when that is not said, with ``why``. ``only_on``: unless it is empty, the
-    job is announced only where this host is this machine. ``interfaces``: that the job communicates over, names or
-    networks (10.0.0.0/16)."""
+    """Facts about a job before it runs.
+
+    - ``ranks``: host of each rank; None when it is unknown, with the reason in ``why``
+    - ``only_on``: host that announces the job; empty for any
+    - ``interfaces``: interfaces that the job communicates over, as names or networks (10.0.0.0/16)"""
 
     ranks: tuple[str, ...] | None
     why: str = ""
@@ -30,7 +31,7 @@ class Launch:
 
 
 def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
-    """Raises ``InvalidInput`` when a file cannot be read, or an option of the launcher cannot be understood."""
+    """Return the launch; raise ``InvalidInput`` for an unreadable file or an unknown form of a launcher's option."""
     program = os.path.basename(command[0])
     if mpi.PROGRAMS.fullmatch(program):
         ranks, interfaces = mpi.ranks_and_interfaces(command[1:], environ, allocated(environ, step=False))
@@ -39,13 +40,14 @@ def launch_of(command: Sequence[str], environ: Mapping[str, str]) -> Launch:
         return _of_torch(torch.nodes_of(words[1:], environ, accelerate=program == "accelerate"), environ)
     if program == "srun":
         return _of(_nodelist(command[1:]) or allocated(environ, step=False), "srun says no nodes, and there is no job")
-    # Daemons of Open MPI are in a step of Slurm of their own, on all nodes but the first.
+    # Open MPI's daemons run in a Slurm step of their own, on all nodes but the first.
     return _of(allocated(environ, step="OMPI_COMM_WORLD_RANK" not in environ), f"{program} does not say them")
 
 
 def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether this process is the one of the job that announces it: not on other nodes of torchrun, nor in other ranks
-    than the first. Reads no files."""
+    """Return whether this process announces the job.
+
+    Only the first node of torchrun and the first rank do. Reads no files."""
     words = _torch_words(os.path.basename(command[0]), command)
     if words and (first := torch.nodes_of(words[1:], environ).first) is not None:
         return first
@@ -53,7 +55,7 @@ def announces(command: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def _torch_words(program: str, command: Sequence[str]) -> Sequence[str]:
-    """The launcher of PyTorch and its words; empty when it is none."""
+    """Return the words of PyTorch's launcher from its name on; empty for another program."""
     if program == "torchrun":
         return command
     if program == "accelerate" and command[1:2] == ["launch"]:
@@ -78,7 +80,7 @@ def _of(hosts: Sequence[Host], why: str, only_on: str = "") -> Launch:
 
 
 def _nodelist(words: Sequence[str]) -> list[Host]:
-    """That srun is given."""
+    """Return the hosts in srun's option --nodelist."""
     from signalbox.host_addresses import host_names
 
     for at, word in enumerate(words):

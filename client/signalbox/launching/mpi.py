@@ -1,8 +1,7 @@
-"""The hosts of the ranks that ``mpirun`` starts, from its command line: Open MPI, and Hydra of MPICH and Intel MPI.
+"""Hosts of the ranks that ``mpirun`` starts, from its command line: Open MPI, and Hydra of MPICH and Intel MPI.
 
-Where the number of ranks on a host follows from something that is not written, such as its cores, each host is taken
-to have one: a host too many does no harm, one that is missing is not routed.
-"""
+When the number of ranks on a host depends on something unwritten, such as its cores, each host counts as one rank. A
+host too many does no harm, but a missing host gets no routes."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _PER_HOST = {"npernode", "N", "ppn", "perhost", "grr"}
 _HOST_LIST = {"H", "host", "hosts"}
 _HOST_FILE = {"hostfile", "machinefile", "default-hostfile", "f"}
 _SETTING = {"mca", "gmca", "omca", "prtemca", "gprtemca", "pmixmca", "gpmixmca", "genv", "env"}
-"""These have two values: a name, and what it is set to."""
+"""Options with two values: a name and its setting."""
 _OTHER = {
     *("x", "wdir", "wd", "path", "prefix", "map-by", "rank-by", "bind-to", "rankfile", "rf", "output-filename", "am"),
     *("tune", "timeout", "stdin", "app", "npersocket", "cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list"),
@@ -41,7 +40,7 @@ _ONE = _COUNT | _PER_HOST | _HOST_LIST | _HOST_FILE | _OTHER
 
 @dataclass
 class _Part:
-    """What stands between two colons: one program with its options."""
+    """Words between two colons: one program with its options."""
 
     hosts: list[Host] = field(default_factory=list)
     count: int | None = None
@@ -53,8 +52,9 @@ class _Part:
 def ranks_and_interfaces(
     words: Sequence[str], environ: Mapping[str, str], allocation: Sequence[Host]
 ) -> tuple[list[str], list[str]]:
-    """The host of each rank, and on which interfaces or networks Open MPI communicates. ``words``: after the name of
-    the program. Raises ``InvalidInput``."""
+    """Return the host of each rank, and the interfaces or networks that Open MPI uses.
+
+    ``words``: those after the name of the program. Raises ``InvalidInput``."""
     interfaces = environ.get(f"OMPI_MCA_{INTERFACES}", "")
     files = [environ[name] for name in (*HOST_FILES, *HYDRA_FILES) if environ.get(name)]
     parts = []
@@ -80,7 +80,7 @@ def ranks_and_interfaces(
             elif name in _HOST_LIST:
                 listed += _listed(values[0])
                 part.hosts = each_once(listed)
-            elif name in _HOST_FILE and not listed:  # a list chooses among those of the file
+            elif name in _HOST_FILE and not listed:  # a list selects among the hosts of the file
                 part.hosts = _in_file(values[0])
             elif name in _SETTING and values[0].endswith("default_hostfile"):
                 files = [values[1]]
@@ -98,7 +98,7 @@ def ranks_and_interfaces(
 
 
 def options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Those before the program: the name without dashes, then its values."""
+    """Yield the options before the program: the name without dashes, then its values."""
     left = iter(words)
     for word in left:
         if not word.startswith("-"):
@@ -123,7 +123,7 @@ def _map_by(part: _Part, how: str) -> None:
 
 
 def _left(hosts: Sequence[Host], used: Mapping[str, int]) -> list[Host]:
-    """Slots that earlier programs have not taken; all where they have taken all."""
+    """Return the hosts with the slots that earlier programs left; with all slots when none are left."""
     left = [host if host.slots is None else Host(host.name, max(0, host.slots - used[host.name])) for host in hosts]
     return left if any(host.slots != 0 for host in left) else [*hosts]
 
@@ -141,19 +141,19 @@ def _divided(words: Sequence[str]) -> Iterator[list[str]]:
 
 def _number(name: str, values: Sequence[str]) -> int:
     if not values[0].isascii() or not values[0].isdigit():
-        raise InvalidInput.of("", f"-{name} {values[0]} is no number of ranks")
+        raise InvalidInput.of("", f"-{name} {values[0]} is not a number of ranks")
     return int(values[0])
 
 
 def _listed(text: str) -> Iterator[str]:
-    """``n1,n2:4``: a host for each of its slots."""
+    """Yield the hosts of ``n1,n2:4``, each once per slot."""
     for word in filter(None, text.split(",")):
         name, _, slots = word.partition(":")
         yield from [name.rpartition("@")[2]] * (int(slots) if slots.isdigit() else 1)
 
 
 def _in_file(file: str) -> list[Host]:
-    """Lines as ``n1 slots=4``, of Open MPI, and ``n1:4``, of Hydra."""
+    """Return the hosts of a file with lines such as ``n1 slots=4`` (Open MPI) or ``n1:4`` (Hydra)."""
     found: dict[str, int | None] = {}
     for line in text_of(file).splitlines():
         words = line.partition("#")[0].split()
@@ -167,7 +167,7 @@ def _in_file(file: str) -> list[Host]:
 
 
 def _placed(part: _Part) -> Iterable[str]:
-    """The host of each rank."""
+    """Return the host of each rank."""
     hosts = [Host(host.name, part.per_host or host.slots) for host in part.hosts]
     if part.by_host and part.count and all(host.slots is None for host in hosts):
         return islice(cycle([host.name for host in hosts]), part.count if hosts else 0)

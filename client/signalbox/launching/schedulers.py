@@ -1,7 +1,6 @@
-"""The hosts that a scheduler has given to a job: Slurm, PBS and LSF.
+"""Hosts that a scheduler has allocated to a job: Slurm, PBS and LSF.
 
-In: the environment. Out: hosts in the scheduler's order, with the number of ranks that each may have.
-"""
+They come from the environment, in the scheduler's order, with the number of ranks that each may have."""
 
 from __future__ import annotations
 
@@ -16,15 +15,17 @@ from signalbox.standard_input import read_bytes
 
 
 class Host(NamedTuple):
-    """``slots``: how many ranks it may have; None when that is not said."""
+    """A host. ``slots``: number of ranks that it may have; None when it is unknown."""
 
     name: str
     slots: int | None
 
 
 def allocated(environ: Mapping[str, str], step: bool) -> list[Host]:
-    """Empty when there is no scheduler. ``step``: of Slurm the hosts of this process's step, else those of the job,
-    which launchers started in it use. Raises ``InvalidInput``."""
+    """Return the allocated hosts; none without a scheduler. Raises ``InvalidInput``.
+
+    ``step``: return the hosts of this process's Slurm step. Otherwise return those of the job, which launchers in it
+    use."""
     for nodes, tasks in _SLURM[0 if step else 1 :]:
         if environ.get(nodes):
             return _of_slurm(environ[nodes], environ.get(tasks, ""))
@@ -38,7 +39,7 @@ _SLURM = (("SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"), ("SLURM_JOB_NODE
 
 
 def _of_slurm(nodes: str, tasks: str) -> list[Host]:
-    """``tasks``: ``2(x3),1`` are three times 2, then 1 (srun(1))."""
+    """Return hosts with their slots; ``tasks`` such as ``2(x3),1`` stands for three times 2, then 1 (srun(1))."""
     from signalbox.host_addresses import host_names
 
     names = host_names(nodes)
@@ -50,12 +51,12 @@ def _of_slurm(nodes: str, tasks: str) -> list[Host]:
 
 
 def each_once(names: Iterable[str]) -> list[Host]:
-    """Of names that are repeated for each slot."""
+    """Return each host once; its slots are the number of times it is named."""
     return [Host(name, slots) for name, slots in Counter(names).items()]
 
 
 def text_of(file: str) -> str:
-    """Raises ``InvalidInput``."""
+    """Return the text of a file. Raises ``InvalidInput``."""
     try:
         return read_bytes(Path(file)).decode(errors="replace")
     except OSError as error:

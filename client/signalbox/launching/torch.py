@@ -1,7 +1,7 @@
-"""What the launchers of PyTorch say: ``torchrun``, ``python -m torch.distributed.run`` and ``accelerate launch``.
+"""Read the options of PyTorch's launchers: ``torchrun``, ``python -m torch.distributed.run``, ``accelerate launch``.
 
-Each runs once per node and knows no other nodes: how many there are, which one this is, and where they meet.
-"""
+A launcher runs once per node and knows no other nodes. It knows their number, which one this is, and where they
+meet."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from dataclasses import dataclass
 MODULES = {"torch.distributed.run", "torch.distributed.launch"}
 
 _FLAGS = {"standalone", "no-python", "module", "m", "run-path", "virtual-local-rank", "help", "h", "use-env"}
-"""Options without a value; all others have one, but for those of accelerate, whose names begin as these do."""
+"""Options without a value. All others have one, except those of accelerate that begin with ``_ACCELERATE_FLAGS``."""
 _ACCELERATE_FLAGS = ("use-", "multi-gpu", "cpu", "tpu", "ipex", "debug", "quiet", "q", "enable-", "same-network")
 _CALLED = {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr"}
-"""By accelerate."""
+"""Torchrun's names of accelerate's options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """``count``: of the job's nodes at most; None when it is not said. ``ranks_per_node``: 1 when it is not a number.
-    ``first``: whether this is the first one; None when that is not said. ``meeting``: the host where they meet, which
-    is the first one; empty when it is not said."""
+    """Nodes of a job.
+
+    - ``count``: largest number of nodes; None when it is unknown
+    - ``ranks_per_node``: ranks on each node; 1 when the option is not a number
+    - ``first``: whether this is the first node; None when it is unknown
+    - ``meeting``: host where they meet, which is the first one; empty when it is unknown"""
 
     count: int | None
     ranks_per_node: int
@@ -31,7 +34,7 @@ class Nodes:
 
 
 def nodes_of(words: Sequence[str], environ: Mapping[str, str], accelerate: bool = False) -> Nodes:
-    """``words``: after the name of the program. What is not there, torchrun takes from ``PET_NNODES`` and so on."""
+    """Return the nodes from a launcher's words, after its name; missing options come from ``PET_NNODES`` and so on."""
     given = _options(words, accelerate)
 
     def value(name: str) -> str:
@@ -48,7 +51,7 @@ def nodes_of(words: Sequence[str], environ: Mapping[str, str], accelerate: bool 
 
 
 def _options(words: Sequence[str], accelerate: bool) -> dict[str, str]:
-    """Those before the training program, as their long names."""
+    """Return the options before the training program, by their long names."""
     found: dict[str, str] = {}
     left = iter(words)
     for word in left:
@@ -62,8 +65,8 @@ def _options(words: Sequence[str], accelerate: bool) -> dict[str, str]:
 
 
 def is_own(host: str) -> bool:
-    """Whether it is an address of this machine. True where that cannot be found out. May wait for the resolver."""
-    import socket  # takes a moment, which other launchers do not need
+    """Return whether the host is this machine; True when that cannot be found out. May wait for the resolver."""
+    import socket  # its import takes a moment that other launchers do not need
 
     try:
         answers = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)

@@ -1,7 +1,6 @@
-"""What a job announces, from what each of its ranks has told: addresses, process groups, gradients.
+"""Make the fields of a job spec from what each rank reports: addresses, process groups, gradients.
 
-In: a ``Told`` per rank, in their order. Out: the fields of a job spec.
-"""
+The functions take a ``Told`` per rank, ordered by rank."""
 
 from __future__ import annotations
 
@@ -17,18 +16,18 @@ from signalbox.ranks.own_address import is_loopback
 
 UNNAMED = "group"
 MAX_NAME = 48
-"""Characters of a group's name; a number may follow."""
+"""Largest number of characters of a group's name, before a number is appended."""
 
 
 class Group(NamedTuple):
-    """``ranks``: of the job, in the group's order."""
+    """A process group. ``ranks``: ranks of the job, in the group's order."""
 
     name: str
     ranks: tuple[int, ...]
 
 
 class Gradients(NamedTuple):
-    """Of a model, all-reduced over these ranks once per iteration. ``bytes``: of all of them."""
+    """Gradients of a model that these ranks all-reduce once per iteration. ``bytes``: size of all of them."""
 
     ranks: tuple[int, ...]
     bytes: int
@@ -37,8 +36,13 @@ class Gradients(NamedTuple):
 
 @dataclass(frozen=True)
 class Told:
-    """By one rank. ``groups``: that it belongs to. ``gradients``: of its models. ``problem``: why the job cannot be
-    announced, empty where it can. ``key``: made by each rank; that of rank 0 names this announcement."""
+    """Report of one rank.
+
+    - ``endpoint``: its IPv4 address
+    - ``groups``: process groups that it belongs to
+    - ``gradients``: gradients of its models
+    - ``problem``: why the job cannot be announced; empty when it can
+    - ``key``: random key of each rank; that of rank 0 names this announcement"""
 
     endpoint: str | None = None
     groups: tuple[Group, ...] = ()
@@ -48,7 +52,7 @@ class Told:
 
 
 def endpoints_of(told: Sequence[Told]) -> list[str]:
-    """One per rank. Raises ``InvalidInput`` for the first rank that has none, or had a problem."""
+    """Return one address per rank. Raises ``InvalidInput`` for the first rank without one, or with a problem."""
     for rank, one in enumerate(told):
         if one.problem:
             raise InvalidInput.of(f"rank {rank}", one.problem)
@@ -63,8 +67,7 @@ def endpoints_of(told: Sequence[Told]) -> list[str]:
 
 
 def groups_of(told: Iterable[Told]) -> list[Group]:
-    """Those that have two ranks and more, each once, in the order of their ranks. A name that several have is followed
-    by a number."""
+    """Return each group of at least two ranks once, ordered by its ranks. Equal names get a number appended."""
     names: dict[tuple[int, ...], str] = {}
     for group in chain.from_iterable(one.groups for one in told):
         if len(group.ranks) > 1 and names.get(group.ranks, UNNAMED) == UNNAMED:
@@ -83,8 +86,9 @@ def groups_of(told: Iterable[Told]) -> list[Group]:
 
 
 def gradients_of(told: Sequence[Told], groups: Sequence[Group]) -> dict[str, Any]:
-    """Fields of a spec: the collectives and the library. Empty unless gradients are all that the groups can send: then
-    what the job sends has to be seen first."""
+    """Return the fields ``collectives`` and ``library`` if gradients are all that the groups can send, else none.
+
+    In the other case the job's traffic must be observed first."""
     sizes: dict[tuple[int, ...], int] = {}
     for one in told:
         for ranks in {gradients.ranks for gradients in one.gradients}:
@@ -107,6 +111,6 @@ def gradients_of(told: Sequence[Told], groups: Sequence[Group]) -> dict[str, Any
 
 
 def library_named(backends: Iterable[str]) -> str:
-    """Of process groups with these backends."""
+    """Return the library of process groups with these backends; generic for several or unknown ones."""
     found = {"openmpi" if backend == "mpi" else backend for backend in backends}
     return found.pop() if len(found) == 1 and found <= set(Library) else Library.GENERIC

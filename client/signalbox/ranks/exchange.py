@@ -1,9 +1,8 @@
-"""What each rank has recorded of its calls, brought to rank 0 through the program's key-value store.
+"""Bring the recorded calls of each rank to rank 0 through the program's key-value store.
 
-Owns the keys, and one thread per rank, which ends when rank 0 knows what the job sends. No call of the program waits
-for it, and ranks need not reach a window of iterations at the same time, or at all. The first window comes early,
-the one after it corrects what was understood of it.
-"""
+Each rank has one thread for this; it ends when rank 0 knows what the job sends. No call of the program waits for it.
+Ranks need not reach a window of iterations at the same time, or at all. The first window comes early, and the next one
+corrects its result."""
 
 from __future__ import annotations
 
@@ -19,19 +18,21 @@ from signalbox.ranks.marks import WINDOWS, Marks, Window
 from signalbox.rounds import Rounds
 
 POLL_S = 1.0
-"""At most; at first as long as is waited for already."""
+"""Longest pause in seconds between polls; earlier pauses are as long as the wait so far."""
 LEAST_POLL_S = 0.1
 IDLE_S = 3600.0
-"""Until a window is complete, which ends the pause."""
+"""Pause in seconds until a window is complete, which ends the pause."""
 GIVE_UP_S = 600.0
-"""After rank 0's own window; the others have ended theirs about then."""
+"""Seconds that rank 0 waits for the others after its own window; theirs end at about the same time."""
 
 log = logging.getLogger("signalbox")
 
 Record = Callable[[int, int], Mapping[str, Any]]
-"""The calls between two times, in ns since 1970, as a dump of the flight recorder has them. Raises ``InvalidInput``."""
+"""Function that returns the calls between two times (ns since 1970), as in a dump of the flight recorder.
+
+It may raise ``InvalidInput``."""
 Understand = Callable[[Mapping[int, Any], Window], object]
-"""What all ranks have recorded in a window, by rank. Raises ``InvalidInput``."""
+"""Function that evaluates what all ranks have recorded in a window, by rank; it may raise ``InvalidInput``."""
 
 
 class Store(Protocol):
@@ -43,7 +44,9 @@ class Store(Protocol):
 
 
 class Exchange:
-    """``key``: begins all keys of this job. ``on_end``: called when nothing is recorded any more."""
+    """Exchange of recorded calls for one job.
+
+    ``key``: prefix of all its keys. ``on_end``: called when recording is over."""
 
     def __init__(
         self,
@@ -59,31 +62,31 @@ class Exchange:
         self._rank, self._ranks = rank, ranks
         self._record, self._understand = record, understand
         self._recorded = 0
-        self._asked = 0  # windows that rank 0 is done with
+        self._asked = 0  # windows that rank 0 has evaluated
         self._asked_since = 0.0
         self._rounds = Rounds("signalbox-recording", self._round, on_end)
         self.marks = Marks(self._rounds.hurry, time.time_ns())
 
     def start(self) -> None:
-        """Raises ``RuntimeError`` when there can be no more threads."""
+        """Start the thread. Raises ``RuntimeError`` when no further thread is possible."""
         self._rounds.start()
 
     def begin_leaving(self) -> None:
         self._rounds.leave()
 
     def end_leaving(self, timeout_s: float) -> None:
-        """The thread must not be inside the store when the interpreter ends."""
+        """Wait for the thread, which must not be inside the store when the interpreter ends."""
         self._rounds.join(timeout_s)
 
     def _round(self) -> float | None:
         try:
             return self.round(time.monotonic())
         except Exception as error:
-            log.info("what the job sends is not recorded, the training continues: %s", error)
+            log.info("the job's traffic is not recorded, the training continues: %s", error)
             return None
 
     def round(self, now: float) -> float | None:
-        """Returns seconds until the next one; None when there is none any more."""
+        """Do one round; return the seconds until the next one, or None when there is none any more."""
         while self._recorded < len(WINDOWS) and (window := self.marks.window(self._recorded)):
             if self._recorded and self._store.check([f"{self._key}/done"]):
                 return None
@@ -105,7 +108,7 @@ class Exchange:
         try:
             self._understand({rank: _unpacked(self._store.get(key), rank) for rank, key in enumerate(keys)}, window)
         except InvalidInput as error:
-            log.info("what the job sends is not known from its calls, the training continues: %s", error)
+            log.info("the job's traffic cannot be derived from its calls, the training continues: %s", error)
             return 0.0
         if window.provisional:
             return 0.0

@@ -1,4 +1,4 @@
-"""When iterations ended: between which times the calls of whole iterations are."""
+"""Record when iterations ended, so that calls can be assigned to whole iterations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 
 class Window(NamedTuple):
-    """``start``: iterations before it. ``provisional``: what is seen in it may not be what the job sends from then
-    on."""
+    """Window of iterations to evaluate.
+
+    ``start``: number of iterations before it. ``provisional``: whether the job may send something else afterwards."""
 
     start: int
     iterations: int
@@ -16,28 +17,32 @@ class Window(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Iterations until it ends."""
+        """Number of iterations until it ends."""
         return self.start + self.iterations
 
 
 WINDOWS = (Window(0, 1, provisional=True), Window(2, 2), Window(10, 2), Window(50, 2))
-"""The first iterations are not like the others: buckets of gradients are formed anew, optimizers make their state. What
-the first one sends is good enough for routes until more is known. A later window is for jobs whose earlier one could
-not be understood."""
+"""Windows of iterations that are evaluated, until one is understood.
+
+The first iterations differ from later ones: gradient buckets are rebuilt, and optimizers allocate their state. The
+traffic of the first one is good enough for routes until more is known. Later windows serve jobs whose earlier ones
+could not be evaluated."""
 
 
 class Marks:
-    """``on_window``: called when a window is complete, in the thread that marks. ``now_ns``: since 1970, as of all
-    times here; the first iteration begins."""
+    """Ends of iterations, in ns since 1970.
+
+    ``on_window``: called when a window is complete, in the thread that marks. ``now_ns``: begin of the first
+    iteration."""
 
     def __init__(self, on_window: Callable[[], object], now_ns: int) -> None:
         self._on_window = on_window
         self.count = 0
-        """Iterations that have ended."""
+        """Number of iterations that have ended."""
         self._ends_ns = {0: now_ns}
 
     def mark(self, now_ns: int) -> None:
-        """An iteration has ended."""
+        """Record the end of an iteration."""
         self.count += 1
         if any(self.count in (window.start, window.end) for window in WINDOWS):
             self._ends_ns[self.count] = now_ns
@@ -45,7 +50,8 @@ class Marks:
             self._on_window()
 
     def window(self, number: int) -> tuple[int, int] | None:
-        """Its begin and end; None while it is not complete. Ranks that have made as many iterations have the same ones
-        in it."""
+        """Return begin and end of a window, or None while it is incomplete.
+
+        Ranks that have made the same number of iterations have the same iterations in it."""
         window = WINDOWS[number]
         return (self._ends_ns[window.start], self._ends_ns[window.end]) if self.count >= window.end else None

@@ -1,4 +1,4 @@
-"""The IPv4 address of this host that a rank's peers reach it at."""
+"""Find the IPv4 address at which a rank's peers reach this host."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from signalbox.errors import InvalidInput, cut
 
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 _SIOCGIFADDR = 0x8915
-"""netdevice(7): the first address of an interface; AF_INET only."""
+"""Request for the first address of an interface (netdevice(7)); AF_INET only."""
 
 
 def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]) -> str | None:
-    """Of the interface that the library was told to use; else the one that the kernel sends from towards the first of
-    these hosts that is not this one. A loopback address only if the library was told to use it."""
+    """Return the address of the interface that the library is set to use, else the one used towards other hosts.
+
+    The latter is the source address that the kernel chooses towards the first of ``towards`` that is not this host. A
+    loopback address is returned only when the library is set to use it."""
     named = (NCCL, GLOO) if library == "nccl" else (GLOO, NCCL)
     for variable in named:
         for interface in _interfaces(environ.get(variable, ""), exact=variable == GLOO):
@@ -27,7 +29,7 @@ def own_address(environ: Mapping[str, str], library: str, towards: Iterable[str]
 
 
 def checked(endpoint: object) -> str:
-    """What a program gives as its address, as text. Raises ``InvalidInput``."""
+    """Return the address that a program gives, as text. Raises ``InvalidInput``."""
     try:
         return str(IPv4Address(str(endpoint)))
     except ValueError:
@@ -39,7 +41,9 @@ def is_loopback(address: str) -> bool:
 
 
 def _interfaces(text: str, exact: bool) -> Iterator[str]:
-    """Gloo takes names. NCCL takes prefixes, names after ``=``, and after ``^`` prefixes that are left out."""
+    """Yield the interfaces that a setting selects.
+
+    Gloo's has names. NCCL's has prefixes, names after ``=``, or after ``^`` prefixes to exclude."""
     rule, names = ("=", text) if exact else (text[:1], text.lstrip("^="))
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     there = [name for _, name in socket.if_nameindex()] if wanted else []
@@ -60,7 +64,7 @@ def _of_interface(name: str) -> str | None:
 
 
 def _towards(host: str) -> str | None:
-    """Sends nothing."""
+    """Return this host's source address towards another one; sends nothing."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
             asked.connect((host, 9))

@@ -1,11 +1,10 @@
-"""``signalbox.torch.join``: a PyTorch training program announces its job, with what its ranks send.
+"""``signalbox.torch.join``: announce a PyTorch training job with the traffic of its ranks.
 
     import signalbox.torch
 
     signalbox.torch.join(model, job="vision")
 
-Needs PyTorch, which the distribution does not bring.
-"""
+Needs PyTorch, which this distribution does not install."""
 
 try:
     import torch.distributed  # noqa: F401

@@ -1,9 +1,8 @@
-"""The calls that a program makes of ``torch.distributed``: what each sends, and how long they take.
+"""Record a program's calls of ``torch.distributed``: what each sends, and how long it takes.
 
-PyTorch's flight recorder has what is called in Python, by DistributedDataParallel and by FSDP, but no sends over Gloo,
-no roots, and not when a call has ended. So the methods of process groups are wrapped, once per process, and call the
-original ones; they take a microsecond more.
-"""
+PyTorch's flight recorder has the calls made in Python, by DistributedDataParallel and by FSDP. It lacks sends over
+Gloo, roots, and the end of calls. So the methods of process groups are wrapped, once per process. A wrapped method
+calls the original one, and takes a microsecond more."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ _COLLECTIVES = (
 _SENDS = ("send", "recv", "recv_anysource")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 MAX_NOTED = 20_000
-"""The latest sends of all groups, and the latest other calls of each."""
+"""Number of calls kept: the latest sends of all groups, and the latest other calls of each."""
 _KEPT = (
     "profiling_name",
     "input_sizes",
@@ -43,13 +42,13 @@ _KEPT = (
     "time_created_ns",
     "overlaps",
 )
-"""Of an entry of the flight recorder."""
+"""Fields kept of an entry of the flight recorder."""
 
 Method = Callable[..., Any]
 
 
 class _Made(NamedTuple):
-    """A call that was made between these times. ``more``: what the flight recorder does not have of it."""
+    """A call made between these times. ``more``: fields that the flight recorder lacks."""
 
     begin_ns: int
     end_ns: int
@@ -57,13 +56,13 @@ class _Made(NamedTuple):
 
 
 class Calls:
-    """Of all process groups of this process."""
+    """Calls of all process groups of this process."""
 
     def __init__(self) -> None:
         self.recording = False
         """Whether calls are kept."""
         self._wrapped = False
-        self._open: set[int] = set()  # works that are under way
+        self._open: set[int] = set()  # ids of works that are under way
         self._lock = threading.Lock()  # works end in threads of the library
         self._since_s = 0.0
         self._communicated_s = 0.0
@@ -71,7 +70,7 @@ class Calls:
         self._made = defaultdict[str, deque[_Made]](lambda: deque(maxlen=MAX_NOTED))  # by the group's name
 
     def wrap(self) -> None:
-        """From now on; again does nothing."""
+        """Wrap the methods of process groups from now on; a second call does nothing."""
         if not self._wrapped:
             self._wrapped = True
             for name in (*_COLLECTIVES, *_SENDS):
@@ -80,8 +79,10 @@ class Calls:
             dist.Work.wait = self._ends(dist.Work.wait)
 
     def communicated_s(self) -> float:
-        """Since the last time that this was asked: while calls were under way that the program has made in Python, each
-        until it ended; where the library does not say when, until it was waited for."""
+        """Return the seconds during which calls were under way since the last call of this method.
+
+        Only calls made in Python count, each until it ended. When the library does not report its end, a call counts
+        until the program waited for it."""
         with self._lock:
             if self._open:
                 self._open.clear()
@@ -105,7 +106,7 @@ class Calls:
                     if not self._open:
                         self._since_s = began
                     self._open.add(id(work))
-                # A future takes 20 microseconds; others wait at once.
+                # A future takes 20 microseconds; other calls are waited for at once.
                 if any(getattr(option, "asyncOp", False) for option in args):
                     with suppress(Exception):
                         work.get_future().add_done_callback(partial(self._ended, id(work)))
@@ -130,7 +131,7 @@ class Calls:
         return wait
 
     def _note(self, what: str, more: Mapping[str, int], group: Any, tensors: Any = (), peer: int = -1, *_: Any) -> None:
-        """As the flight recorder would."""
+        """Record a send or receive in the form of the flight recorder."""
         with suppress(Exception):
             arrow, side = ("->", "input") if what == "send" else ("<-", "output")
             size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -143,28 +144,29 @@ class Calls:
             self._made[group.group_name].append(_Made(begin_ns, time.time_ns(), more))
 
     def stop(self) -> None:
-        """Nothing is recorded any more, and nothing of it kept."""
+        """Stop recording, and discard what is recorded."""
         self.recording = False
         self._sends.clear()
         self._made.clear()
 
     def _refuse_lost(self, since_ns: int) -> None:
-        """Raises ``InvalidInput`` unless all calls since then are noted."""
+        """Raise ``InvalidInput`` unless all calls since then are kept."""
         firsts = [self._sends[0]["time_created_ns"]] if len(self._sends) == MAX_NOTED else []
         firsts += [made[0].begin_ns for made in self._made.values() if len(made) == MAX_NOTED]
         if firsts and max(firsts) > since_ns:
             raise InvalidInput.of("", f"more than {MAX_NOTED} calls are made in two iterations")
 
     def _more(self, entry: Mapping[str, Any]) -> Mapping[str, int]:
-        """Of a call that was made in Python."""
+        """Return what the flight recorder lacks of a call that was made in Python."""
         made, at = self._made[entry["process_group"][0]], entry["time_created_ns"]
         before = bisect_right(made, at, key=attrgetter("begin_ns"))
         return made[before - 1].more if before and at <= made[before - 1].end_ns else {}
 
     def between(self, begin_ns: int, end_ns: int) -> Mapping[str, Any]:
-        """What the flight recorder has between two times, and these sends, roots and overlaps; process groups have
-        names that follow from their ranks, so that all ranks of a group have the same.
-        Raises ``InvalidInput`` when it does not have all."""
+        """Return the flight recorder's content between two times, with the recorded sends, roots and overlaps.
+
+        Names of process groups are derived from their ranks, so all ranks of a group have the same name. Raises
+        ``InvalidInput`` when calls are missing."""
         entries = _recorded(begin_ns)
         self._refuse_lost(begin_ns)
         if not any(entry["profiling_name"].startswith(("gloo:send", "gloo:recv")) for entry in entries):
@@ -184,13 +186,13 @@ class Calls:
 
 
 def _root_of(*given: Any) -> dict[str, int]:
-    """``given``: to a call, the root among them: a number, or an option."""
+    """Return the root among a call's arguments, which is a number or in an option."""
     roots = (getattr(one, "rootRank", one) for one in given)
     return next(({"root": root} for root in roots if type(root) is int), {})
 
 
 def _recorded(since_ns: int) -> list[dict[str, Any]]:
-    """By PyTorch. Raises ``InvalidInput`` unless all since then is there."""
+    """Return PyTorch's entries. Raises ``InvalidInput`` unless all calls since then are there."""
     from torch._C import _distributed_c10d as c10d
 
     entries: list[dict[str, Any]] = []

@@ -1,8 +1,7 @@
 """``signalbox.torch.join``, and the job that it returns.
 
-Every rank gathers what all ranks tell, in one collective. Then rank 0 announces the job, and each rank counts its
-iterations. What the first ones send is recorded by each rank and announced by rank 0, if it was not known before.
-"""
+Each rank reports to all others in one collective. Then rank 0 announces the job, and each rank measures its iterations.
+If the traffic was not known before, each rank records that of its first iterations, and rank 0 announces it."""
 
 from __future__ import annotations
 
@@ -43,18 +42,19 @@ if TYPE_CHECKING:
 
 TRAFFIC = (*SENDS, "library")
 SAMPLE_S = 0.1
-"""How often DistributedDataParallel is asked for its times at most: that takes 0.1 ms."""
+"""Shortest pause in seconds between readings of DistributedDataParallel's times; a reading takes 0.1 ms."""
 
 MEET_S = 120.0
-"""How long ranks wait for each other."""
+"""Seconds that ranks wait for each other."""
 _joins = count()
 
 log = logging.getLogger("signalbox")
 
 _not_compiled = getattr(torch, "_disable_dynamo", torch.compiler.disable)
-"""``torch.compiler.disable`` when the function is first called, as PyTorch does it for its own. The public one imports
-torch._dynamo at once, which takes 3 s of processor time: the first optimizer does so too, and a program without one
-need not."""
+"""Return the function excluded from compilation, as PyTorch does for its own.
+
+``torch.compiler.disable`` imports torch._dynamo at once, which takes 3 s of processor time; this variant imports it at
+the function's first call. A program's first optimizer imports it anyway, and a program without one need not."""
 
 
 def join(
@@ -69,21 +69,27 @@ def join(
     strict: bool = False,
     **fields: Any,
 ) -> Job:
-    """Join the job of a PyTorch program. To be called by all ranks, after ``init_process_group`` and after the model
-    was wrapped; returns when all ranks have called it, and never raises unless ``strict``. If some have not after two
-    minutes, the others go on without the job. Rank 0 announces the job,
-    keeps it announced until the program ends, and reports.
+    """Announce a PyTorch program as a training job; raise nothing unless ``strict``.
 
-    ``model_or_groups``: the model, or a list of models; a ``DeviceMesh``, whose dimensions name the groups; or a
-    mapping of names to process groups. Process groups that PyTorch knows besides are announced too. The gradients of
-    a ``DistributedDataParallel`` model are announced at once. What other programs send is recorded. What the first
-    iteration has sent is announced as provisional, and corrected after the fourth; until then the job is observed.
+    All ranks must call it, after ``init_process_group`` and after wrapping the model. It returns when all ranks have
+    called it. If some have not within two minutes, the others continue without the job. Rank 0 announces the job,
+    renews it until the program ends, and reports.
 
-    An iteration is what is between two steps of the program's first optimizer; or a ``Job.step``, if the program has
-    these. ``job``: its id; else that of the environment, as for ``signalbox.join``. ``endpoint``: this rank's IPv4
-    address; else that of the interface that GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names, else the one that the
-    kernel sends from towards MASTER_ADDR or the other ranks. ``fields``: others of the job spec; with ``collectives``,
-    ``transfers`` or ``strategies`` nothing is recorded. The rest is as for ``signalbox.join``."""
+    - ``model_or_groups``: the model or a list of models; a ``DeviceMesh``, whose dimensions name the groups; or a
+      mapping of names to process groups. Other process groups that PyTorch knows are announced too.
+    - ``job``: the job's id. Default: from the environment, as for ``signalbox.join``.
+    - ``endpoint``: this rank's IPv4 address. Default: the address of the interface in GLOO_SOCKET_IFNAME or
+      NCCL_SOCKET_IFNAME, else the source address towards MASTER_ADDR or the other ranks.
+    - ``fields``: other fields of the job spec. With ``collectives``, ``transfers`` or ``strategies`` no traffic is
+      recorded.
+    - ``address``, ``credentials``, ``on_routes``, ``take_over`` and ``strict``: as for ``signalbox.join``.
+
+    The gradients of a ``DistributedDataParallel`` model are announced at once. The traffic of other programs is
+    recorded; until then the job is observed. After the first iteration its traffic is announced as provisional, after
+    the fourth it is corrected.
+
+    An iteration lasts from one step of the program's first optimizer to the next. In a program that uses ``Job.step``,
+    it is one such step."""
     job_id = job or job_id_of_environment(os.environ)
     joined = Job(str(job_id or ""))
     try:
@@ -109,8 +115,9 @@ def join(
 
 
 def _gathered(given: Any, endpoint: str | None) -> list[Told]:
-    """What all ranks tell. Each calls the collective, whatever is wrong with it, so that no other waits for it. Raises
-    ``InvalidInput`` where there are no ranks to ask."""
+    """Return the reports of all ranks. Raises ``InvalidInput`` when there are no ranks to ask.
+
+    Each rank calls the collective even after an error of its own, so that no other rank waits for it."""
     if not dist.is_available() or not dist.is_initialized():
         raise InvalidInput.of("", "there is no process group yet; join after torch.distributed.init_process_group")
     if dist.get_world_size() < 2:
@@ -126,23 +133,23 @@ def _gathered(given: Any, endpoint: str | None) -> list[Told]:
     device = next((parameter.device for model in models for parameter in model.parameters()), bound)
     found = _all_gather(told, device)
     others = [one.endpoint for one in found if one.endpoint]
-    if 0 < len(others) < len(found):  # the same on all ranks
+    if 0 < len(others) < len(found):  # all ranks decide alike
         found = _all_gather(replace(told, endpoint=told.endpoint or own_address({}, "", others)), device)
     return found
 
 
 def _store() -> Any:
-    """The program's key-value store, with a connection of its own: in the first one calls of the program may be
-    waiting."""
+    """Return the program's key-value store over its own connection: the first one may be blocked in a call."""
     store = dist.distributed_c10d._get_default_store()
     return store.clone() if hasattr(store, "clone") else store
 
 
 def _refuse_missing_ranks() -> None:
-    """Either all ranks go on to the collective, or none: one that some ranks do not call would hold the others up until
-    the program ends. Raises ``InvalidInput`` on all of them unless all come here within ``MEET_S``."""
+    """Raise ``InvalidInput`` on all ranks unless all of them call this within ``MEET_S``.
+
+    A collective that only some ranks call would block them until the program ends."""
     store, ranks, key = _store(), dist.get_world_size(), f"signalbox/join/{next(_joins)}"
-    if store is None:  # as MPI has it
+    if store is None:  # MPI has no store
         return
     here = store.add(f"{key}/ranks", 1)
     if here < ranks:
@@ -150,7 +157,7 @@ def _refuse_missing_ranks() -> None:
             store.wait([key], timedelta(seconds=MEET_S))
     if store.compare_set(key, "", "all" if here == ranks else "some") != b"all":
         found = store.add(f"{key}/ranks", 0)
-        text = f"{min(found, ranks)} of {ranks} ranks have called signalbox.torch.join within {MEET_S:g} s; all have to"
+        text = f"{min(found, ranks)} of {ranks} ranks have called signalbox.torch.join within {MEET_S:g} s; all must"
         raise InvalidInput.of("", text)
 
 
@@ -165,8 +172,10 @@ def _told(given: Any, models: list[Any], endpoint: str | None) -> Told:
 
 
 def _all_gather(told: Told, device: torch.device) -> list[Told]:
-    """NCCL needs the device that this rank uses, which may not be the current one: that of its model, else the one that
-    it has given to ``init_process_group``."""
+    """Return the reports of all ranks, gathered on this rank's device.
+
+    NCCL needs the device that this rank uses, which may not be the current one. It is the device of the rank's model,
+    else the one given to ``init_process_group``."""
     found: list[Any] = [None] * dist.get_world_size()
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         dist.all_gather_object(found, told)
@@ -174,14 +183,15 @@ def _all_gather(told: Told, device: torch.device) -> list[Told]:
 
 
 class Job(joining.Job):
-    """What ``join`` returns, on every rank: ``signalbox.Job``, whose iterations are reported without being asked for.
-    A program without optimizer, or with iterations of other extent, has ``step`` around each."""
+    """A joined job on every rank: a ``signalbox.Job`` that reports its iterations itself.
+
+    A program without optimizer, or with other iterations, has a ``step`` around each."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)
         self._exchange: Exchange | None = None
-        # Weak references: a model that lives on keeps its process groups, whose threads must have ended before Python
-        # does, or it may end with SIGABRT.
+        # Weak references: a live model keeps its process groups. If their threads outlive Python, the process may end
+        # with SIGABRT.
         self._models: list[Any] = []
         self._timed = False
         self._sampled_s = 0.0
@@ -215,7 +225,7 @@ class Job(joining.Job):
     # ---- inside
 
     def _refuse(self, error: Exception, strict: bool) -> None:
-        """Rank 0 says it for all."""
+        """Record that the job is refused; rank 0 reports it for all."""
         self._end(Ended.REFUSED)
         first = not dist.is_initialized() or dist.get_rank() == 0
         if first and strict:
@@ -224,7 +234,7 @@ class Job(joining.Job):
         log.log(level, "job '%s' is not announced, the training continues: %s", self.id, error)
 
     def _measure(self, models: list[Any], key: str, rank: int, spec: JobSpec, fields: Mapping[str, Any]) -> None:
-        """Iterations from now on; and what they send, unless the program says it."""
+        """Measure iterations from now on, and record their traffic unless the program announces it."""
         if self._ended:
             return
         self._models = [weakref.ref(model) for model in process_groups.data_parallel(models)]
@@ -241,7 +251,7 @@ class Job(joining.Job):
 
     @staticmethod
     def _timed_by_calls(models: list[Any]) -> bool:
-        """Not on GPUs: there a call returns before it has begun."""
+        """Return whether calls can be timed: not on GPUs, where a call returns before it begins."""
         devices = {parameter.device.type for model in models for parameter in model.parameters()}
         return devices == {"cpu"} if devices else dist.get_backend() == "gloo" or not torch.cuda.is_available()
 
@@ -253,7 +263,7 @@ class Job(joining.Job):
         self.update(**{name: getattr(spec, name) for name in TRAFFIC}, provisional=window.provisional)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        """Of several optimizers the first one counts, as long as it exists."""
+        """Note a step of an optimizer; of several, the first one counts as long as it exists."""
         if self._by_step or self._ended:
             return
         counted = self._optimizer()
@@ -266,7 +276,7 @@ class Job(joining.Job):
             self._over(now - self._began, None)
         else:
             if self._exchange and not self._exchange.marks.count:
-                self._exchange.marks.mark(time.time_ns())  # the first iteration, whose time is not known
+                self._exchange.marks.mark(time.time_ns())  # the first iteration, whose duration is unknown
             if self._timed:
                 CALLS.communicated_s()
         self._began = now
@@ -282,7 +292,7 @@ class Job(joining.Job):
         super().iteration(duration_s, measured if communication_s is None else communication_s)
 
     def _communicated_s(self) -> float | None:
-        """In the iteration that is over; None where it is not known."""
+        """Return the communication time of the last iteration in seconds; None when it is unknown."""
         called_s = CALLS.communicated_s() if self._timed else 0.0
         now = time.monotonic()
         if self._models and self._membership and now >= self._sample_at:

@@ -1,4 +1,4 @@
-"""Which process groups a rank belongs to, and which gradients of its models they all-reduce."""
+"""Find the process groups of a rank, and the gradients that its models all-reduce over them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from signalbox.errors import InvalidInput
 from signalbox.ranks.announcement import UNNAMED, Gradients, Group
 
 _UNTOLD = {"": UNNAMED, "undefined": UNNAMED, "default_pg": "default"}
-"""Descriptions that PyTorch gives where the program gives none."""
+"""Names for descriptions that PyTorch sets when the program gives none."""
 
 
 def models_of(given: Any) -> list[nn.Module]:
-    """Raises ``InvalidInput`` for what is neither models nor groups."""
+    """Return the models that are given. Raises ``InvalidInput`` for anything but models and groups."""
     if given is None or isinstance(given, Mapping | DeviceMesh | dist.ProcessGroup):
         return []
     models = [given] if isinstance(given, nn.Module) else list(given) if isinstance(given, list | tuple) else [None]
@@ -28,17 +28,17 @@ def models_of(given: Any) -> list[nn.Module]:
 
 
 def groups_of(given: Any) -> tuple[Group, ...]:
-    """Those that are given, with their names, then all that PyTorch knows this rank to be in."""
+    """Return the given groups with their names, then all that PyTorch knows for this rank."""
     return (*_given(given), *(Group(_described(group), ranks_of(group)) for group in known()))
 
 
 def known() -> list[Any]:
-    """The process groups of this rank."""
+    """Return the process groups of this rank."""
     return list(dist.distributed_c10d._world.pg_map)
 
 
 def ranks_of(group: Any) -> tuple[int, ...]:
-    """Of the default group, in the group's order."""
+    """Return the group's members in its order, as ranks of the default group."""
     return tuple(dist.get_process_group_ranks(group))
 
 
@@ -60,19 +60,19 @@ def _given(given: Any) -> Iterator[Group]:
 
 
 def _described(group: Any) -> str:
-    """A DeviceMesh describes the groups of its dimensions as ``mesh_data``."""
+    """Return the group's description; a DeviceMesh describes the groups of its dimensions as ``mesh_data``."""
     text = str(getattr(group, "group_desc", ""))
     return _UNTOLD.get(text, text.removeprefix("mesh_"))
 
 
 def data_parallel(models: Iterable[nn.Module]) -> list[nn.parallel.DistributedDataParallel]:
-    """In the models, or they themselves."""
+    """Return the ``DistributedDataParallel`` modules among the models and inside them."""
     found = [part for model in models for part in model.modules()]
     return [part for part in found if isinstance(part, nn.parallel.DistributedDataParallel)]
 
 
 def gradients_of(models: Iterable[nn.parallel.DistributedDataParallel]) -> tuple[Gradients, ...]:
-    """Of 0 bytes where they are not known: a communication hook sends others than the gradients."""
+    """Return the gradients of each model; 0 bytes when a communication hook sends something else."""
     found = []
     for model in models:
         group = model.process_group
@@ -91,7 +91,7 @@ def _reduced(model: nn.parallel.DistributedDataParallel) -> Iterator[nn.Paramete
 
 
 def _width(model: nn.parallel.DistributedDataParallel, parameter: nn.Parameter) -> int:
-    """Bytes per number."""
+    """Return the bytes per number of a gradient."""
     reduced = getattr(getattr(model, "mixed_precision", None), "reduce_dtype", None)
     return int(reduced.itemsize if reduced is not None else parameter.element_size())
 

@@ -1,15 +1,13 @@
-"""What a job sends in one iteration, from the calls of its communication library that each rank made.
+"""Derive the traffic of one iteration from the calls of the communication library that each rank made.
 
-Owns the period of a trace and the phases of its calls. In: per rank its calls in their order. Out: per kind of call the
-bytes of one iteration and the phase.
+``per_iteration`` takes each rank's calls in order, and returns bytes and phase of one iteration for each kind of call.
 
-The calls of a rank are taken to repeat, iteration by iteration: the period is that of the longest part at the end of
-the trace that repeats at least once and is at least half of it. What precedes it (start of the training) is left out,
-and so are up to ``MAX_AFTER`` calls that follow it.
+The calls of a rank are assumed to repeat in each iteration. The longest part at the end of the trace decides that
+repeats at least once and is at least half of the trace; its period is one iteration. Calls before it (start of the
+training) are left out, and so are up to ``MAX_AFTER`` calls after it.
 
-Two kinds of calls overlap in time if one is called between two calls of the other in an iteration, or, where the trace
-says so, while one of the other is under way. Otherwise they follow each other: then their phases do.
-"""
+Two kinds of calls overlap in time if an iteration has one between two calls of the other. They also overlap if the
+trace shows one while the other is under way. Otherwise they follow each other, and so do their phases."""
 
 from __future__ import annotations
 
@@ -21,20 +19,23 @@ from typing import NamedTuple
 from signalbox.errors import FieldProblem, InvalidInput
 
 MAX_CALLS = 1_000_000
-"""Of all ranks together."""
+"""Largest number of calls of all ranks together."""
 
 MAX_AFTER = 16
-"""Calls after the last iteration, such as those that end a training."""
+"""Largest number of calls after the last iteration, such as those that end a training."""
 
 MAX_PASSES = 100
-"""Over the orders of all ranks; ranks of training jobs need a few."""
+"""Largest number of passes over the orders of all ranks; ranks of training jobs need a few."""
 
 SEND = "send"
 
 
 class Kind(NamedTuple):
-    """Calls that are added up. ``what``: an ``Algorithm``, ``SEND``, or another name of its format. ``ranks``: of the
-    job, those that take part, in their order, the root first. ``tag``: what else tells kinds apart."""
+    """Calls that are added up.
+
+    - ``what``: an ``Algorithm``, ``SEND``, or another name of the trace's format
+    - ``ranks``: ranks of the job that take part, in their order, the root first
+    - ``tag``: further distinction between kinds"""
 
     what: str
     ranks: tuple[int, ...]
@@ -46,7 +47,9 @@ class Kind(NamedTuple):
 
 
 class Call(NamedTuple):
-    """``bytes``: M, see ``spec.Collective``. ``overlaps``: an earlier call of the rank was under way."""
+    """A call of one rank.
+
+    ``bytes``: M, see ``spec.Collective``. ``overlaps``: whether an earlier call of the rank was under way."""
 
     kind: Kind
     bytes: int
@@ -54,7 +57,7 @@ class Call(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """Of one kind, in one iteration."""
+    """Bytes and phase of one kind of calls in one iteration."""
 
     bytes: int
     phase: int
@@ -69,9 +72,10 @@ class TooManyCalls(InvalidInput):
 
 
 def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
-    """What a rank without a trace sends is known if all calls of the others are of all ranks: then it has no groups of
-    which no trace tells. Raises ``InvalidInput`` for a rank of which that is not known, or which the job does not
-    have."""
+    """Raise ``InvalidInput`` for a rank whose traffic is unknown, and for one that the job does not have.
+
+    The traffic of a rank without a trace is known if all calls of the others include all ranks. Then there is no group
+    that could appear only in the missing trace."""
     everyone = range(ranks)
     for rank in calls:
         if rank not in everyone:
@@ -83,10 +87,10 @@ def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
 
 
 def per_iteration(calls: Mapping[int, Sequence[Call]], iterations: int | None = None) -> dict[Kind, Amount]:
-    """``iterations``: how many the trace has; None where it is to be found out. Kinds are in the order of their phases.
+    """Return the traffic of one iteration by kind, in the order of the phases.
 
-    Raises ``InvalidInput`` with the ranks: no repetition is found, or ranks contradict each other.
-    """
+    ``iterations``: number of iterations in the trace; None to find it out. Raises ``InvalidInput`` with the ranks when
+    no repetition is found, or when ranks contradict each other."""
     sent: defaultdict[Kind, dict[int, int]] = defaultdict(dict)
     orders: list[list[set[Kind]]] = []
     for rank, made in calls.items():
@@ -104,7 +108,7 @@ def per_iteration(calls: Mapping[int, Sequence[Call]], iterations: int | None = 
 
 
 def _iteration(rank: int, made: Sequence[Call]) -> slice:
-    """Where the first iteration of those that repeat is."""
+    """Return the range of the first of the repeated iterations."""
     if not made:
         return slice(0, 0)
     for after in range(min(MAX_AFTER, len(made) // 4) + 1):
@@ -123,8 +127,9 @@ def _iteration(rank: int, made: Sequence[Call]) -> slice:
 
 
 def _borders(text: Sequence[Call]) -> list[int]:
-    """Per length of a prefix its longest border (Knuth, Morris and Pratt, "Fast pattern matching in strings", SIAM
-    Journal on Computing 6(2), 1977): its smallest period is the length minus the border."""
+    """Return the longest border of each prefix, by its length; its smallest period is the length minus the border.
+
+    Knuth, Morris and Pratt, "Fast pattern matching in strings", SIAM Journal on Computing 6(2), 1977."""
     borders = [0] * (len(text) + 1)
     border = 0
     for at in range(1, len(text)):
@@ -147,13 +152,13 @@ def _contradictions(sent: Mapping[Kind, Mapping[int, int]], calls: Mapping[int, 
 
 
 def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
-    """Sets of kinds that overlap, in order."""
+    """Return sets of kinds that overlap, in their order."""
     first: dict[Kind, int] = {}
     last: dict[Kind, int] = {}
     for at, (kind, _, overlaps) in enumerate(window):
         first.setdefault(kind, at)
         last[kind] = at
-        if overlaps and at:  # then the call before it overlaps with the one that is under way, or is that one
+        if overlaps and at:  # then the call before it overlaps with the one under way, or is that one
             last[window[at - 1].kind] = at
     found: list[set[Kind]] = []
     end = -1
@@ -166,9 +171,10 @@ def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
 
 
 def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
-    """The lowest numbers with which every rank's sets are each of one phase, and later than the set before. What
-    overlaps on one rank does on all: on another one it may have ended just before. All 0 where ranks contradict each
-    other in the order."""
+    """Return the lowest phases that fit to the orders of all ranks; all 0 when ranks contradict each other.
+
+    On every rank, each set must have one phase, later than that of the set before it. Kinds that overlap on one rank
+    share a phase on all: on another rank one of them may have ended just before."""
     part = _parts(orders)
     sequences = [dict.fromkeys(part[kind] for kinds in order for kind in kinds) for order in orders]
     phases = dict.fromkeys(part.values(), 0)
@@ -186,7 +192,7 @@ def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
 
 
 def _parts(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, Kind]:
-    """Of each kind the first one of those that it overlaps with on some rank, or that such ones overlap with."""
+    """Return for each kind a representative of those it overlaps with on some rank, directly or through others."""
     part = {kind: kind for kind in chain.from_iterable(chain.from_iterable(orders))}
 
     def first(kind: Kind) -> Kind:

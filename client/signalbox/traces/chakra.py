@@ -1,17 +1,15 @@
-"""MLCommons Chakra execution traces: what each rank's communication nodes send.
+"""Read MLCommons Chakra execution traces: what each rank's communication nodes send.
 
-In: ``.et`` files, one per rank: length and ``GlobalMetadata``, then length and ``Node``, repeated; a length is a
-varint. Versions 0.0.4 and 1.0.1 write the same fields. Out: a job spec.
+There is one ``.et`` file per rank. It has a length and ``GlobalMetadata``, then repeatedly a length and a ``Node``; a
+length is a varint. Versions 0.0.4 and 1.0.1 write the same fields.
 
-``chakra_schema`` has the schema of mlcommons/chakra, its licence, and what ``make proto`` makes of it. Files differ in
-the type that an attribute has, so any of the integer types is taken. ``comm_size`` is what the rank puts in.
-``comm_type`` of a node that sends or receives is not read: files have the node's type there, which means something
-else. Nodes that run on the host and have no ``comm_type`` are the calls that lead to a kernel with one, and are left
-out.
+``chakra_schema`` has the schema of mlcommons/chakra, its licence, and the output of ``make proto`` for it. Files differ
+in the type of an attribute, so any integer type is accepted. ``comm_size`` is the size of the rank's own input.
+``comm_type`` of a node that sends or receives is ignored, because files have the node's type there. Host nodes without
+``comm_type`` are calls that lead to a kernel with one; they are left out.
 
 The schema has no process groups. An attribute ``pg_name`` names one of the groups that the user gives; without it all
-ranks take part.
-"""
+ranks take part."""
 
 from __future__ import annotations
 
@@ -31,10 +29,10 @@ from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, pe
 from signalbox.traces.specs import GATHER, REDUCE, SCATTER, file_of_rank, with_amounts
 
 MAX_MESSAGE_BYTES = 16 << 20
-"""A node has some hundred bytes, or kilobytes where it names many others."""
+"""Largest size of a message in bytes. A node has some hundred bytes, or kilobytes when it names many others."""
 
 _SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7
-"""Types of nodes."""
+"""Values of a node's type."""
 
 _COLLECTIVES = {
     0: "all_reduce",
@@ -48,13 +46,13 @@ _COLLECTIVES = {
     8: "reduce_scatter",
     9: "barrier",
 }
-"""By ``comm_type``."""
+"""Operations by ``comm_type``."""
 
 _INTEGERS = ("int32_val", "int64_val", "uint32_val", "uint64_val", "sint32_val", "sint64_val")
 
 
 def _messages() -> tuple[Any, Any]:
-    """``GlobalMetadata`` and ``Node``, apart from those of a program that has loaded the schema itself."""
+    """Return the classes ``GlobalMetadata`` and ``Node``, separate from those of a program with the schema."""
     schema = resources("signalbox.traces.chakra_schema").joinpath("et_def.binpb").read_bytes()
     classes = GetMessages(FileDescriptorSet.FromString(schema).file)
     return classes["ChakraProtoMsg.GlobalMetadata"], classes["ChakraProtoMsg.Node"]
@@ -64,8 +62,10 @@ _Metadata, _Node = _messages()
 
 
 def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = None) -> JobSpec:
-    """``given``: the addresses of all ranks, and the groups that the trace names. ``iterations``: how many the trace
-    has; one where it is not said. Raises ``InvalidInput``, ``OSError``."""
+    """Return the job spec of the traces. Raises ``InvalidInput`` and ``OSError``.
+
+    ``given``: spec with the addresses of all ranks and the groups that the trace names. ``iterations``: number of
+    iterations in the trace; default one."""
     ranks = tuple(range(len(given.endpoints)))
     calls: dict[int, list[Call]] = {}
     left = MAX_CALLS
@@ -98,7 +98,7 @@ def _calls(file: Path, rank: int, given: JobSpec, at_most: int) -> Iterator[Call
 
 
 def _parts(stream: BinaryIO) -> Iterator[bytes]:
-    """Each message of the file."""
+    """Yield the messages of the file."""
     at = 0
     while first := stream.read(1):
         length = shift = 0
@@ -108,7 +108,7 @@ def _parts(stream: BinaryIO) -> Iterator[bytes]:
             shift += 7
             more = stream.read(1)
             if not more:
-                raise InvalidInput.of(f"byte {at}", "the file ends within a length; is it cut off?")
+                raise InvalidInput.of(f"byte {at}", "the file ends within a length; is it truncated?")
             byte = more[0]
         length |= byte << shift
         if length > MAX_MESSAGE_BYTES:
@@ -118,7 +118,9 @@ def _parts(stream: BinaryIO) -> Iterator[bytes]:
             )
         part = stream.read(length)
         if len(part) < length:
-            raise InvalidInput.of(f"byte {at}", f"a message of {length} bytes, and {len(part)} follow; is it cut off?")
+            raise InvalidInput.of(
+                f"byte {at}", f"a message of {length} bytes, but {len(part)} follow; is it truncated?"
+            )
         yield part
         at += 1 + shift // 7 + length
 
@@ -131,14 +133,14 @@ def _parsed(kind: Any, part: bytes, where: str) -> Any:
 
 
 def _metadata(part: bytes) -> None:
-    """Refuses what is no trace: each has a version, or an attribute that names the schema."""
+    """Refuse data that is not a trace: a trace has a version, or an attribute that names the schema."""
     metadata = _parsed(_Metadata, part, "byte 0")
     if not metadata.version and not any(attribute.name == "schema" for attribute in metadata.attr):
         raise InvalidInput.of("byte 0", "no metadata with a version: this is not a Chakra trace")
 
 
 def _call(node: Any, rank: int, given: JobSpec) -> Call | None:
-    """None for what sends nothing, or is the host's side of what does."""
+    """Return the call of a node; None when it sends nothing, or is the host's side of a call."""
     attributes = {attribute.name: attribute for attribute in node.attr}
     size = _number(attributes, "comm_size")
     if node.type != _COLLECTIVE:
@@ -160,7 +162,7 @@ def _call(node: Any, rank: int, given: JobSpec) -> Call | None:
 
 
 def _group(attributes: Mapping[str, Any], rank: int, given: JobSpec) -> tuple[int, ...]:
-    """The ranks that take part. Which is the root of a broadcast is not recorded: it is taken to be the first."""
+    """Return the ranks that take part. The root of a broadcast is not recorded; the first rank stands for it."""
     name = attributes["pg_name"].string_val if "pg_name" in attributes else ""
     if not name:
         if "involved_dim" in attributes and not all(attributes["involved_dim"].bool_list.values):

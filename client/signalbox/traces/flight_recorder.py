@@ -1,14 +1,15 @@
-"""PyTorch's flight recorder: what the collectives in the dumps of all ranks send.
+"""Read dumps of PyTorch's flight recorder: what the collectives of all ranks send.
 
-In: dumps as JSON (``_dump_fr_trace_json``, ``_dump_nccl_trace_json``) or pickles (``TORCH_NCCL_DUMP_ON_TIMEOUT``), of
-which nothing but plain data is taken. Out: a job spec.
+Dumps are JSON (``_dump_fr_trace_json``, ``_dump_nccl_trace_json``) or pickles (``TORCH_NCCL_DUMP_ON_TIMEOUT``). Of a
+pickle only plain data is accepted.
 
-A dump has the last calls of one rank. The ranks of a process group are those of the group of that name that the user
-gives, else those that ``pg_config`` has, else all for the default group, else those whose dumps have calls of it. The
-root of a broadcast, reduction, gather or scatter is not recorded by PyTorch: it is taken to be the group's first rank,
-unless an entry has a field ``root``, its place in the group. A field ``overlaps`` says that an earlier call of the rank
-was still under way, which PyTorch does not record either.
-"""
+A dump has the last calls of one rank. The ranks of a process group are the first of these that is known: those of the
+user's group of that name, those in ``pg_config``, all ranks for the default group, the ranks whose dumps have calls of
+the group.
+
+PyTorch does not record the root of a broadcast, reduction, gather or scatter. It is taken to be the group's first rank,
+unless an entry has a field ``root``, the root's position in the group. A field ``overlaps`` says that an earlier call
+of the rank was under way, which PyTorch does not record either."""
 
 from __future__ import annotations
 
@@ -30,11 +31,11 @@ from signalbox.traces.calls import MAX_CALLS, SEND, Call, Kind, TooManyCalls, pe
 from signalbox.traces.specs import GATHER, REDUCE, SCATTER, file_of_rank, library_of, with_amounts
 
 MAX_DUMP_BYTES = 32 << 20
-"""Of one rank; 2,000 calls with stack traces are half a megabyte."""
+"""Largest size of a rank's dump in bytes; 2,000 calls with stack traces take half a megabyte."""
 
 MAX_ENTRIES = 100_000
 MAX_TENSORS = 1024
-"""Of one call."""
+"""Largest number of tensors of one call."""
 
 _WHATS = {
     "all_reduce": "all_reduce",
@@ -60,12 +61,12 @@ _WHATS = {
     "send": SEND,
     "recv": SEND,
 }
-"""By ``profiling_name`` without the library."""
+"""Operations by ``profiling_name`` without the library."""
 
 _ROOTED = frozenset(("broadcast", REDUCE, GATHER, SCATTER))
 
 _NO_BYTES = frozenset({"barrier", "all_reduce_barrier", "coalesced", "split", "new_window"})
-"""``coalesced`` stands for calls that are recorded one by one as well."""
+"""Entries that send nothing. ``coalesced`` stands for calls that are also recorded one by one."""
 
 _DTYPE_BYTES = {
     **dict.fromkeys(("byte", "char", "bool"), 1),
@@ -84,24 +85,26 @@ _PLAIN_DATA = frozenset(
         *("MEMOIZE", "BINGET", "LONG_BINGET"),
     )
 )
-"""Instructions of pickles that make numbers, texts, lists, tuples and dictionaries, and nothing else."""
+"""Instructions of pickles that only make numbers, texts, lists, tuples and dictionaries."""
 
 
 class _PlainData(pickle._Unpickler):
-    """With texts and numbers as the keys of dictionaries: Python takes for ever to hash a tuple that has another one
-    twice, which has another one twice, and so on."""
+    """Reader of pickles with plain data, whose dictionaries have only texts and numbers as keys.
+
+    Nested tuples as keys could make Python compute hashes for ever: a tuple that contains another one twice, which
+    contains another one twice, and so on."""
 
     stack: list[Any]
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it has {cut(module)}.{cut(name)}, which is no plain data")
+        raise pickle.UnpicklingError(f"it has {cut(module)}.{cut(name)}, which is not plain data")
 
     def _one(self) -> None:
         self._refuse_keys(self.stack[-2:-1])
         super().load_setitem()  # type: ignore[misc]
 
     def _several(self) -> None:
-        self._refuse_keys(self.stack[::2])  # since the mark
+        self._refuse_keys(self.stack[::2])  # values since the mark
         super().load_setitems()  # type: ignore[misc]
 
     def _refuse_keys(self, keys: Sequence[object]) -> None:
@@ -116,14 +119,16 @@ class _PlainData(pickle._Unpickler):
 
 
 def job_spec(files: Sequence[Path], given: JobSpec, iterations: int | None = None) -> JobSpec:
-    """``given``: the addresses of all ranks. ``iterations``: how many each dump has; None where that is to be found
-    out. Raises ``InvalidInput``, ``OSError``."""
+    """Return the job spec of the dumps. Raises ``InvalidInput`` and ``OSError``.
+
+    ``given``: spec with the addresses of all ranks. ``iterations``: number of iterations in each dump; None to find it
+    out."""
     dumps = {rank: _Dump(rank, called(file), _read(file)) for rank, file in file_of_rank(files).items()}
     return _job_spec(dumps, given, iterations)
 
 
 def job_spec_of(dumps: Mapping[int, Any], given: JobSpec, iterations: int | None = None) -> JobSpec:
-    """The same from what JSON dumps contain, by rank. Raises ``InvalidInput``."""
+    """Return the job spec of dumps in the form of JSON's content, by rank. Raises ``InvalidInput``."""
     return _job_spec({rank: _Dump(rank, f"rank {rank}", data) for rank, data in dumps.items()}, given, iterations)
 
 
@@ -147,13 +152,13 @@ def _job_spec(dumps: Mapping[int, _Dump], given: JobSpec, iterations: int | None
 
 
 class _Dump:
-    """Of one rank."""
+    """Dump of one rank."""
 
     def __init__(self, rank: int, name: str, data: Any) -> None:
         self.rank, self.name = rank, name
         entries = data.get("entries") if isinstance(data, dict) else data
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries[:MAX_ENTRIES]):
-            raise InvalidInput.of(name, "has no list 'entries' of objects: it is no dump of the flight recorder")
+            raise InvalidInput.of(name, "has no list 'entries' of objects, so it is not a dump of the flight recorder")
         if len(entries) > MAX_ENTRIES:
             raise InvalidInput.of(name, f"at most {MAX_ENTRIES} entries are allowed (given: {len(entries)})")
         self.entries: list[Any] = entries
@@ -162,7 +167,7 @@ class _Dump:
         self.libraries: set[str] = set()
 
     def group_names(self) -> set[tuple[str, str]]:
-        """Of its calls: name and description."""
+        """Return name and description of the groups of its calls."""
         found = set()
         for number, entry in enumerate(self.entries):
             try:
@@ -210,7 +215,7 @@ class _Dump:
 
 
 def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """The ranks of every group that has calls, by its name."""
+    """Return the ranks of every group that has calls, by its name."""
     configured = _configured(dumps)
     known = {group.name: group.ranks for group in given.groups}
     users: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -236,7 +241,7 @@ def _groups(dumps: Mapping[int, _Dump], given: JobSpec, everyone: tuple[int, ...
 
 
 def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
-    """Ranks by the name of the group."""
+    """Return the ranks of configured groups, by name."""
     found: dict[str, tuple[int, ...]] = {}
     for dump in dumps.values():
         for name, group in dump.config.items():
@@ -248,7 +253,7 @@ def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
 
 
 def _group_name(entry: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and description. Dumps of PyTorch before 2.4 have none: what they have is taken to be of all ranks."""
+    """Return name and description of a call's group; that of all ranks for PyTorch before 2.4, which records none."""
     group = entry.get("process_group", ("0", "default_pg"))
     if not isinstance(group, list | tuple) or len(group) != 2 or not all(isinstance(part, str) for part in group):
         raise InvalidInput.of("process_group", "must be a name and a description")
@@ -260,7 +265,7 @@ def _few(ranks: Sequence[int]) -> str:
 
 
 def _ranks(text: object) -> tuple[int, ...]:
-    """Of a list, or of its text; empty where there is none."""
+    """Return the ranks in a list, or in its text; none when it is neither."""
     try:
         found: Any = json.loads(text) if isinstance(text, str) else text
     except ValueError:
@@ -278,7 +283,7 @@ def _root(entry: Mapping[str, Any], n: int) -> int:
 
 
 def _size(entry: Mapping[str, Any], what: str, n: int) -> int:
-    """M."""
+    """Return M, the size of the collective in bytes."""
     if what in ("all_gather", GATHER):
         return _bytes(entry, "input") * n
     if what in ("reduce_scatter", SCATTER):
@@ -325,12 +330,14 @@ def _read(file: Path) -> Any:
 
 
 def _unpickled(data: bytes) -> Any:
-    """Raises ``ValueError``. What is not plain data is refused before anything is made of it, and so are numbers of
-    places to keep values (for which memory would be taken) that are larger than the file."""
+    """Return the data of a pickle. Raises ``ValueError``.
+
+    Instructions for other data are refused before anything is made. So are memo numbers above the file's size, for
+    which memory would be allocated."""
     for instruction, argument, at in pickletools.genops(data):
         if instruction.name not in _PLAIN_DATA or ("PUT" in instruction.name and int(argument or 0) > len(data)):
             raise ValueError(f"instruction {instruction.name} at byte {at}")
     try:
         return _PlainData(io.BytesIO(data)).load()
-    except Exception as error:  # of a broken pickle any
+    except Exception as error:  # a broken pickle may raise any error
         raise ValueError(str(error)) from None

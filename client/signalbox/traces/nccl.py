@@ -1,15 +1,14 @@
-"""Logs of NCCL: who sends what to whom over the rings and trees that the ranks say they have made.
+"""Make a job spec from logs of NCCL: who sends what to whom over the rings and trees that the ranks report.
 
-In: logs of all ranks. Out: a job spec with transfers, or of endpoints only where no bytes are known.
+The spec has transfers, or only endpoints when no bytes are known.
 
-``Ring previous -> self -> next`` of all ranks and channels is what counts; the rings that rank 0 lists are compared
-with it. Where no rank of a communicator says it (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed rings are taken
-if they have all ranks. A log that lacks a rank or channel, or contradicts itself, is refused.
+``Ring previous -> self -> next`` of all ranks and channels decides; the rings that rank 0 lists are compared with it.
+When no rank of a communicator reports it (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed rings count if they have
+all ranks. A log that lacks a rank or channel, or contradicts itself, is refused.
 
-A call divides its bytes over all channels. On each ring it sends what ``library_profiles`` has for NCCL in the ring's
-order. All-reduces take the trees where the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``): each
-rank sends M over the number of channels to its parent, and gets as much back.
-"""
+A call divides its bytes over all channels. On each ring it sends what ``library_profiles`` has for NCCL, in the ring's
+order. All-reduces use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``). Each rank
+then sends M divided by the number of channels to its parent, and receives as much."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from signalbox.traces.nccl_log import MAX_LINE_BYTES, Log, Member, NcclCall, Pro
 from signalbox.traces.specs import transfer, with_traffic
 
 _DATATYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
-"""By NCCL's numbers: int8, uint8, int32, uint32, int64, uint64, float16, float32, float64, bfloat16, two of float8."""
+"""Bytes by NCCL's datatype number: int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 bfloat16 2×float8."""
 
 _ALGORITHMS = {
     "AllReduce": Algorithm.ALL_REDUCE,
@@ -41,12 +40,12 @@ _ALGORITHMS = {
 }
 _SENDS = ("Send", "Recv")
 _TREE = ("tree", "0")
-"""As ``NCCL_ALGO`` and lines of the tuning have it."""
+"""Names of the tree algorithm in ``NCCL_ALGO`` and in lines of the tuning."""
 
 
 @dataclass(frozen=True)
 class Communicator:
-    """``members``: by rank. ``rings``: per channel the ranks in the order in which bytes travel."""
+    """A communicator. ``members``: by rank. ``rings``: per channel the ranks in the order in which bytes travel."""
 
     members: tuple[Member, ...]
     rings: tuple[tuple[int, ...], ...]
@@ -57,11 +56,11 @@ class Communicator:
 
     @cached_property
     def tuned(self) -> Mapping[tuple[str, int], str]:
-        """The algorithm by name and bytes of a call, where some rank says it."""
+        """Algorithm by name and bytes of a call, when some rank reports it."""
         return dict(item for member in self.members for item in member.tuned.items())
 
     def tree_edges(self) -> list[tuple[int, int]]:
-        """(child, parent) of all channels. Raises ``InvalidInput``."""
+        """Return (child, parent) pairs of all channels. Raises ``InvalidInput``."""
         found: list[tuple[int, int]] = []
         for channel in range(len(self.rings)):
             trees = [member.trees.get(channel) for member in self.members]
@@ -82,9 +81,10 @@ class Communicator:
 def job_spec(
     files: Sequence[Path], given: Mapping[str, Any], iterations: int | None = None, all_reduce_bytes: int | None = None
 ) -> JobSpec:
-    """``given``: fields of the job spec besides its traffic; ``endpoints`` where the log has no addresses.
-    ``all_reduce_bytes``: what each iteration sums up, where the log has no calls. Raises ``InvalidInput``,
-    ``OSError``."""
+    """Return the job spec of the logs. Raises ``InvalidInput`` and ``OSError``.
+
+    ``given``: fields of the job spec without its traffic; with ``endpoints`` when the log has no addresses.
+    ``all_reduce_bytes``: bytes that each iteration all-reduces, when the log has no calls."""
     log = read(line for file in files for line in _lines(file))
     communicators = _communicators(log)
     if not communicators:
@@ -114,8 +114,10 @@ def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _communicators(log: Log) -> list[Communicator]:
-    """The largest first. Ranks belong together by the communicator's id; where versions before 2.18 have none, the
-    first, second ... of one size that each process makes."""
+    """Return the communicators, largest first.
+
+    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id: then the first, second ...
+    communicator of one size that each process makes belong together."""
     together: defaultdict[tuple[str, int, int], list[Member]] = defaultdict(list)
     made: defaultdict[tuple[Process, int], int] = defaultdict(int)
     for member in log.members:
@@ -171,7 +173,7 @@ def _listed_rings(where: str, first: Member, size: int) -> tuple[tuple[int, ...]
 
 
 def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...]:
-    """From rank 0 on."""
+    """Return the ring that begins with rank 0."""
     found = [0]
     while len(found) <= len(members):
         rank, after = found[-1], members[found[-1]].rings[channel][1]
@@ -187,7 +189,7 @@ def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...
 
 
 def _job_ranks(communicators: Sequence[Communicator]) -> dict[Process, int]:
-    """Ranks of the job: those of the largest communicator, then those that are in others only."""
+    """Return the ranks of the job: those of the largest communicator, then those that are only in others."""
     found: dict[Process, int] = {}
     for communicator in communicators:
         for member in communicator.members:
@@ -196,7 +198,7 @@ def _job_ranks(communicators: Sequence[Communicator]) -> dict[Process, int]:
 
 
 def _addresses(log: Log, rank_of: Mapping[Process, int], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Endpoints, and rails where every host has several interfaces."""
+    """Return the endpoints, and the rails when every host has several interfaces."""
     if "endpoints" in given:
         return {}
     of_rank: list[tuple[str, ...]] = []
@@ -224,7 +226,7 @@ def _amounts(
     iterations: int | None,
     all_reduce_bytes: int | None,
 ) -> Mapping[Kind, Amount]:
-    """The tag of a kind: the number of the communicator, and how an all-reduce is done."""
+    """Return the traffic by kind; a kind's tag has the communicator's number, and the algorithm of an all-reduce."""
     number_of = {member: number for number, found in enumerate(communicators) for member in found.members}
     ranks_of = [tuple(rank_of[member.process] for member in found.members) for found in communicators]
     if all_reduce_bytes is not None:
@@ -275,7 +277,7 @@ def _call(
 
 
 def _sent(kind: Kind, size: int, communicators: Mapping[str, Communicator]) -> Iterator[tuple[int, int, int]]:
-    """(source, destination, bytes) by ranks of the job."""
+    """Yield (source, destination, bytes) by ranks of the job."""
     number, *how = kind.tag.split()
     communicator, ranks = communicators[number], kind.ranks
     share = -(-size // len(communicator.rings))

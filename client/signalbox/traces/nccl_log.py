@@ -1,18 +1,17 @@
-"""The output of ``NCCL_DEBUG=INFO``: what each process says of its communicators, and its calls.
+"""Read the output of ``NCCL_DEBUG=INFO``: communicators and calls of each process.
 
-In: lines of all ranks in any order between processes, with whatever launchers write before them. Out: a ``Log``.
+The lines of different processes may be in any order, and launchers may write before them. The result is a ``Log``.
 
-A line is ``host:pid:tid [device] NCCL INFO text``. What a thread says of rings and trees belongs to the communicator
-that it makes at that time, which begins and ends with a line of ``comm 0x... rank 3 nranks 4`` (before NCCL 2.18 there
-is one at the end only). The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385, #514, #1605 and
+A line is ``host:pid:tid [device] NCCL INFO text``. A thread's lines about rings and trees belong to the communicator
+that it is making. That begins and ends with a line of ``comm 0x... rank 3 nranks 4``; before NCCL 2.18 only the last
+line exists. The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385, #514, #1605 and
 NVIDIA/nccl-tests #128:
 
 - ``Ring 02 : 2 -> 0 -> 1``: previous, self, next. With two numbers it is a connection (to 2.6).
-- ``Channel 01/02 : 0 3 2 1``: a whole ring, by rank 0; cut after 20 ranks by some versions.
+- ``Channel 01/02 : 0 3 2 1``: a whole ring, by rank 0; some versions cut it after 20 ranks.
 - ``Trees [0] 1/2/-1->0->-1``: children, self, parent; before 2.7 also ``-1->0->1/2/-1``, and both with a bar between.
 - ``Tree 0 : -1 -> 0 -> 1/2/-1``: parent, self, children.
-- ``AllReduce: opCount 1a ... count 64 datatype 7 op 0 root 0 comm 0x...``: a call.
-"""
+- ``AllReduce: opCount 1a ... count 64 datatype 7 op 0 root 0 comm 0x...``: a call."""
 
 from __future__ import annotations
 
@@ -26,13 +25,13 @@ from signalbox.jobs.spec import MAX_ENDPOINTS
 from signalbox.traces.calls import MAX_CALLS, TooManyCalls
 
 MAX_LINE_BYTES = 1 << 20
-"""A ring over 4,096 ranks has 20,000 characters."""
+"""Largest length of a line in bytes; a ring over 4,096 ranks has 20,000 characters."""
 
 MAX_INTERFACES_CHARS = 4096
-"""Of a line that lists them."""
+"""Number of characters read of a line that lists interfaces."""
 
 MAX_COMMUNICATORS = 65_536
-"""Counted once per rank."""
+"""Largest number of communicators, each counted once per rank."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -42,14 +41,14 @@ Process = tuple[str, int, int]
 
 
 class Tree(NamedTuple):
-    """Of one rank in one channel. ``parent``: -1 at the root."""
+    """Neighbours of one rank in the tree of one channel. ``parent``: -1 at the root."""
 
     parent: int
     children: frozenset[int]
 
 
 class NcclCall(NamedTuple):
-    """``member``: that makes it. ``elements``, ``datatype``, ``root``: as NCCL writes them."""
+    """A call by ``member``; ``elements``, ``datatype`` and ``root`` as NCCL logs them."""
 
     member: Member
     what: str
@@ -60,8 +59,11 @@ class NcclCall(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One rank of one communicator. ``where``: its first line. ``listed``: whole rings by channel, as rank 0 lists
-    them, and ``listed_channels``, how many it says there are. ``tuned``: algorithm by name and bytes of a call."""
+    """A rank of one communicator.
+
+    - ``where``: its first line
+    - ``listed``: whole rings by channel, as listed by rank 0; ``listed_channels``: number of channels that it names
+    - ``tuned``: algorithm by name and bytes of a call"""
 
     process: Process
     where: str
@@ -79,8 +81,12 @@ class Member:
 
 @dataclass(slots=True)
 class Log:
-    """``calls``: of each process in order. ``addresses``: of each host's interfaces that NCCL uses as sockets.
-    ``networks``: what carries the bytes, by host. ``algorithm``: that the environment sets."""
+    """Content of a log.
+
+    - ``calls``: calls of each process in order
+    - ``addresses``: addresses of each host's interfaces that NCCL uses as sockets
+    - ``networks``: network that carries the bytes, by host
+    - ``algorithm``: algorithm that the environment sets"""
 
     members: list[Member] = field(default_factory=list)
     calls: dict[Process, list[NcclCall]] = field(default_factory=dict)
@@ -107,7 +113,7 @@ _TUNED = re.compile(r"(?:(\w+): )?(\d{1,18}) Bytes -> Algo (\w+)")
 
 
 def read(lines: Iterable[tuple[str, bytes]]) -> Log:
-    """``lines``: each with where it is, ``FILE:NUMBER``. Raises ``InvalidInput`` for what contradicts itself."""
+    """Return the log of ``lines``, each with its place ``FILE:NUMBER``. Raises ``InvalidInput`` for contradictions."""
     reader = _Reader()
     for where, line in lines:
         if b"NCCL INFO" in line:
@@ -126,10 +132,10 @@ class _Reader:
     def __init__(self) -> None:
         self.log = Log()
         self._now: dict[tuple[Process, int], Member] = {}
-        """The communicator that a thread makes, or has made last."""
+        """Communicator that a thread is making, or made last."""
         self._by_pointer: dict[tuple[str, int, str], Member] = {}
         self._called: dict[tuple[str, int], Member] = {}
-        """By host and thread whose communicator had the last call."""
+        """Member of the last call's communicator, by host and thread."""
         self._calls = 0
 
     def take(self, where: str, process: Process, tid: int, text: str) -> None:
@@ -161,12 +167,12 @@ class _Reader:
             self._host(process[0], text)
 
     def _making(self, where: str, thread: tuple[Process, int], rank: int) -> Member:
-        """The communicator that the thread makes, in which it is ``rank``."""
+        """Return the member that the thread is making, in which it has this rank."""
         member = self._now.get(thread)
         if member is None or member.made:
             member = self._new(where, thread)
         if member.rank not in (-1, rank):
-            raise InvalidInput.of("", f"says rank {rank}, in {member.where} the same thread says rank {member.rank}")
+            raise InvalidInput.of("", f"has rank {rank}, in {member.where} the same thread has rank {member.rank}")
         member.rank = rank
         return member
 
@@ -197,7 +203,7 @@ class _Reader:
     def _trees(self, where: str, thread: tuple[Process, int], text: str) -> None:
         for channel, one, rank, other in _TREES.findall(text.replace("|", " ")):
             member = self._making(where, thread, int(rank))
-            # Children are several, with slashes; without any the later order counts.
+            # Children are several, with slashes; without slashes the newer order applies.
             left, right = (one, other) if "/" in one or "/" not in other else (other, one)
             tree = Tree(int(right) if re.fullmatch(r"-?\d+", right) else -1, _children(left))
             _once(member.trees, int(channel), tree, f"tree {channel} of rank {rank}")

@@ -1,8 +1,7 @@
-"""A job spec from the traffic that was found in a trace, and from what the user says besides.
+"""Make a job spec from the traffic found in a trace and from fields that the user gives.
 
-In: ``given``, a job spec without collectives and transfers, and either amounts per kind of call or transfers. Out: the
-spec with both, as a controller takes it.
-"""
+``given`` is a job spec without collectives and transfers. The traffic is either amounts per kind of call, or
+transfers."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from signalbox.standard_input import called
 from signalbox.traces.calls import SEND, Amount, Kind
 
 REDUCE, GATHER, SCATTER = "reduce", "gather", "scatter"
-"""What job specs have no algorithm for. The first rank is the root."""
+"""Operations for which job specs have no algorithm. The first rank is the root."""
 
 Sent = dict[str, int]
 """A transfer, by the names of its fields."""
@@ -31,8 +30,10 @@ _ORDER = itemgetter("phase", "src", "dst")
 def with_amounts(
     given: JobSpec, amounts: Mapping[Kind, Amount], names: Mapping[tuple[int, ...], str], library: str
 ) -> JobSpec:
-    """``names``: of groups, by their ranks in ascending order. ``library``: where ``given`` names none. Kinds of one
-    rank, or of no bytes, send nothing. Raises ``InvalidInput``."""
+    """Return the spec with these amounts of traffic. Raises ``InvalidInput``.
+
+    ``names``: names of groups by their ranks in ascending order. ``library``: used when ``given`` names none. Kinds of
+    one rank, or of no bytes, send nothing."""
     library = given.library if "library" in given.model_fields_set else library
     as_transfers = {SEND, GATHER, SCATTER} | ({REDUCE} if library == Library.GLOO else set())
     names = {**names, **{tuple(sorted(group.ranks)): group.name for group in given.groups}}
@@ -41,7 +42,7 @@ def with_amounts(
     sending = {kind: amount for kind, amount in amounts.items() if amount.bytes and len(kind.ranks) > 1}
     for kind, amount in sending.items():
         if kind.what not in as_transfers:
-            # A reduction to a root is a chain that ends there: each rank hands on what it has added up, M bytes.
+            # A reduction to a root is a chain that ends there: each rank forwards its partial sum, M bytes.
             algorithm = Algorithm.PIPELINE_SEND if kind.what == REDUCE else Algorithm(kind.what)
             ranks = kind.ranks[::-1] if kind.what == REDUCE else kind.ranks
             if ranks not in groups:
@@ -65,7 +66,7 @@ def with_amounts(
 
 
 def with_traffic(given: JobSpec, library: str, **traffic: object) -> JobSpec:
-    """``traffic``: fields of the spec. Raises ``InvalidInput``."""
+    """Return the spec with these fields of traffic. Raises ``InvalidInput``."""
     data: dict[str, Any] = given.model_dump(exclude_unset=True)
     spec = JobSpec.parse({"library": library, **data, **traffic})
     InvalidInput.refuse(check(spec))
@@ -77,8 +78,10 @@ def transfer(src: int, dst: int, size: int, phase: int) -> Sent:
 
 
 def _transfers(kind: Kind, amount: Amount) -> Iterator[Sent]:
-    """Of M bytes a gather brings each rank's share to the first one, a scatter the other way. Gloo's reduction is a
-    reduce-scatter in a ring that runs backwards, and then a gather (``gloo/reduce.cc``; seen so with torch 2.13)."""
+    """Yield the transfers of a send, gather, scatter or reduction.
+
+    A gather brings each rank's share of M to the first rank, a scatter does the opposite. Gloo's reduction is a
+    reduce-scatter in a ring that runs backwards, followed by a gather (``gloo/reduce.cc``; seen with torch 2.13)."""
     root, *others = kind.ranks
     n = len(kind.ranks)
     if kind.what == REDUCE:
@@ -100,20 +103,22 @@ def _unused(name: str, used: set[str]) -> str:
 
 
 def library_of(names: Iterable[str]) -> str:
-    """The library that calls are of, by the names that a trace has; generic where these are not one that is known."""
+    """Return the library by the names that a trace has for it; generic when they are several or unknown."""
     found = set(names)
     return found.pop() if len(found) == 1 and found <= set(Library) else Library.GENERIC
 
 
 def file_of_rank(files: Sequence[Path]) -> dict[int, Path]:
-    """By the last number in each name, or in their order where no name has one. Raises ``InvalidInput``."""
+    """Return the files by rank: the last number in each name, or their order when no name has one.
+
+    Raises ``InvalidInput``."""
     numbers = [re.findall(r"\d+", re.sub(r"\.(et|json|pkl|pickle)$", "", file.name)) for file in files]
     if not any(numbers):
         return dict(enumerate(files))
     found: dict[int, Path] = {}
     for file, number in zip(files, numbers, strict=True):
         if not number:
-            raise InvalidInput.of(called(file), "its name has no number that says of which rank it is; others have")
+            raise InvalidInput.of(called(file), "its name has no number for its rank, unlike others")
         rank = int(number[-1][:9])
         if rank >= MAX_ENDPOINTS:
             raise InvalidInput.of(called(file), f"is of rank {rank} by its name; ranks go to {MAX_ENDPOINTS - 1}")

@@ -131,7 +131,7 @@ GOOD = trace(collective(1, 0, 8))
     [
         (b"", r"trace.1.et: byte 0: no metadata"),
         (b"{}", r"trace.1.et: byte 0: a message of 123 bytes, and 1 follow"),
-        (GOOD[:-1], r"trace.1.et: byte 8: a message of \d+ bytes, and \d+ follow; is it cut off"),
+        (GOOD[:-1], r"trace.1.et: byte 8: a message of \d+ bytes, but \d+ follow; is it truncated"),
         (GOOD + b"\x80", "the file ends within a length"),
         (GOOD + varint(MAX_MESSAGE_BYTES + 1), "at most 16777216 are allowed"),
         (trace(b"\xff\xff"), "node 0: is not a message of a Chakra trace"),

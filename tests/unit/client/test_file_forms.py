@@ -194,7 +194,7 @@ def test_what_is_wrong_with_a_strategy_is_told_as_it_was_given(
 
 @pytest.mark.parametrize("name", ["groups", "collectives", "transfers", "parallelism"])
 def test_what_strategies_say_is_not_said_of_the_job_too(name: str) -> None:
-    told = "is said by each of the strategies: give one or the other"
+    told = "is defined by each of the strategies: give one or the other"
     assert problems(**OFFER, **{name: {} if name == "parallelism" else []}) == {name: told}
 
 

@@ -171,7 +171,7 @@ def test_hosts_that_are_not_said(command: str, why: str) -> None:
     ("command", "said"),
     [
         ("mpirun --hostfile missing ./train", "missing: No such file or directory"),
-        ("mpirun -np four ./train", "-np four is no number of ranks"),
+        ("mpirun -np four ./train", "-np four is not a number of ranks"),
         ("mpirun -np", "-np has no value"),
     ],
 )

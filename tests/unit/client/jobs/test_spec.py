@@ -306,7 +306,7 @@ def test_what_was_measured_counts_as_long_as_all_strategies_send_the_same() -> N
 
 
 def test_a_job_with_strategies_sends_nothing_of_its_own() -> None:
-    told = "is said by each of the strategies: give one or the other"
+    told = "is defined by each of the strategies: give one or the other"
     assert offer_problems(**SENDS) == {"groups": told, "collectives": told}
     assert offer_problems(transfers=transfer()) == {"transfers": told}
 

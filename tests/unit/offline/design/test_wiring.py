@@ -231,7 +231,7 @@ def test_the_best_steps_are_told_for_few_servers(folder: Path) -> None:
     [
         ("job_id: a", "job.yaml:1:1: what it sends is not known"),
         (ONE_TO_ONE + "rails: [{hosts: 10.0.0.1-2}]", "rails: does not apply to a direct-connect fabric"),
-        (JOB + "compute: [{seconds: 1}]", "compute: is said by each of the strategies"),
+        (JOB + "compute: [{seconds: 1}]", "compute: is defined by each of the strategies"),
         (JOB.replace("hybrid", "data"), "strategies[0].name: 'data' is the name of several"),
         (
             JOB.replace("[all], bytes_per_iteration: 120 MB, phase", "[none], bytes_per_iteration: 120 MB, phase"),
