@@ -257,4 +257,4 @@ def test_without_a_cluster_the_command_says_so(tmp_path: Path) -> None:
     command: list[Any] = [sys.executable, "-m", "signalbox", "kubernetes"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 1
-    assert done.stderr == "error: where is the cluster? there is neither a service account nor a kubeconfig file\n"
+    assert done.stderr == "error: no cluster is configured: there is neither a service account nor a kubeconfig file\n"

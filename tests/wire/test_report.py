@@ -189,14 +189,14 @@ STATUS = {"signalbox/status.json": {"version": "1"}}
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"", "is no whole tar.gz"),
-        (b"not packed", "is no whole tar.gz"),
-        (packed(large())[:5000], "is no whole tar.gz"),
-        (gzip.compress(b"no archive" * 100), "is no whole tar.gz"),
+        (b"", "is not a complete tar.gz"),
+        (b"not packed", "is not a complete tar.gz"),
+        (packed(large())[:5000], "is not a complete tar.gz"),
+        (gzip.compress(b"no archive" * 100), "is not a complete tar.gz"),
         (packed({}), "has no status.json"),
-        (packed({"signalbox/status.json": b"{"}), "status.json: is no JSON"),
-        (packed({"signalbox/status.json": nested(100_000)}), "status.json: is no JSON"),
-        (packed({"signalbox/status.json": b'{"hosts": NaN}'}), "status.json: is no JSON (NaN is no number)"),
+        (packed({"signalbox/status.json": b"{"}), "status.json: is not JSON"),
+        (packed({"signalbox/status.json": nested(100_000)}), "status.json: is not JSON"),
+        (packed({"signalbox/status.json": b'{"hosts": NaN}'}), "status.json: is not JSON (NaN is not a number)"),
         (packed({"signalbox/status.json": []}), "status.json: must be an object"),
         (packed({"signalbox/status.json": {"hosts": "many"}}), "status.json: Failed to parse hosts field"),
         (packed({"signalbox/status.json": {"drains": ["\ud800"]}}), "status.json: 'utf-8' codec can't encode"),
@@ -232,7 +232,7 @@ def test_headers_that_tarfile_cannot_read_are_refused(signalbox: Signalbox, tmp_
     taken, sparse = tmp_path / "ticket.tar.gz", tarfile.TarInfo("signalbox/status.json")
     sparse.pax_headers = {"GNU.sparse.map": "1,x"}
     taken.write_bytes(gzip.compress(sparse.tobuf(tarfile.PAX_FORMAT) + bytes(1024)))
-    assert "is no whole tar.gz" in signalbox("report", "-", "--from", taken).err
+    assert "is not a complete tar.gz" in signalbox("report", "-", "--from", taken).err
 
 
 def test_no_more_is_unpacked_than_a_bundle_may_have(

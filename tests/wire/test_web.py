@@ -325,7 +325,7 @@ def test_without_a_controller_it_says_so_and_a_page_that_stays_open_is_live_afte
     chromium = looking.chromium
     with web_page(f"unix:{tmp_path / 'none'}") as page:
         chromium.driver.get(page.url)
-        chromium.until(lambda: "What is drawn is old" in chromium.text(".banner"))
+        chromium.until(lambda: "This view is out of date" in chromium.text(".banner"))
         page.process.send_signal(signal.SIGTERM)
         said = page.process.communicate(timeout=20)[1]
         assert page.process.returncode == 0

@@ -1,7 +1,7 @@
-"""What an annotated job of a cluster announces: from API objects to a job spec, or why there is none now. Pure.
+"""Derive the job spec of an annotated job of a cluster, or why there is none now.
 
-A job is annotated with ``signalbox/announce``. The prefix is one word, which cannot be a domain that others own.
-"""
+A job is annotated with ``signalbox/announce``. The prefix is a single word, so it cannot be a domain that someone else
+owns."""
 
 from __future__ import annotations
 
@@ -24,19 +24,23 @@ NETWORK = "signalbox/network"
 ANNOTATIONS = (ANNOUNCE, SPEC, NETWORK, WORKERS)
 
 NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
-"""Of a pod: its networks, as Multus writes them (Network Plumbing Working Group's specification, version 1.3)."""
+"""Annotation of a pod with its networks, as Multus writes it (Network Plumbing Working Group, version 1.3)."""
 
 MAX_JOB_ID = 63
 
 Addresses: TypeAlias = tuple[tuple[str, ...], ...]
-"""Per network, those of the pods in rank order."""
+"""Addresses of the pods in rank order, for each network."""
 
 
 @dataclass(frozen=True)
 class Pod:
-    """What is used of a pod. ``place``: in its job. ``created``: in the API's form, which sorts by time. ``living``: it
-    has not ended, and is not being deleted. ``addresses``: in the network of the cluster; with ``hostNetwork`` they are
-    those of its node. ``networks``: the text of its network status."""
+    """Facts about a pod.
+
+    - ``place``: its place in its job
+    - ``created``: creation time in the API's form, which sorts by time
+    - ``living``: whether it has neither ended nor is being deleted
+    - ``addresses``: those in the cluster's network; with ``hostNetwork`` those of its node
+    - ``networks``: text of its network status"""
 
     uid: str
     namespace: str
@@ -49,7 +53,7 @@ class Pod:
 
     @classmethod
     def of(cls, body: Body) -> tuple[JobKey, Pod] | None:
-        """With the job that it is of; None for a pod of no training job."""
+        """Return the pod with the key of its job; None for a pod of no training job."""
         found = place_of(body)
         if found is None:
             return None
@@ -70,21 +74,21 @@ class Pod:
 
 @dataclass(frozen=True)
 class Ready:
-    """All its pods have their addresses."""
+    """Outcome for a job whose pods all have their addresses."""
 
     spec: JobSpec
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Some have none. What was announced of the job stays until they have."""
+    """Outcome for a job some of whose pods have no address; an earlier announcement stays."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Idle:
-    """It is not to be announced."""
+    """Outcome for a job that is not to be announced."""
 
     why: str
 
@@ -93,8 +97,9 @@ Outcome: TypeAlias = Ready | Waiting | Idle
 
 
 def job_id(key: JobKey) -> str:
-    """Of no other job of the cluster: names of Kubernetes have no ``_``. One that is too long ends with a part of the
-    SHA-256 of the whole."""
+    """Return an id that no other job of the cluster has: names in Kubernetes have no ``_``.
+
+    A name that is too long ends with a part of the SHA-256 of the whole name."""
     name = "_".join((key.namespace, key.kind.lower(), key.name))
     if len(name) <= MAX_JOB_ID:
         return name
@@ -103,15 +108,16 @@ def job_id(key: JobKey) -> str:
 
 
 def is_annotated(job: Body) -> bool:
-    """A job that another training job has made, such as those of a JobSet, is announced as a part of that one."""
+    """Return whether a job is annotated itself; a job made by another training job, as by a JobSet, is not."""
     owners = job["metadata"].get("ownerReferences") or ()
     part = any(owner.get("controller") and owner.get("kind") in KINDS for owner in owners)
     return not part and any(name.startswith(PREFIX) for name in _annotations(job))
 
 
 def announcement(key: JobKey, job: Body, pods: Iterable[Pod]) -> Outcome:
-    """``pods``: all that are known of the job. Raises ``InvalidInput`` with what is wrong with its annotations, also
-    before it has pods."""
+    """Return what to announce for a job; ``pods`` are all known pods of it.
+
+    Raises ``InvalidInput`` when its annotations are wrong, also before it has pods."""
     if why := stopped(job):
         return Idle(why)
     given = _annotations(job)
@@ -155,14 +161,15 @@ def _names(text: str) -> list[str]:
 
 
 def _living(pods: Iterable[Pod], since: str) -> dict[Place, Pod]:
-    """The newest one of each place. ``since``: older ones are of a job that had the name before."""
+    """Return the newest living pod of each place. Pods older than ``since`` belong to an earlier job of that name."""
     found = sorted((pod for pod in pods if pod.living and pod.created >= since), key=lambda pod: pod.created)
     return {pod.place: pod for pod in found}
 
 
 def _address(pod: Pod, network: str) -> str:
-    """Its IPv4 address in the network, in that of the cluster when empty. Empty while it has none. Raises
-    ``InvalidInput`` when it will have none."""
+    """Return a pod's IPv4 address in the network, or in the cluster's network for an empty name.
+
+    The result is empty while the pod has none. Raises ``InvalidInput`` when it will have none."""
     addresses = _addresses_in(pod, network) if network else pod.addresses
     found = next((ip for ip in addresses if ":" not in ip), "")
     if addresses and not found:
@@ -173,7 +180,9 @@ def _address(pod: Pod, network: str) -> str:
 
 
 def _addresses_in(pod: Pod, network: str) -> tuple[str, ...]:
-    """``network``: NAMESPACE/NAME, or NAME in the pod's own namespace. Empty while nothing is known of its networks."""
+    """Return a pod's addresses in a network; empty while its networks are unknown.
+
+    ``network``: NAMESPACE/NAME, or NAME in the pod's own namespace."""
     if not pod.networks:
         return ()
     try:
@@ -188,7 +197,7 @@ def _addresses_in(pod: Pod, network: str) -> tuple[str, ...]:
 
 
 def _examples(pods: int, networks: int) -> Addresses:
-    """In place of addresses that are not known yet, to find out what else is wrong."""
+    """Return placeholders for unknown addresses, with which all other fields can be checked."""
     numbers = range(1, pods + 1)
     return tuple(tuple(f"10.{rail}.{n >> 8}.{n & 255}" for n in numbers) for rail in range(networks))
 
@@ -198,7 +207,7 @@ def _examples(pods: int, networks: int) -> Addresses:
 
 @lru_cache(maxsize=64)
 def _job_spec(name: str, text: str, ranks_per_pod: int, addresses: Addresses) -> JobSpec:
-    """Kept, since pods come one after the other. Raises ``InvalidInput``."""
+    """Return the job's spec; cached, because pods appear one after the other. Raises ``InvalidInput``."""
 
     def completed(given: Mapping[str, Any]) -> Mapping[str, Any]:
         ranks = given.get("ranks_per_host", ranks_per_pod)
@@ -212,9 +221,9 @@ def _job_spec(name: str, text: str, ranks_per_pod: int, addresses: Addresses) ->
 
 
 _KNOWN = {
-    "job_id": "is made of the names of the namespace, the kind and the job: leave it out",
+    "job_id": "is derived from the names of the namespace, the kind and the job: leave it out",
     "endpoints": "are the addresses of the pods: leave them out",
     "hosts": "are the addresses of the pods: leave them out",
     "rails": f"are the addresses of the pods: leave them out, and name several networks in {NETWORK}",
 }
-"""Fields of a job spec that follow from the cluster."""
+"""Fields of a job spec that the cluster determines, each with the reason."""

@@ -1,9 +1,7 @@
-"""The jobs of a cluster, followed: which are kept registered, and what their objects are told.
+"""Follow the jobs of a cluster: keep them registered, and report to their objects.
 
-Owns what is known of annotated jobs, and of the pods of all training jobs. In: objects as they come, change and go; how
-registrations end. Out: jobs to keep registered and to release, and events for objects. The caller's thread is the only
-one.
-"""
+``Following`` knows the annotated jobs and the pods of all training jobs. It receives objects that are added, changed or
+removed, and ends of registrations. It keeps and releases jobs, and posts events. All calls come from one thread."""
 
 from __future__ import annotations
 
@@ -22,19 +20,19 @@ log = logging.getLogger("signalbox")
 
 
 class Keeper(Protocol):
-    """Of ``signalbox.keeping.Keeper`` what is used here."""
+    """The methods of ``signalbox.keeping.Keeper`` that are used here."""
 
     def keep(self, spec: JobSpec) -> None: ...
     def release(self, job_id: str) -> None: ...
 
 
 Tell = Callable[[Body, bool, str, str], None]
-"""Posts an event: of the object, whether it is a warning, the reason in one word, the message."""
+"""Function that posts an event: object, whether it is a warning, reason in one word, message."""
 
 
 @dataclass
 class _Followed:
-    """``kept``: what it is registered with. ``told``: the latest event."""
+    """A job that is followed. ``kept``: spec that is registered. ``told``: reason and message of its latest event."""
 
     body: Body
     kept: JobSpec | None = None
@@ -42,7 +40,7 @@ class _Followed:
 
 
 class Following:
-    """``keeper``: of the registrations. ``tell``: see ``Tell``."""
+    """Jobs and pods of the cluster. ``keeper`` keeps the registrations; ``tell`` posts events."""
 
     def __init__(self, keeper: Keeper, tell: Tell) -> None:
         self._keeper, self._tell = keeper, tell
@@ -50,13 +48,13 @@ class Following:
         self._pods: dict[JobKey, dict[str, Pod]] = {}
 
     def job(self, kind: str, body: Body, gone: bool) -> None:
-        """It has come, or changed, or is ``gone``."""
+        """Take in a job that was added, changed, or removed (``gone``)."""
         metadata = body["metadata"]
         key = JobKey(kind, metadata["namespace"], metadata["name"])
         followed = self._jobs.get(key)
         if followed and followed.body["metadata"]["uid"] != metadata["uid"]:
             if gone:
-                return  # the one that had the name before
+                return  # an earlier job of that name
             self._forget(key)
             followed = None
         if gone or not is_annotated(body):
@@ -69,7 +67,7 @@ class Following:
         self._look_at(key)
 
     def pod(self, body: Body, gone: bool) -> None:
-        """As ``job``."""
+        """Take in a pod that was added, changed, or removed (``gone``)."""
         found = Pod.of(body)
         if found is None:
             return
@@ -84,11 +82,11 @@ class Following:
             del self._pods[key]
 
     def kept(self) -> list[tuple[str, Body]]:
-        """Objects of the jobs that are kept registered, each with its kind."""
+        """Return the kind and the object of each job that is kept registered."""
         return [(key.kind, each.body) for key, each in self._jobs.items() if each.kept]
 
     def ended(self, name: str, why: Ended) -> None:
-        """The registration of the job with this id."""
+        """Report the end of a registration to the object of its job."""
         for key, followed in self._jobs.items():
             if job_id(key) == name and followed.kept:
                 text = _ENDS.get(why, f"job '{name}' is not kept registered any more: {why}")
@@ -97,7 +95,7 @@ class Following:
     def _forget(self, key: JobKey) -> None:
         followed = self._jobs.pop(key, None)
         if followed and followed.kept:
-            log.info("job '%s' is released: its %s is gone", followed.kept.job_id, key.kind)
+            log.info("job '%s' is released: its %s was removed", followed.kept.job_id, key.kind)
             self._keeper.release(followed.kept.job_id)
 
     def _look_at(self, key: JobKey) -> None:
@@ -105,7 +103,7 @@ class Following:
         try:
             outcome = announcement(key, followed.body, self._pods.get(key, {}).values())
         except InvalidInput as error:
-            stays = "; what was announced before stays" if followed.kept else ""
+            stays = "; the earlier announcement stays" if followed.kept else ""
             self._say(followed, True, "NotAnnounced", f"{error}{stays}")
             return
         if isinstance(outcome, Ready):
@@ -123,14 +121,14 @@ class Following:
             followed.kept = spec
             self._keeper.keep(spec)
         elif followed.told and followed.told[0] == "NotAnnounced":
-            reason = "Announced"  # what was wrong is right again
+            reason = "Announced"  # the error has been corrected
         else:
             return
         text = f"job '{spec.job_id}': {len(spec.endpoints)} ranks at {len({*spec.endpoints})} addresses"
         self._say(followed, False, reason, f"{text}, observed" if spec.observed else text)
 
     def _say(self, followed: _Followed, warning: bool, reason: str, message: str) -> None:
-        """Unless it was the latest that was said."""
+        """Post an event and log it, unless it repeats the latest one."""
         if followed.told != (reason, message):
             followed.told = (reason, message)
             metadata = followed.body["metadata"]
@@ -141,6 +139,6 @@ class Following:
 
 _ENDS = {
     Ended.TAKEN_OVER: "job '{name}' is left to another registration, such as one of the program itself",
-    Ended.DEREGISTERED: "an operator has ended the registration of job '{name}'; it begins anew when its spec changes",
+    Ended.DEREGISTERED: "an operator has ended job '{name}'; it is registered again when its spec changes",
     Ended.REFUSED: "the Signalbox controller has refused job '{name}'; the log of signalbox kubernetes says why",
 }

@@ -1,9 +1,7 @@
-"""Which Kubernetes objects are training jobs, and which of their pods has which rank.
+"""Find which Kubernetes objects are training jobs, and which rank each of their pods has.
 
-In: API objects, as their JSON has them. Out: the places of a job's pods in rank order, and the place of a pod. The
-shapes follow the types of JobSet (v1alpha2), mpi-operator (MPIJob v2beta1), training-operator (PyTorchJob and MPIJob,
-v1) and Kubernetes (Job, batch/v1). Pure.
-"""
+The functions read API objects in the form of their JSON. They follow the types of JobSet (v1alpha2), mpi-operator
+(MPIJob v2beta1), training-operator (PyTorchJob and MPIJob, v1) and Kubernetes (Job, batch/v1)."""
 
 from __future__ import annotations
 
@@ -20,16 +18,16 @@ Body: TypeAlias = Mapping[str, Any]
 """An API object."""
 
 Place: TypeAlias = tuple[str, ...]
-"""Of a pod in its job. Of one job all are different."""
+"""Place of a pod in its job, unique within the job."""
 
 WORKERS = "signalbox/workers"
 
 ENDED = {"Complete", "Completed", "Succeeded", "Failed"}
-"""Types of conditions, of whichever kind, after which no pod of the job runs."""
+"""Types of conditions, of any kind of job, after which no pod of the job runs."""
 
 
 class JobKey(NamedTuple):
-    """What names a job in a cluster."""
+    """Kind, namespace and name, which identify a job in a cluster."""
 
     kind: str
     namespace: str
@@ -38,9 +36,13 @@ class JobKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """``places``: of the pods, in rank order, by the job's ``spec`` and the names in ``signalbox/workers``; raises
-    ``InvalidInput``. ``ranks_per_pod``: that the ``spec`` says; 1 where it does not. ``versions``: of the API that are
-    understood, where the cluster's preferred one is of other kinds of the group."""
+    """Kind of training job.
+
+    - ``places``: yields the places of the pods in rank order, from the job's ``spec`` and the names in
+      ``signalbox/workers``; raises ``InvalidInput``
+    - ``ranks_per_pod``: returns the number in the ``spec``, default 1
+    - ``versions``: versions of the API that are understood, when the cluster's preferred one has other kinds of the
+      group"""
 
     name: str
     group: str
@@ -50,7 +52,7 @@ class Kind:
     versions: tuple[str, ...] = ()
 
     def places_in(self, spec: Body, workers: Sequence[str]) -> list[Place]:
-        """At least one. Raises ``InvalidInput``."""
+        """Return the places of the pods, at least one. Raises ``InvalidInput``."""
         if workers and self.name != "JobSet":
             raise InvalidInput.of(WORKERS, f"is for JobSets; the workers of a {self.name} are known")
         places = [*islice(self.places(spec, workers), MAX_ENDPOINTS + 1)]
@@ -62,7 +64,7 @@ class Kind:
 
 
 def stopped(job: Body) -> str:
-    """Why none of its pods should run; empty when they should."""
+    """Return why none of the job's pods should run; empty when they should."""
     metadata, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
     if metadata.get("deletionTimestamp"):
         return "it is being deleted"
@@ -74,7 +76,7 @@ def stopped(job: Body) -> str:
 
 
 def place_of(pod: Body) -> tuple[JobKey, Place] | None:
-    """The job that a pod is of, and its place there; None for one that is of no training job."""
+    """Return the job of a pod and the pod's place in it; None for a pod of no training job."""
     metadata = pod["metadata"]
     labels: dict[str, str] = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
     index = labels.get("batch.kubernetes.io/job-completion-index", "")
@@ -90,7 +92,7 @@ def place_of(pod: Body) -> tuple[JobKey, Place] | None:
                 number = labels.get("training.kubeflow.org/replica-index", "")
                 return JobKey("PyTorchJob", metadata["namespace"], name), (role, number)
             case "mpi-operator" | "mpijob-controller":
-                # By its name: the label counts the launcher where that is a worker too.
+                # From its name: the label counts the launcher too when that is also a worker.
                 worker = re.search(r"-worker-(\d+)$", metadata["name"])
                 return JobKey("MPIJob", metadata["namespace"], name), (role, worker[1] if worker else "")
     if name := labels.get("batch.kubernetes.io/job-name"):
@@ -99,7 +101,7 @@ def place_of(pod: Body) -> tuple[JobKey, Place] | None:
 
 
 def _indexes(path: str, spec: Body) -> range:
-    """Of the pods of a batch Job."""
+    """Return the indexes of the pods of a batch Job."""
     if spec.get("completionMode") != "Indexed":
         raise InvalidInput.of(f"{path}completionMode", "must be Indexed: the index of a pod gives its rank")
     pods, at_once = spec.get("completions") or 1, spec.get("parallelism", 1)
@@ -146,7 +148,7 @@ def _slots(spec: Body) -> int:
 
 
 def _processes(spec: Body) -> int:
-    """Torchrun's ``auto``, ``cpu`` and ``gpu`` depend on the machine."""
+    """Return the ranks per pod; 1 for torchrun's ``auto``, ``cpu`` and ``gpu``, which depend on the machine."""
     given = str(spec.get("nprocPerNode") or "")
     return int(given) if given.isdecimal() else 1
 

@@ -1,8 +1,7 @@
-"""A controller that follows the training jobs of a cluster, with kopf.
+"""Kubernetes controller that follows the training jobs of a cluster, built with kopf.
 
-Owns the watches. In: a Kubernetes API server. Out: what ``Following`` decides. It writes nothing to the cluster but
-events: there are no finalizers, no annotations and no patches.
-"""
+It watches a Kubernetes API server, and passes objects to ``Following``. It writes only events to the cluster: no
+finalizers, no annotations and no patches."""
 
 from __future__ import annotations
 
@@ -26,29 +25,31 @@ from signalbox.kubernetes.kinds import KINDS, Body, Kind
 from signalbox.membership import Ended
 
 CHECK_S = 60.0
-"""How often kept jobs are looked for: kopf does not say which objects were deleted while it could not watch them."""
+"""Seconds between checks that kept jobs exist: kopf does not report objects deleted while it could not watch."""
 CHECK_TIMEOUT_S = 10.0
 BACKOFFS_S = (1.0, 2.0, 5.0)
-"""Of requests that fail; then kopf gives up."""
+"""Pauses in seconds after failed requests; after the last one kopf gives up."""
 AGAIN_S = 10.0
-"""After which kopf is started again."""
+"""Seconds until kopf is started again."""
 
 log = logging.getLogger("signalbox")
 
 MakeKeeper = Callable[[Callable[[str, Ended], None]], Keeper]
-"""In: what is told of jobs that have ended."""
+"""Function that makes a keeper; its argument is called when a registration ends."""
 
 
 def run(make_keeper: MakeKeeper, namespaces: Sequence[str] = ()) -> None:
-    """Until SIGTERM or SIGINT. ``namespaces``: that are watched, all when empty. Jobs stay registered for the process
-    that comes next, while their leases last. Raises ``SignalboxError`` when it is not known where the cluster is."""
+    """Follow the cluster until SIGTERM or SIGINT.
+
+    ``namespaces``: those to watch; empty for all. Jobs stay registered for the next process while their leases last.
+    Raises ``SignalboxError`` when no cluster is configured."""
     operator = _Operator(make_keeper)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, operator.end)
     kopf.configure()
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # of every event of every pod it would say that it came
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # it would say that it ignores signals
-    # In the main thread kopf takes the signals, and those that come while it stops or starts again are lost.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # it would log every event of every pod
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # it would log that it ignores signals
+    # In the main thread kopf would handle the signals, and lose those that come while it stops or starts again.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, operator.run(namespaces)).result()
 
@@ -63,7 +64,7 @@ class _Operator:
         self._context: contextvars.Context | None = None  # of a handler: only there kopf posts events
 
     def end(self, *_: object) -> None:
-        """Handle a signal, in the main thread: stop watching."""
+        """Handle a signal in the main thread: stop watching."""
         if self._loop:
             self._loop.call_soon_threadsafe(self._signalled.set)
         else:
@@ -106,7 +107,7 @@ class _Operator:
         return registry
 
     def _login(self, **_: Any) -> kopf.ConnectionInfo:
-        """Again whenever the API server refuses the credentials: those of a pod are replaced every hour."""
+        """Read the credentials again when the API server refuses them: those of a pod are replaced every hour."""
         self._server = _server()
         return self._server
 
@@ -122,7 +123,7 @@ class _Operator:
         return job
 
     def _ended(self, job_id: str, why: Ended) -> None:
-        """In a thread of the keeper."""
+        """Forward the end of a registration from a thread of the keeper."""
         if self._loop and self._context:
             self._loop.call_soon_threadsafe(self._following.ended, job_id, why, context=self._context)
 
@@ -155,23 +156,24 @@ class _Operator:
 
 
 def _server() -> kopf.ConnectionInfo:
-    """The Kubernetes API server, and the credentials: of the pod that this runs in, else of the kubeconfig file. Raises
-    ``SignalboxError``."""
+    """Return the Kubernetes API server with credentials of this pod, else of the kubeconfig file.
+
+    Raises ``SignalboxError``."""
     settings = kopf.OperatorSettings()
     try:
         found = kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(settings=settings)
     except (OSError, LookupError, ValueError, kopf.LoginError) as error:
         raise SignalboxError(f"the kubeconfig file cannot be used: {type(error).__name__}: {error}") from None
     if found is None:
-        raise SignalboxError("where is the cluster? there is neither a service account nor a kubeconfig file")
+        raise SignalboxError("no cluster is configured: there is neither a service account nor a kubeconfig file")
     return found
 
 
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
-    # Otherwise kopf removes finalizers of this name, which by default are those of every operator that uses it.
+    # Otherwise kopf removes finalizers of this name, which by default belong to every operator that uses it.
     settings.persistence.finalizer = "signalbox/none"
-    settings.scanning.disabled = True  # needs the right to watch namespaces and custom resource definitions
+    settings.scanning.disabled = True  # would need the right to watch namespaces and custom resource definitions
     settings.networking.error_backoffs = BACKOFFS_S
     settings.posting.reporting_component = "signalbox"
     settings.posting.reporting_instance = socket.gethostname()

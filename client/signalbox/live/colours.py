@@ -1,27 +1,26 @@
-"""Colours of loads and conditions, on white and on black paper.
+"""Colours of loads and conditions, on white and on black backgrounds.
 
-Loads: five steps of cividis (Nuñez, Anderton, Renslow: Optimizing colormaps with consideration for color vision
-deficiency, PLOS ONE 2018), which people with and without colour vision deficiency read alike. What is down or drained
-differs in more than its colour wherever it is drawn: dashes, or a word.
-"""
+Loads have five steps of cividis (Nuñez, Anderton, Renslow: Optimizing colormaps with consideration for color vision
+deficiency, PLOS ONE 2018), which people with and without colour vision deficiency read alike. Parts that are down or
+drained differ in more than colour wherever they are drawn: by dashes, or by a word."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SCALE = ("#00224e", "#434e6c", "#7d7c78", "#bcae6c", "#fee838")
-"""From load 0 to 1, equally spaced; in between, colours are mixed linearly."""
+"""Colours from load 0 to 1, equally spaced; in between they are mixed linearly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Colours that depend on what is behind them."""
+    """Colours that depend on the background."""
 
     background: str
     text: str
     faint: str
     unknown: str
-    """Of a load that is not measured."""
+    """Colour of a load that is not measured."""
     down: str
     drained: str
     scale: tuple[str, ...]
@@ -29,11 +28,11 @@ class Paper:
 
 LIGHT = Paper("#ffffff", "#1b1f24", "#6b7280", "#c4c8ce", "#c4320a", "#6d4aa2", SCALE[::-1])
 DARK = Paper("#14171c", "#e6e8eb", "#9aa2ad", "#4a4f57", "#ff7a4d", "#b79be8", SCALE)
-"""An empty link is close to the paper's own brightness, a full one far from it."""
+"""Palettes in which an empty link is close to the background's brightness, and a full one far from it."""
 
 
 def colour(load: float | None, paper: Paper) -> str:
-    """``#rrggbb``. ``load``: 0 to 1, what is beyond is cut; None: unknown."""
+    """Return the colour of a load as ``#rrggbb``. Loads are limited to 0 to 1; None is unknown."""
     if load is None:
         return paper.unknown
     place = min(max(load, 0.0), 1.0) * (len(paper.scale) - 1)

@@ -1,7 +1,6 @@
-"""Finds the flows that cross a link or a switch, from the routes that switches hold.
+"""Find the flows that cross a link or a switch, from the routes that switches hold.
 
-Flows that are hashed cross links too; which ones is not known. Pure; linear in the routes.
-"""
+Hashed flows cross links too, but which ones is unknown. The time is linear in the routes."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ LinkAt = tuple[int, int]
 
 
 class Piece(NamedTuple):
-    """A flow, or one piece of it, on a link. ``share``: part of the flow's bytes."""
+    """A flow, or a subflow, on a link. ``share``: fraction of the flow's bytes."""
 
     job_id: str
     src: str
@@ -32,12 +31,12 @@ def links_of(routes: Iterable[ListedRoute]) -> frozenset[LinkAt]:
 
 
 def circuits_of(job: pb.Job | None) -> frozenset[LinkAt]:
-    """Return where the circuits of a job begin."""
+    """Return the dpids and ports where the circuits of a job begin."""
     return frozenset((each.src.dpid, each.src.port) for each in job.wiring.circuits) if job else frozenset()
 
 
 def pieces_by_link(routes: Iterable[ListedRoute]) -> Mapping[LinkAt, list[Piece]]:
-    """Return the pieces of flows on each link that some route takes."""
+    """Return the flows and subflows on each link that some route takes."""
     found: defaultdict[LinkAt, list[Piece]] = defaultdict(list)
     for route in routes:
         for path in route.held:
@@ -64,7 +63,7 @@ def flows_at_switch(dpid: int, fabric: pb.GetFabricResponse, routes: Iterable[Li
 
 
 def jobs_of(flows: Iterable[Piece | ListedRoute]) -> dict[str, int]:
-    """Return how many of these flows each job has, most first; pieces of one flow count once."""
+    """Return the number of these flows per job, largest first; subflows of one flow count once."""
     pairs = {(flow.job_id, flow.src, flow.dst) for flow in flows}
     counted = Counter(job_id for job_id, *_ in pairs)
     return dict(sorted(counted.items(), key=lambda of_job: (-of_job[1], of_job[0])))
@@ -78,6 +77,6 @@ def jobs_in_words(flows: Iterable[Piece | ListedRoute], most: int = 3) -> str:
 
 
 def hashed(fabric: pb.GetFabricResponse, routes: Iterable[ListedRoute]) -> int:
-    """Return how many flows between hosts that are found have no route."""
+    """Return the number of flows between found hosts that have no route."""
     known = {host.ip for host in fabric.hosts}
     return sum(not route.held and known >= {route.src, route.dst} for route in routes)

@@ -1,9 +1,6 @@
-"""Keeps a ``State`` up to date: one thread per watch, one that asks for the status, and a queue between them and the
-reader.
+"""Keep a ``State`` up to date: a thread per watch, one that polls the status, and a queue to the reader.
 
-In: how to open a client. Out: ``changes`` takes in what has come, in the caller's thread; nothing else touches the
-state.
-"""
+``changes`` applies what has arrived, in the caller's thread; nothing else touches the state."""
 
 from __future__ import annotations
 
@@ -20,16 +17,16 @@ from signalbox.live.state import Kind, State
 from signalbox.v1 import signalbox_pb2 as pb
 
 STATUS_S = 1.0
-"""Seconds between two questions for the status."""
+"""Seconds between two requests for the status."""
 TAKE_S = 0.25
-"""Seconds between two looks of a reader for changes."""
+"""Seconds between two checks of a reader for changes."""
 OFTEN_S = 1.0
-"""Seconds between two showings of what changes all the time."""
+"""Seconds between two redraws of values that change all the time."""
 OFTEN = frozenset({Kind.RATES, Kind.JOBS, Kind.STATUS})
 EVENTS_OF_S = 24 * 3600.0
-"""Largest age of an event when a state begins, in seconds."""
+"""Largest age in seconds of an event when a state begins."""
 MOST_WAITING = 1000
-"""Messages that the reader has not taken. More wait in the controller, which merges them."""
+"""Largest number of messages that wait for the reader. More wait in the controller, which merges them."""
 RETRY_S = 2.0
 
 Take = Callable[[Any], frozenset[Kind]]
@@ -37,8 +34,10 @@ Watch = Callable[[str], Generator[Any, None, None]]
 
 
 class Following:
-    """``open_client``: with the credentials of the one who looks. Raises nothing of the controller: why it does not
-    answer is ``state.lost``, what it refuses ``state.refused``."""
+    """Follower of one controller, with clients from ``open_client``.
+
+    It raises no error of the controller: ``state.lost`` says why it does not answer, ``state.refused`` what it
+    refuses."""
 
     def __init__(self, open_client: Callable[[], Client]) -> None:
         self.state = State()
@@ -70,12 +69,12 @@ class Following:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Threads end with their next message or answer: the client's channel is closed."""
+        """Close the client's channel, so that the threads end with their next message or answer."""
         self._closed.set()
         self._client.close()
 
     def changes(self, wait_s: float = 0.0) -> frozenset[Kind]:
-        """Take in what has come, and wait so long for something if nothing has. Returns what has changed."""
+        """Apply what has arrived; without it, wait up to ``wait_s`` seconds. Return what has changed."""
         changed = frozenset[Kind]()
         try:
             changed |= self._waiting.get(timeout=wait_s)() if wait_s else self._waiting.get_nowait()()
@@ -85,8 +84,9 @@ class Following:
             return changed
 
     def changes_to_show(self) -> frozenset[Kind]:
-        """Take in what has come. Returns what is to be shown now: of what changes all the time once per ``OFTEN_S``,
-        or with a change of the fabric's shape."""
+        """Apply what has arrived; return what is to be redrawn now.
+
+        Values that change all the time are redrawn once per ``OFTEN_S``, or with a change of the fabric's shape."""
         changed = self._later | self.changes()
         now = time.monotonic()
         if Kind.SHAPE in changed or now - self._shown_at >= OFTEN_S:
@@ -97,7 +97,7 @@ class Following:
         return changed - OFTEN
 
     def _watch(self, name: str, watch: Watch, take: Take) -> None:
-        """A snapshot or a change in several messages is taken in as one: it ends with a resume token."""
+        """Follow one watch. Messages up to a resume token, of a snapshot or of one change, are applied together."""
         while not self._closed.is_set():
             try:
                 parts: list[Any] = []
@@ -108,7 +108,7 @@ class Following:
                         self._put(partial(self.state.take_refused, name, ""))
                         parts = []
             except (Unreachable, Unavailable, ValueError):  # ValueError: the channel is closed
-                pass  # the status says so
+                pass  # the status reports it
             except SignalboxError as error:
                 self._put(partial(self.state.take_refused, name, str(error)))
             self._closed.wait(RETRY_S)

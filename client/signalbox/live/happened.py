@@ -1,4 +1,4 @@
-"""Events in sentences: one of each kind of event that the controller makes, from its words and details."""
+"""Sentences for events: one for each kind of event of the controller, from its words and details."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ Details = Mapping[str, str]
 
 
 def event_line(event: pb.Event) -> str:
-    """Return the sentence of an event, without its time. An event of another version of the controller, for which there
-    is none, has its words and details instead."""
+    """Return the sentence of an event, without its time.
+
+    An event of another version of the controller, which has no sentence here, is shown by its words and details."""
     details = {detail.name: detail.value for detail in event.details}
     told = sentence(event.what, details)
     return told or "  ".join((event.what, *(f"{name}={value}" for name, value in details.items())))
 
 
 def sentence(what: str, details: Details) -> str:
-    """Return the sentence for these words and details; empty where none is known."""
+    """Return the sentence for these words and details; empty when none is known."""
     kind = "plan" if what.startswith("plan ") else what
     if what == "drained" and details.get("flows") == "0":
         kind = "drained, empty"
@@ -33,7 +34,7 @@ def sentence(what: str, details: Details) -> str:
 
 
 def _parts(what: str, details: Details) -> str:
-    """Return the sentence for one part of the fabric or several, of which the details name the first."""
+    """Return the sentence about one or several parts of the fabric; the details name the first ones."""
     count, names = int(details["count"]), details["names"]
     kind, _, become = what.partition(" ")
     more = count - names.count(", ") - 1
@@ -42,9 +43,12 @@ def _parts(what: str, details: Details) -> str:
 
 
 class _Words(Formatter):
-    """Fills details, which are text, into a sentence. ``{flows:#flow}``: the number with its noun. ``{state:word}``: a
-    word of the API as people say it. ``{ms:.0f}``: a number. ``{ecmp:?, under ECMP }``: the detail after these words;
-    nothing where it is missing."""
+    """Formatter that fills details, which are text, into a sentence.
+
+    - ``{flows:#flow}``: the number with its noun
+    - ``{state:word}``: a word of the API in plain form
+    - ``{ms:.0f}``: a number
+    - ``{ecmp:?, under ECMP }``: the detail after these words; empty when it is missing"""
 
     def format_field(self, value: str, format_spec: str) -> str:
         if format_spec.startswith("#"):
@@ -63,7 +67,7 @@ _OF_PARTS = {
     *("switch found", "link found", "hosts found"),
     *(f"{kind} {become}" for kind in _PLURALS for become in ("down", "up again")),
 }
-"""Events of one part of the fabric or several. A single host that is found has a sentence of its own."""
+"""Events about one or several parts of the fabric. A single host that is found has its own sentence."""
 
 _SENTENCES = {
     "alarm": "alarm: {text}",

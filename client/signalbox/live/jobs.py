@@ -1,4 +1,4 @@
-"""Jobs in words: what they do, what they wait for, what they were announced to send and send, and all facts of one."""
+"""Jobs in words: state, hosts and circuits they wait for, announced and counted traffic, and all facts of one."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ PairDemand = pb.PairDemand
 
 
 def job_state(job: Job) -> str:
-    """Return what the flows of a job do, and what it waits for."""
+    """Return the state of a job's flows, and what the job waits for."""
     waits = f", waits for {', '.join(job.missing_hosts)}" if job.missing_hosts else ""
     unwired = f", {job.wiring.unwired}" if job.wiring.unwired else ""
     return f"{word(word_in(job, 'state'))}{waits}{unwired}"
 
 
 def state_in_row(job: Job) -> str:
-    """Return the state, with the mark of its traffic and how many flows have no path."""
+    """Return the state with the mark of its traffic and the number of flows without a path."""
     return job_state(job) + traffic_mark(job) + _lost(job)
 
 
 def state_without_mark(job: Job) -> str:
-    """Return the same for a table that says beside it what the job is planned for."""
+    """Return the state without the mark, for a table that shows the source of the demand in another column."""
     return job_state(job) + _lost(job)
 
 
@@ -44,14 +44,14 @@ def job_level(job: Job) -> str:
 
 
 def without_route(job: Job, src: str, dst: str) -> str:
-    """Return why no path is held for a flow of the job."""
+    """Return why a flow of the job has no path."""
     if not {src, dst}.isdisjoint(job.missing_hosts):
         return "host not found"
     return "no circuits" if job.wiring.unwired else "ecmp"
 
 
 def wiring_line(job: Job, none: str = "no circuits") -> str:
-    """Return how a job is wired, or why it is not; empty where there are no optical switches."""
+    """Return how a job is wired, or why it is not; empty without optical switches."""
     if not job.HasField("wiring"):
         return ""
     wiring = job.wiring
@@ -69,21 +69,23 @@ def wiring_line(job: Job, none: str = "no circuits") -> str:
 
 
 def too_efficient(measured: float | None) -> bool:
-    """Whether a measured efficiency cannot be one."""
+    """Return whether a measured efficiency is too high to be true."""
     return measured is not None and measured > MOST_EFFICIENT
 
 
 def efficiencies(job: Job) -> tuple[float | None, float | None]:
-    """Return the predicted and the measured efficiency; None while unknown. A job that waits for hosts has no
-    prediction: the API says 0."""
+    """Return the predicted and the measured efficiency; None while unknown.
+
+    A job that waits for hosts has no prediction; the API reports 0."""
     predicted = None if job.state == pb.JOB_STATE_PENDING else optional(job, "efficiency_predicted")
     return predicted, optional(job, "efficiency_measured")
 
 
 def efficiency(job: Job) -> float | None:
-    """Return the measured efficiency, else the predicted one; None while neither is known. A measured one that is not
-    possible is not known. Where no prediction is possible the measured one says nothing of the network: an all-to-all
-    has half of its ideal on an idle fabric too."""
+    """Return the measured efficiency, else the predicted one; None while neither is known.
+
+    A measured value that is impossible counts as unknown. When no prediction is possible, the measured value says
+    nothing about the network: an all-to-all reaches half of its ideal even on an idle fabric."""
     possible = job.HasField("efficiency_measured") and not too_efficient(job.efficiency_measured)
     if possible and not job.prediction_withheld:
         return job.efficiency_measured
@@ -93,7 +95,7 @@ def efficiency(job: Job) -> float | None:
 
 
 def urgency(job: Job) -> tuple[int, bool, float, str]:
-    """Return a key that sorts flows without a path first, then jobs that wait for hosts, then the lowest efficiency."""
+    """Return a sort key: flows without a path first, then jobs that wait for hosts, then the lowest efficiency."""
     share = efficiency(job)
     waits = job.state == pb.JOB_STATE_PENDING
     return -job.flows_without_path, not waits, 2.0 if share is None else share, job.spec.job_id
@@ -126,20 +128,19 @@ SOURCES = {
     "provisional": "pairs that send, with bytes that are not yet confirmed by counters",
     "learning": "nothing yet: no traffic of it is confirmed by counters",
 }
-"""Description of the bytes that a job is planned for, by the word of the API."""
+"""Descriptions of the bytes that a job is planned for, by the word of the API."""
 STATES = {"silent": "it sends nothing now", "slower": "its iteration takes longer than those before"}
 """Words for findings that do not contradict an announcement, by the word of the API."""
 IMPOSSIBLE = "it announced too much, or reports its iterations as too short"
 
 
 def planned_for(source: str) -> str:
-    """Return which bytes a job is planned for in one word, for a row: the API's, but for those that counters have not
-    confirmed."""
+    """Return in one word which bytes a job is planned for: the API's word, or ``unconfirmed``."""
     return "unconfirmed" if source == "declared" else word(source)
 
 
 def planned(job: Job) -> str:
-    """Return which bytes a job is planned for, and whether others are looked for, for a row."""
+    """Return for a row which bytes a job is planned for, and whether other pairs are being learnt."""
     if not job.HasField("demand"):
         return "-"
     return planned_for(word_in(job.demand, "source")) + (", learning" if _looks_for(job.demand) else "")
@@ -153,7 +154,7 @@ def _planned_in_words(demand: pb.Demand) -> str:
 
 
 def _looks_for(demand: pb.Demand) -> bool:
-    """Whether pairs are learnt beside those that it is planned for."""
+    """Return whether pairs are learnt in addition to those that the job is planned for."""
     return demand.learning and word_in(demand, "source") not in ("learning", "provisional")
 
 
@@ -162,20 +163,20 @@ def _pattern(demand: pb.Demand) -> str:
 
 
 def findings(job: Job) -> list[str]:
-    """Return words for what a job does otherwise than before, such as sending nothing."""
+    """Return words for changes in a job's behaviour, such as sending nothing."""
     words = (word_of(pb.DemandFinding.DESCRIPTOR, finding) for finding in job.demand.findings)
     return [found for found in words if found in STATES]
 
 
 def traffic_mark(job: Job) -> str:
-    """Return a mark for a row: ``!`` where the announcement is wrong, ``?`` where counters have not confirmed it."""
+    """Return a mark for a row: ``!`` for a wrong announcement, ``?`` for one that counters have not confirmed."""
     if job.demand.difference or too_efficient(job.efficiency_measured):
         return " !"
     return " ?" if word_in(job.demand, "source") in ("declared", "provisional", "learning") else ""
 
 
 def traffic_lines(job: Job) -> list[str]:
-    """Return what the marks of a job mean, and what is remarkable of its traffic otherwise, in sentences."""
+    """Return sentences that explain the marks of a job, and other remarkable facts about its traffic."""
     demand, source = job.demand, word_in(job.demand, "source")
     lines = [f"{STATES[found].capitalize()}." for found in findings(job)]
     if demand.difference:
@@ -200,7 +201,7 @@ def _traffic(job: Job) -> str:
 
 
 def busiest_pairs(job: Job, most: int) -> list[PairDemand]:
-    """Return the pairs of addresses that send most, announced or counted."""
+    """Return the pairs of addresses with the most bytes, announced or counted."""
 
     def sent(pair: PairDemand) -> tuple[float, float]:
         return max(pair.declared_bytes, pair.measured_bytes), pair.measured_bps
@@ -212,7 +213,7 @@ def busiest_pairs(job: Job, most: int) -> list[PairDemand]:
 
 
 def announced(spec: Any, library: str) -> str:
-    """Return what a job spec, in either form, says that the job sends. ``library``: the word for it."""
+    """Return what a job spec, as message or object, announces. ``library``: word for its library."""
     by_library = f" (library: {word(library)})"
     parts = []
     if ways := spec.strategies:
@@ -227,7 +228,7 @@ def announced(spec: Any, library: str) -> str:
 
 
 def of_which_strategy(job: Job) -> str:
-    """Return whose flows the job has: of the strategy that was chosen with its circuits, or of the first."""
+    """Return which strategy the job's flows belong to: the one chosen with its circuits, or the first."""
     ways = job.spec.strategies
     if chosen := job.wiring.strategy:
         return f"those of strategy {chosen}, chosen from {len(ways)}"
@@ -239,7 +240,7 @@ def hosts_not_found(job: Job) -> str:
 
 
 def job_facts(job: Job) -> dict[str, object]:
-    """Return all that is known of a job but for its pairs of addresses, collectives and routes."""
+    """Return everything known about a job except its pairs of addresses, collectives and routes."""
     spec, wiring = job.spec, wiring_line(job, none="none")
     predicted = efficiencies(job)[0]
     split = f"into {spec.max_subflows} subflows over {word(word_in(spec, 'transport'))}"
@@ -254,7 +255,7 @@ def job_facts(job: Job) -> dict[str, object]:
         "flows": f"{job.virtual_links}, {job.pinned} pinned, in {job.subflows} subflows"
         + (f"; {job.flows_without_path} without a path" if job.flows_without_path else "")
         + (f"; {of_which_strategy(job)}" if spec.strategies else ""),
-        "may be split": f"{split}, dealt {word(word_in(spec, 'dealing'))}" if spec.max_subflows > 1 else "no",
+        "may be split": f"{split}, striped {word(word_in(spec, 'dealing'))}" if spec.max_subflows > 1 else "no",
         "connections": "reported by the job" if spec.reports_connections else "not reported",
         "planned for": _planned_in_words(job.demand),
         "traffic": _traffic(job),
@@ -266,7 +267,7 @@ def job_facts(job: Job) -> dict[str, object]:
 
 
 def job_cells(job: Job, state: str) -> Sequence[str]:
-    """Return the cells of ``JOB_COLUMNS``. ``state``: in words, longer where there is room."""
+    """Return the cells of ``JOB_COLUMNS``. ``state``: the state in words, as long as there is room for."""
     predicted, measured = efficiencies(job)
     return (
         job.spec.job_id,

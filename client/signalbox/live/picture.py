@@ -1,8 +1,7 @@
-"""A fabric as a picture: switches in tiers, cables between them with both directions' loads, and circuits of optical
-switches, which lead one way. Pure; linear in the fabric.
+"""A fabric as a picture: switches in tiers, cables with the loads of both directions, one-way circuits.
 
-Small fabrics are drawn as a graph, large ones (more than ``MOST_CABLES`` cables) as a matrix of tier × next tier.
-"""
+The time is linear in the fabric. Small fabrics are drawn as a graph, large ones (more than ``MOST_CABLES`` cables) as a
+matrix of each tier and the next."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ from signalbox.slurm_topology import distances
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_CABLES = 256
-"""That can be told apart in a graph."""
+"""Largest number of cables that can be distinguished in a graph."""
 LEAVES = 0
-"""The tier of switches with hosts."""
+"""Tier of switches with hosts."""
 
 
 class Condition(StrEnum):
-    """Of a switch or a cable. ``UNSYNCED``: a switch that does not hold exactly the rules it should yet."""
+    """Condition of a switch or cable. ``UNSYNCED``: a switch that does not yet hold exactly the intended rules."""
 
     UP = "up"
     UNSYNCED = "not in sync"
@@ -37,8 +36,12 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A switch. ``part``: as ``drain`` takes it: its name, or its dpid where several have that name. ``tier``: 0 has
-    hosts. ``x``: 0 to 1 within its tier. ``hosts``: that were found there."""
+    """A switch.
+
+    - ``part``: its name for ``drain``; its dpid when several switches have the name
+    - ``tier``: 0 for switches with hosts
+    - ``x``: horizontal position within its tier, 0 to 1
+    - ``hosts``: addresses of hosts found there"""
 
     dpid: int
     name: str
@@ -50,18 +53,19 @@ class Node:
 
     @property
     def title(self) -> str:
-        """No other switch has it."""
+        """Title that no other switch has."""
         return _title(self.name, self.part)
 
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """``part``: as ``drain`` takes it: its name, or its first port with the dpid (``0x1:3``) where several switches
-    have the name of that one. ``ends``: dpids, of the lower tier first. ``up`` and ``down``: where its links towards
-    the higher and the lower tier begin; None of a direction that is not there. Loads: measured rate over capacity,
-    None while unknown.
+    """A cable, or a circuit.
 
-    ``one_way``: it is a circuit, from the first of its ``ends`` to the second; ``up`` is its only link."""
+    - ``part``: its name for ``drain``; its first port by dpid (``0x1:3``) when several switches have that port's name
+    - ``ends``: dpids, of the lower tier first
+    - ``up`` and ``down``: where its links towards the higher and the lower tier begin; None for a missing direction
+    - ``up_load`` and ``down_load``: measured rate divided by capacity; None while unknown
+    - ``one_way``: whether it is a circuit, from the first of its ``ends`` to the second; ``up`` is its only link"""
 
     name: str
     part: str
@@ -75,21 +79,23 @@ class Cable:
 
     @property
     def load(self) -> float | None:
-        """Of the fuller direction."""
+        """Load of the fuller direction."""
         if self.up_load is None or self.down_load is None:
             return self.up_load if self.down_load is None else self.down_load
         return max(self.up_load, self.down_load)
 
     @property
     def title(self) -> str:
-        """No other cable has it."""
+        """Title that no other cable has."""
         return _title(self.name, self.part)
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Cables between two tiers. ``rows``: the lower switches, ``columns``: the higher ones, each from left to right; of
-    circuits within a tier rows send and columns receive. ``cells``: the cables of two switches, by column and row."""
+    """Cables between two tiers.
+
+    ``rows`` are the lower switches, ``columns`` the higher ones, each from left to right; for circuits within a tier,
+    rows send and columns receive. ``cells``: the cables of two switches, by column and row."""
 
     rows: Sequence[Node]
     columns: Sequence[Node]
@@ -98,24 +104,24 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Picture:
-    """``nodes``: by dpid. ``cables``: ordered by their ends and names."""
+    """Picture of a fabric. ``nodes``: by dpid. ``cables``: ordered by their ends and names."""
 
     nodes: Mapping[int, Node]
     cables: Sequence[Cable]
 
     @cached_property
     def without_tiers(self) -> bool:
-        """Circuits connect the switches, and no cables do."""
+        """Whether circuits connect the switches, and no cables do."""
         return bool(self.cables) and all(cable.one_way for cable in self.cables)
 
     def on_circle(self, node: Node) -> tuple[float, float]:
-        """Where to draw it in a picture without tiers: from left to right and from top to bottom, 0 to 1."""
+        """Return the position of a switch in a picture without tiers, from the left and from the top, 0 to 1."""
         turn = 2 * pi * node.x
         return 0.5 + 0.5 * sin(turn), 0.5 - 0.5 * cos(turn)
 
     @property
     def tiers(self) -> list[list[Node]]:
-        """From the leaves up, each from left to right."""
+        """Tiers from the leaves up, each from left to right."""
         found: dict[int, list[Node]] = defaultdict(list)
         for node in self.nodes.values():
             found[node.tier].append(node)
@@ -123,12 +129,12 @@ class Picture:
 
     @property
     def as_matrix(self) -> bool:
-        """Too many cables for a graph."""
+        """Whether there are too many cables for a graph."""
         return len(self.cables) > MOST_CABLES
 
     @cached_property
     def matrices(self) -> Mapping[int, Matrix]:
-        """Cables of each tier to the next one, or within it, by the tier."""
+        """Matrices of the cables from each tier to the next one, or within it, by the tier."""
         of_tiers: dict[int, list[Cable]] = defaultdict(list)
         for cable in self.cables:
             of_tiers[self.nodes[cable.ends[0]].tier].append(cable)
@@ -150,19 +156,19 @@ class Picture:
         return Matrix(rows, columns, cells)
 
     def at(self, dpid: int) -> list[Cable]:
-        """The cables of a switch."""
+        """Return the cables of a switch."""
         return [cable for cable in self.cables if dpid in cable.ends]
 
 
 def counted_cables(cables: Collection[Cable]) -> str:
-    """``6 cables``, ``12 circuits``, or both."""
+    """Return ``6 cables``, ``12 circuits``, or both."""
     circuits = sum(cable.one_way for cable in cables)
     found = [counted(len(cables) - circuits, "cable")] if circuits < len(cables) or not circuits else []
     return ", ".join([*found, *([counted(circuits, "circuit")] if circuits else [])])
 
 
 def described(cable: Cable, picture: Picture) -> str:
-    """Return the name and loads of a cable in words, for people who point at it."""
+    """Return the name and loads of a cable in words, for a tooltip."""
     low, high = (picture.nodes[end].title for end in cable.ends)
     back = "one way" if cable.one_way else f"back {percent(cable.down_load)}"
     loads = f"{low} to {high} {percent(cable.up_load)}, {back}"
@@ -179,7 +185,7 @@ def picture(state: State) -> Picture:
 
 
 def reloaded(before: Picture, state: State) -> Picture:
-    """The picture of ``state``, when only rates have changed since ``before``."""
+    """Return the picture of ``state`` when only rates have changed since ``before``."""
     loads = {at: load(link) for at, link in state.links.items()}
     cables = [
         replace(each, up_load=each.up and loads.get(each.up), down_load=each.down and loads.get(each.down))
@@ -233,10 +239,11 @@ def _nodes(state: State) -> dict[int, Node]:
 
 
 def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[str]]) -> dict[int, int]:
-    """The distance from switches with hosts, over cables. Hosts are found when jobs name them, so switches that are
-    named like those with hosts (``leaf3`` like ``leaf1``) count too, unless that would make neighbours of them; before
-    any host is found, those with an up port that no link uses. A switch that cannot be reached has the tier of those
-    that are named like it."""
+    """Return the tier of each switch: its distance from switches with hosts, over cables.
+
+    Hosts are found only when jobs name them. So switches named like those with hosts (``leaf3`` like ``leaf1``) count
+    too, unless that would make two of them neighbours. Before any host is found, switches with an up port without a
+    link count. A switch that cannot be reached has the tier of those with similar names."""
     neighbours: dict[int, set[int]] = {dpid: set() for dpid in names}
     for link in state.links.values():
         if link.one_way:
@@ -275,7 +282,7 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
             continue
         if link.one_way:
             found.append(_circuit(link, nodes, drained))
-        elif back not in state.links or at < back:  # else it is the other direction's turn
+        elif back not in state.links or at < back:  # the other direction handles it otherwise
             found.append(_cable(state, nodes, at, back, drained))
     dpids = {node.name: node.dpid for node in nodes.values()}
     for part in state.parts_down.values():
@@ -287,7 +294,7 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
 
 
 def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | None:
-    """Of a cable. One that is only declared has no dpids in its id, and no port that is known."""
+    """Return the dpids of a cable that is down. A cable that is only declared has none in its id, and no known port."""
     if ends := re.fullmatch(r"(0x[0-9a-f]{1,16}):\d+ (0x[0-9a-f]{1,16}):\d+", part.id):
         return int(ends[1], 16), int(ends[2], 16)
     if (ends := re.fullmatch(r"(.+):[^:>]+>(.+)", part.name)) and dpids.keys() >= {ends[1], ends[2]}:
@@ -296,7 +303,7 @@ def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | N
 
 
 def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, drained: Collection[str]) -> Cable:
-    """``at``: of one of its links; ``back``: where the other direction would begin."""
+    """Return the picture of a cable. ``at``: begin of one of its links; ``back``: begin of the other direction."""
     first, second = state.links[at], state.links.get(back)
     names = {first.name} | ({second.name} if second else set())
     ends = _lower_first((at[0], back[0]), nodes)
@@ -318,7 +325,7 @@ def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, dr
 
 
 def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str]) -> Cable:
-    """Nothing has the name of another one: it has that of the port where it begins."""
+    """Return the picture of a circuit. Its name is that of the port where it begins, so names are unique."""
     at, dst = (link.src.dpid, link.src.port), nodes[link.dst.dpid]
     src = nodes[at[0]]
     unique = src.part == src.name and dst.part == dst.name
@@ -337,7 +344,7 @@ def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str])
 
 
 def _id(a: LinkAt, b: LinkAt) -> str:
-    """Of a cable, as ``DownPart`` has it: what a drained part is called when another one has its name already."""
+    """Return the id of a cable as in ``DownPart``, which names a drained part when another part has its name."""
     return " ".join(f"{dpid:#x}:{port}" for dpid, port in sorted((a, b)))
 
 

@@ -1,4 +1,4 @@
-"""Rows of tables about a state, as text, for those who look at it. The first text of a row names it. Pure."""
+"""Rows of tables about a state, as text. The first text of a row names it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = list[tuple[str, ...]]
 
 
 def facts(state: State) -> str:
-    """Return one line that says how the controller is."""
+    """Return one line about the state of the controller."""
     if state.lost is None:
         return "waiting for the controller's first answer"
     if state.lost:
@@ -40,7 +40,7 @@ def plan(state: State) -> str:
 
 
 def jobs(found: Iterable[Job]) -> Rows:
-    """Return per job its state, pinned flows of all, level, predicted and measured efficiency, and iterations."""
+    """Return per job its state, pinned flows, level, predicted and measured efficiency, and iterations."""
     return [
         (
             job.spec.job_id,
@@ -61,15 +61,18 @@ def links(state: State, most: int) -> Rows:
 
 
 def link_cells(link: Link) -> tuple[str, str, str, str, str]:
-    """Return name, use of the capacity, rate, capacity and unannounced traffic. The last is known later than the rate:
-    what jobs sent over the link has to be counted for a whole window."""
+    """Return name, use of the capacity, rate, capacity and unannounced traffic of a link.
+
+    The last is known later than the rate, because the jobs' traffic over the link must be counted for a whole
+    window."""
     unannounced = rate(optional(link, "background_bps"))
     return link.name, percent(load(link)), rate(optional(link, "rate_bps")), rate(link.capacity_bps), unannounced
 
 
 def alarms(state: State, most: int) -> Rows:
-    """Return when each alarm was raised, and its line; the most urgent first. A line that is cut off at its end still
-    says that operators know of the alarm."""
+    """Return the time and the line of each alarm, the most urgent first.
+
+    A line that is cut at its end still shows that operators know of the alarm."""
     return [
         (clock(each.raise_time), f"{'known: ' if each.HasField('silence') else ''}{alarm_line(each)}")
         for each in state.alarms_by_urgency()[:most]
@@ -77,5 +80,5 @@ def alarms(state: State, most: int) -> Rows:
 
 
 def events(state: State, most: int) -> Rows:
-    """Return the time and the sentence of each event; the newest first."""
+    """Return the time and the sentence of each event, newest first."""
     return [(clock(each.event_time), event_line(each)) for each in state.newest_events(most)]

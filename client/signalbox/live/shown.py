@@ -20,7 +20,7 @@ TO_THE_SECOND = "%Y-%m-%d %H:%M:%S UTC"
 
 
 def word(value: str | None) -> str:
-    """Return a value of an enum, such as ``partly_pinned``, as people say it."""
+    """Return a value of an enum, such as ``partly_pinned``, in plain form."""
     return (value or "-").replace("_", " ")
 
 
@@ -30,7 +30,7 @@ def optional(message: Message, field: str) -> Any:
 
 
 def rate(bps: float | None) -> str:
-    """Return a rate in three digits; 999.6 of a unit is 1 of the next. ``-`` stands for what is no number."""
+    """Return a rate with three digits; 999.6 of a unit is 1 of the next. ``-`` stands for a value that is no number."""
     if bps is None or not isfinite(bps):
         return "-"
     for unit, size in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
@@ -57,13 +57,13 @@ def clock(time: Timestamp) -> str:
 
 
 def when(time: Timestamp) -> str:
-    """Return the time to the second; ``-`` where the message has none."""
+    """Return the time to the second; ``-`` when the message has none."""
     unix_s = seconds_since_1970(time)
     return moment(unix_s, TO_THE_SECOND) if unix_s else "-"
 
 
 def moment(unix_s: float, form: str) -> str:
-    """Return the time in UTC; ``-`` for what is no time between the years 1 and 9999."""
+    """Return the time in UTC; ``-`` for a value outside of the years 1 to 9999."""
     try:
         return datetime.fromtimestamp(unix_s, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
@@ -71,21 +71,22 @@ def moment(unix_s: float, form: str) -> str:
 
 
 def some(names: Iterable[str], most: int = 8) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of further ones."""
     known = list(names)
     more = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(known[:most]) + more
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """Orders leaf2 before leaf10: numbers by their length, then digit by digit. Other digits than 0 to 9, and more of
-    them than ``int`` takes, may be in names of bridges that others choose."""
+    """Return a sort key that puts leaf2 before leaf10: numbers sort by length, then digit by digit.
+
+    Names of bridges that others choose may have digits other than 0 to 9, and more of them than ``int`` accepts."""
     parts = enumerate(re.split(r"([0-9]+)", name))
     return [(len(part.lstrip("0")), part.lstrip("0")) if place % 2 else (-1, part) for place, part in parts]
 
 
 def printable(text: str) -> str:
-    """Return the text without what a terminal obeys: names come from those who register jobs."""
+    """Return the text without control characters that a terminal obeys: names come from those who register jobs."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -93,12 +94,12 @@ def printable(text: str) -> str:
 
 
 def alarm_line(alarm: pb.Alarm) -> str:
-    """Return severity and kind, as commands take it, what is wrong, and whether operators know of it."""
+    """Return severity, kind (as commands take it), text of an alarm, and whether operators know of it."""
     return f"{word_in(alarm, 'severity') or '-'} {word_in(alarm, 'kind') or '-'}: {alarm_text(alarm)}"
 
 
 def alarm_text(alarm: pb.Alarm) -> str:
-    """Return what is wrong, and whether operators know of it."""
+    """Return the text of an alarm, and whether operators know of it."""
     if not alarm.HasField("silence"):
         return alarm.text
     found = alarm.silence
@@ -117,7 +118,7 @@ _DRAIN_STATES = {
 
 
 def drain_state(part: pb.DrainedPart) -> str:
-    """Return how far a part is that is taken out of use."""
+    """Return the progress of a part's drain."""
     waits_for = ", ".join(part.waits_for) or "the switches"
     state = _DRAIN_STATES.get(word_in(part, "state"), "-")
     said = state.format(flows=counted(part.flows, "flow"), rate=rate(part.rate_bps), waits_for=waits_for)
@@ -125,8 +126,7 @@ def drain_state(part: pb.DrainedPart) -> str:
 
 
 def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
-    """Return a route switch by switch; one that is split with the share of each piece. ``without``: where there is
-    none."""
+    """Return a route switch by switch, or subflow by subflow with shares. ``without``: text when there is no route."""
     known = list(paths)
     if len(known) == 1:
         return " > ".join(known[0].switches)
@@ -134,9 +134,11 @@ def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
 
 
 def proven_over(levels_listed: int, candidates: int, stretch: int = 0) -> str:
-    """Return what levels are proven over, to follow their number. ``levels_listed``: how many are proven over so many
-    ``candidates`` per pair of switches; 0 where these show no more than is known of all. ``stretch``: links that paths
-    may have more than the shortest."""
+    """Return which paths the proofs of levels cover, to follow the number of levels.
+
+    - ``levels_listed``: number of levels proven only over ``candidates`` paths per pair of switches; ``candidates`` is
+      0 when these prove no more than is known for all paths
+    - ``stretch``: number of links that a path may have above the shortest"""
     every = f"over all loop-free paths of up to {stretch} more links than the shortest" if stretch else ""
     every = every or "over all shortest paths"
     listed = f", {levels_listed} over {candidates} candidate paths per pair of switches at most" if candidates else ""
@@ -144,7 +146,7 @@ def proven_over(levels_listed: int, candidates: int, stretch: int = 0) -> str:
 
 
 def target(max_level: float | None, moves_left: int, blocked_flows: int) -> str:
-    """Return what a plan leads to. ``max_level``: worst level of the target; None without one."""
+    """Return what a plan leads to. ``max_level``: worst level of the goal plan; None without one."""
     if max_level is None:
         return "none"
     if blocked_flows:
@@ -153,7 +155,7 @@ def target(max_level: float | None, moves_left: int, blocked_flows: int) -> str:
 
 
 def plan_facts(plan: pb.Plan) -> dict[str, object]:
-    """Return what is known of a plan besides its levels and routes."""
+    """Return the facts of a plan except its levels and routes."""
     ecmp, certificate = plan.ecmp_level, word(word_in(plan, "certificate"))
     proven = f"{plan.levels_proven} levels proven {proven_over(plan.levels_proven_listed, plan.candidates_listed)}"
     schemes = [(word_in(each, "scheme").replace("_", "-") or "-", level(each.level)) for each in plan.schemes]

@@ -1,4 +1,4 @@
-"""What is known of a controller: the messages of its watches, put together. Pure: time comes with each message."""
+"""State of a controller, assembled from the messages of its watches. Time comes with each message."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_EVENTS = 500
 MOST_LEVELS = 3600
-"""That are kept, the newest."""
+"""Largest numbers of events and plans kept, newest last."""
 MOST_LOAD = 1e6
-"""Beyond it a load is no measurement."""
+"""Load above which a value is not a measurement."""
 
 Link = pb.Link
 """Type of a directed link, for modules that import no generated code."""
 PartId = tuple[int, str]
 """Kind and id of a part that is down."""
 AlarmId = tuple[int, str]
-"""Kind and subject."""
+"""Kind and subject of an alarm."""
 
 
 class Kind(StrEnum):
-    """What a change is of."""
+    """Kind of a change."""
 
     SHAPE = "shape"
-    """Switches, links and hosts come, go or change in more than their rates."""
+    """Switches, links and hosts are added, removed, or change in more than their rates."""
     RATES = "rates"
     JOBS = "jobs"
     PLAN = "plan"
@@ -46,7 +46,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Worst levels of one plan. ``unix_s``: when it came. ``ecmp``: mean over hash draws; None while unknown."""
+    """Worst levels (slowdowns) of one plan.
+
+    ``unix_s``: time when it arrived. ``ecmp``: mean over hash draws; None while unknown."""
 
     unix_s: float
     plan: float
@@ -56,8 +58,12 @@ class Levels:
 
 @dataclass(slots=True)
 class State:
-    """``lost``: why the controller does not answer; empty while it does, None before the first answer. ``ended``: of
-    jobs, the newest last. ``events``: the newest last. ``levels``: of plans, the newest last."""
+    """State of a controller.
+
+    - ``lost``: why the controller does not answer; empty while it does, None before the first answer
+    - ``events``: newest last
+    - ``levels``: worst levels of plans, newest last
+    - ``refusals``: why the controller refuses a watch, by watch"""
 
     lost: str | None = None
     switches: dict[int, pb.Switch] = field(default_factory=dict)
@@ -75,11 +81,11 @@ class State:
 
     @property
     def refused(self) -> str:
-        """What of it the controller does not show to this client, in words; empty mostly."""
+        """Reasons why the controller refuses to show something to this client; usually empty."""
         return "; ".join(sorted(set(self.refusals.values())))
 
     def take_fabric(self, message: pb.WatchFabricResponse | pb.GetFabricResponse) -> frozenset[Kind]:
-        """One message of the watch, or the answer of ``GetFabric``, which has everything."""
+        """Apply one message of the watch, or the answer of ``GetFabric``, which has everything."""
         if isinstance(message, pb.GetFabricResponse):
             names = ("switches", "links", "hosts", "drains", "parts_down")
             message = pb.WatchFabricResponse(snapshot=True, **{name: getattr(message, name) for name in names})
@@ -103,7 +109,7 @@ class State:
         return frozenset({Kind.SHAPE, Kind.RATES} if shape else {Kind.RATES} if links else ())
 
     def take_jobs(self, message: pb.WatchJobsResponse) -> frozenset[Kind]:
-        """An end comes before a new registration of the same id."""
+        """Apply one message; an end precedes a new registration of the same id."""
         if message.snapshot:
             self.jobs.clear()
         for end in message.ended:
@@ -120,16 +126,20 @@ class State:
         return frozenset({Kind.ALARMS})
 
     def take_events(self, events: Iterable[pb.Event]) -> frozenset[Kind]:
-        """Those that are not known yet, in order of their numbers. A controller without its saved state begins anew
-        with the numbers: then later events have lower ones."""
+        """Append events that are not known yet, ordered by their numbers.
+
+        A controller without its saved state restarts the numbers, so later events may have lower ones; then the time
+        decides."""
         newest = self.events[-1] if self.events else pb.Event()
         new = [event for event in events if event.number > newest.number or _time(event) > _time(newest)]
         self.events.extend(new)
         return frozenset({Kind.EVENTS} if new else ())
 
     def take_plan(self, plan: pb.Plan | None, unix_s: float) -> frozenset[Kind]:
-        """The same plan may come again, with what became known of it since. None: there is none (yet, after a restart).
-        A controller that has started again counts generations anew."""
+        """Set the newest plan; None means that there is none, as after a restart.
+
+        The same plan may arrive again with further facts. A controller that has restarted counts generations from the
+        start."""
         if plan is None:
             known, self.plan = self.plan, None
             return frozenset({Kind.PLAN} if known else ())
@@ -145,13 +155,13 @@ class State:
         return frozenset({Kind.STATUS})
 
     def take_lost(self, why: str) -> frozenset[Kind]:
-        """Empty: the controller answers."""
+        """Note why the controller does not answer; empty: it answers."""
         changed = self.lost != why
         self.lost = why
         return frozenset({Kind.REACHED} if changed else ())
 
     def take_refused(self, what: str, why: str) -> frozenset[Kind]:
-        """``what``: a watch. Empty: the controller shows it."""
+        """Note why the controller refuses the watch ``what``; empty: it shows it."""
         before = self.refused
         if why:
             self.refusals[what] = why
@@ -160,21 +170,20 @@ class State:
         return frozenset({Kind.REACHED} if before != self.refused else ())
 
     def newest_events(self, most: int) -> list[pb.Event]:
-        """The newest first."""
+        """Return the newest events, newest first."""
         return list(self.events)[: -most - 1 : -1]
 
     def jobs_by_urgency(self, find: str = "") -> list[pb.Job]:
-        """Those with flows without a path, those that wait for hosts, then the lowest efficiency first, measured or
-        predicted. ``find``: a part of their ids, in small letters."""
+        """Return the jobs, the most urgent first: see ``urgency``. ``find``: a part of their ids in small letters."""
         return sorted((job for name, job in self.jobs.items() if find in name.lower()), key=urgency)
 
     def busiest_links(self, most: int) -> list[pb.Link]:
-        """Return the fullest of the measured links, the fullest first."""
+        """Return the fullest of the measured links, fullest first."""
         measured = [link for link in self.links.values() if load(link) is not None]
         return nlargest(most, measured, key=lambda link: load(link) or 0.0)
 
     def alarms_by_urgency(self) -> list[pb.Alarm]:
-        """Those that operators know of last; else critical ones first, then the newest."""
+        """Return critical alarms first, then the newest; those that operators know of come last."""
         return sorted(
             self.alarms.values(),
             key=lambda alarm: (alarm.HasField("silence"), -alarm.severity, -seconds_since_1970(alarm.raise_time)),
@@ -182,7 +191,7 @@ class State:
 
 
 def _take(known: dict[Any, Any], changed: Mapping[Any, Any], gone: Iterable[object]) -> bool:
-    """Whether there was a change."""
+    """Update a dictionary; return whether something changed."""
     before = len(known)
     for key in gone:
         known.pop(key, None)
@@ -197,13 +206,13 @@ def _differs_in_rates_only(before: pb.Link | None, now: pb.Link) -> bool:
 
 
 def load(link: pb.Link) -> float | None:
-    """Measured rate over capacity; None while it is not measured, and where it cannot be one."""
+    """Return the measured rate divided by the capacity; None while it is not measured or impossible."""
     share = link.rate_bps / link.capacity_bps if link.HasField("rate_bps") and link.capacity_bps else nan
     return share if 0 <= share < MOST_LOAD else None
 
 
 def out_of_use(state: State) -> list[str]:
-    """How many parts are down, and drained: a switch is one part, whatever its cables."""
+    """Return the numbers of parts that are down, and drained. A switch is one part, whatever its cables."""
     parts = ((len(state.parts_down), "down"), (len(state.drains), "drained"))
     return [f"{counted(count, 'part')} {what}" for count, what in parts if count]
 

@@ -1,8 +1,8 @@
-"""A support bundle, read for a report. In: a ``tar.gz`` of ``signalbox support-bundle``, which may be damaged, or made
-to do harm. Out: ``Gathered``, or ``SignalboxError`` that says what is wrong.
+"""Read a support bundle for a report.
 
-Nothing is unpacked to a file. What is read is limited, packed or not.
-"""
+A bundle is a ``tar.gz`` of ``signalbox support-bundle``; it may be damaged, or made to do harm. It becomes a
+``Gathered``, or ``SignalboxError`` says what is wrong. Nothing is unpacked to a file. The size of what is read is
+limited, packed and unpacked."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from signalbox.standard_input import STANDARD_INPUT, called, opened
 from signalbox.v1 import signalbox_pb2 as pb
 
 MAX_FILE_BYTES = 64 << 20
-"""Of one file in the bundle. 1,000 jobs of 16 flows on 64 x 32 make 12 MiB."""
+"""Largest size in bytes of one file in the bundle. 1,000 jobs of 16 flows on 64 x 32 switches make 12 MiB."""
 MAX_BYTES = 256 << 20
-"""Of the whole, unpacked."""
+"""Largest size in bytes of the whole bundle, unpacked."""
 WANTED = ("status", "fabric", "plan", "jobs", "routes", "events", "versions")
 Wire = TypeVar("Wire", bound=Message)
 
 
 def of_bundle(file: Path) -> Gathered:
-    """Raises ``SignalboxError``, and ``OSError`` where the file cannot be read."""
+    """Return the content of a bundle. Raises ``SignalboxError``, and ``OSError`` when the file cannot be read."""
     try:
         found = _files(file)
         if "status" not in found:
-            raise SignalboxError("has no status.json: the controller was away when it was made, or it is no bundle")
+            raise SignalboxError("has no status.json: it is not a bundle, or the controller was away when it was made")
         return _gathered(found, called(file) if file == STANDARD_INPUT else file.name)
     except SignalboxError as error:
         raise SignalboxError(f"{called(file)}: {error}") from None
@@ -75,7 +75,7 @@ def _gathered(found: Mapping[str, Any], name: str) -> Gathered:
 
 
 def _moment(text: object) -> float:
-    """Seconds since 1970; 0 where it is not known."""
+    """Return the time in seconds since 1970; 0 when it is unknown."""
     try:
         return datetime.fromisoformat(str(text)).timestamp()
     except (ValueError, OverflowError):
@@ -86,7 +86,7 @@ def _moment(text: object) -> float:
 
 
 class _Limited(io.RawIOBase):
-    """``file``, of which no more than ``MAX_BYTES`` are read."""
+    """Reader of ``file`` that refuses to read more than ``MAX_BYTES``."""
 
     def __init__(self, file: gzip.GzipFile) -> None:
         self._file = file
@@ -104,7 +104,7 @@ class _Limited(io.RawIOBase):
 
 
 def _files(file: Path) -> dict[str, Any]:
-    """The data of files that are wanted, by name without ending; what comes first counts."""
+    """Return the data of wanted files by name without ending; the first file of a name counts."""
     found: dict[str, Any] = {}
     try:
         with opened(file) as packed, gzip.open(packed) as plain:
@@ -112,16 +112,16 @@ def _files(file: Path) -> dict[str, Any]:
             with tarfile.open(fileobj=limited, mode="r|") as archive:
                 for name, text in _texts(archive):
                     found.setdefault(name, _parsed(text, name))
-            while limited.read(1 << 20):  # to its end: the checksum is there
+            while limited.read(1 << 20):  # read to the end, where the checksum is
                 pass
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
-        raise SignalboxError(f"is no whole tar.gz, as signalbox support-bundle writes it ({error})") from None
+        raise SignalboxError(f"is not a complete tar.gz of signalbox support-bundle ({error})") from None
     return found
 
 
 def _texts(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
     for entry in archive:
-        if not 0 <= entry.size <= MAX_BYTES:  # tarfile would go on for as long, also after the end of the file
+        if not 0 <= entry.size <= MAX_BYTES:  # tarfile would skip that many bytes, even after the end of the file
             raise SignalboxError(f"has more than {MAX_BYTES >> 20} MiB when it is unpacked")
         name = re.fullmatch(r"signalbox/(\w+)\.json", entry.name)
         if name is None or name[1] not in WANTED:
@@ -138,11 +138,11 @@ def _parsed(text: bytes, name: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise SignalboxError(f"{name}.json: is no JSON ({error})") from None
+        raise SignalboxError(f"{name}.json: is not JSON ({error})") from None
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 # ---- messages
@@ -157,8 +157,9 @@ def _messages(kind: type[Wire], found: Any, name: str) -> list[Wire]:
 
 
 def _message(kind: type[Wire], found: Any, name: str) -> Wire:
-    """The message that ``signalbox.commands.output.fields`` has made ``found`` of. Fields that are not known are left
-    out: the bundle may be of another version."""
+    """Return the message that ``signalbox.commands.output.fields`` turned into ``found``.
+
+    Unknown fields are left out, because the bundle may come from another version."""
     if not isinstance(found, dict):
         raise SignalboxError(f"{name}: must be an object")
     try:
@@ -172,7 +173,7 @@ def _shortened(text: str) -> str:
 
 
 def _in_proto_json(kind: Any, found: Mapping[str, Any]) -> dict[str, Any]:
-    """In protobuf's own JSON: durations as ``1.5s``, enums by their full names."""
+    """Return the data in protobuf's own JSON: durations as ``1.5s``, enums by their full names."""
     result: dict[str, Any] = {}
     for field in kind.fields:
         value = found.get(f"{field.name}_s" if is_duration(field) else field.name)
@@ -192,9 +193,9 @@ def _value(field: FieldDescriptor, value: Any) -> Any:
         try:
             return number_of(field.enum_type, value)
         except (KeyError, AttributeError):
-            return None  # of another version
+            return None  # a value of another version
     if field.message_type is not None and isinstance(value, dict):
         return _in_proto_json(field.message_type, value)
     if isinstance(value, str):
-        value.encode()  # halves of characters: protobuf's own error would be no ValueError
+        value.encode()  # refuses surrogates; protobuf's own error would not be a ValueError
     return value

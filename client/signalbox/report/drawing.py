@@ -1,4 +1,4 @@
-"""Drawings of a report, as SVG: the fabric as a graph or as matrices, levels as bars. Pure."""
+"""Drawings of a report, as SVG: the fabric as a graph or as matrices, levels as bars."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from signalbox.report.style import step
 WIDTH = 1080
 MARGIN = 30
 ROW = 150
-"""Between tiers."""
+"""Distance between tiers."""
 ACROSS = 620
-"""The circle of a picture without tiers."""
+"""Diameter of the circle in a picture without tiers."""
 BESIDE = 4
-"""How far a circuit is to the side of one that leads back."""
+"""Sideways distance between a circuit and the middle line to its opposite."""
 MOST_CELLS = 8192
-"""Cables that are drawn in matrices."""
+"""Largest number of cables that are drawn in matrices."""
 CLASSES = {Condition.UP: "up", Condition.UNSYNCED: "unsynced", Condition.DRAINED: "drained", Condition.DOWN: "down"}
 
 
@@ -39,8 +39,11 @@ def short(name: str, most: int) -> str:
 
 
 class _Places(NamedTuple):
-    """``at``: of each switch. ``room``: for each. ``outward``: where there is nothing, in degrees clockwise from the
-    right. ``hosts_below``: there is room for how many hosts a switch has."""
+    """Positions of switches in a graph.
+
+    - ``at``: position of each switch; ``room``: width for each
+    - ``outward``: direction without cables, in degrees clockwise from the right
+    - ``hosts_below``: whether there is room for the number of hosts below a switch"""
 
     height: float
     at: Mapping[int, tuple[float, float]]
@@ -79,7 +82,7 @@ def _on_circle(picture: Picture, edge: int) -> _Places:
 
 
 def graph(picture: Picture) -> Element:
-    """In tiers, or on a circle."""
+    """Return the graph, in tiers or on a circle."""
     crowded = max(map(len, picture.tiers), default=0) > MOST_UPRIGHT
     places = (_on_circle if picture.without_tiers else _in_tiers)(picture, 90 if crowded else 30)
     together: defaultdict[tuple[int, int], list[Cable]] = defaultdict(list)
@@ -96,11 +99,13 @@ def graph(picture: Picture) -> Element:
 
 
 MOST_UPRIGHT = 16
-"""Switches in a tier whose names have room beside each other."""
+"""Largest number of switches in a tier whose names fit beside each other."""
 
 
 def _circuit(cable: Cable, picture: Picture, at: Mapping[int, tuple[float, float]], place: float) -> Element:
-    """A line with a head in the middle, on its right hand side: that of one that leads back is on the other."""
+    """Return a line with an arrow head in the middle.
+
+    It is shifted to its right hand side, so that an opposite circuit is on the other side."""
     (x1, y1), (x2, y2) = (at[end] for end in cable.ends)
     far = hypot(x2 - x1, y2 - y1) or 1.0
     along, down = (x2 - x1) / far, (y2 - y1) / far
@@ -122,7 +127,7 @@ def _circuit(cable: Cable, picture: Picture, at: Mapping[int, tuple[float, float
 
 
 def _cable(cable: Cable, picture: Picture, places: Mapping[int, tuple[float, float]], place: float) -> Element:
-    """Two lines, one for each direction, coloured by its load. ``place``: among cables of the same switches."""
+    """Return two lines, one for each direction, coloured by its load. ``place``: among cables of the same switches."""
     (x1, y1), (x2, y2) = (places[end] for end in cable.ends)
     far = hypot(x2 - x1, y2 - y1) or 1.0
     across, along = (y1 - y2) / far, (x2 - x1) / far
@@ -167,8 +172,9 @@ def _node(node: Node, places: _Places, crowded: bool) -> Element:
 
 
 def matrices(picture: Picture) -> list[tuple[str, Element]]:
-    """One of each two tiers that have cables between them, with its title. Empty when there are too many cables. Of
-    circuits within a tier rows send and columns receive."""
+    """Return a matrix with its title for each two tiers with cables; none when there are too many cables.
+
+    For circuits within a tier, rows send and columns receive."""
     if len(picture.cables) > MOST_CELLS:
         return []
     return [(_title(tier, picture), _matrix(matrix, picture)) for tier, matrix in picture.matrices.items()]
@@ -181,7 +187,9 @@ def _title(tier: int, picture: Picture) -> str:
 
 
 def _matrix(matrix: Matrix, picture: Picture) -> Element:
-    """A cell per pair of switches: left the direction to the column, right that to the row, which circuits lack."""
+    """Return a matrix with a cell per pair of switches: left the direction to the column, right that to the row.
+
+    Cells of circuits have one direction only."""
     left, top, rows, columns = 80.0, 80.0, matrix.rows, matrix.columns
     width = min(28.0, max(5.0, (WIDTH - left) / len(columns)))
     high = min(width, 14.0)
@@ -202,7 +210,7 @@ def _matrix(matrix: Matrix, picture: Picture) -> Element:
 
 
 def _cell(group: Sequence[Cable], picture: Picture, x: float, y: float, width: float, height: float) -> Element:
-    """Of several cables the fullest; a mark where one is down or drained."""
+    """Return a cell with the loads of the fullest of its cables, and a mark when one is down or drained."""
     worst = max(group, key=lambda cable: (cable.condition is Condition.DOWN, cable.condition is Condition.DRAINED))
     ways = 1 if all(cable.one_way for cable in group) else 2
     part, inner = (width - 1) / ways, height - 1
@@ -226,7 +234,7 @@ def _cell(group: Sequence[Cable], picture: Picture, x: float, y: float, width: f
 
 
 def bars(values: Sequence[tuple[str, float]]) -> Element:
-    """One below the other, from 0; what is no number is left out."""
+    """Return horizontal bars from 0, one below the other; values that are no number are left out."""
     shown = [(name, value) for name, value in values if isfinite(value)]
     most = max((value for _, value in shown), default=1.0) or 1.0
     left, long = 210, 560

@@ -1,5 +1,7 @@
-"""Elements of HTML and SVG. What is text stays text: ElementTree escapes it, and what browsers or terminals obey, such
-as characters that turn the direction of writing, is replaced."""
+"""Elements of HTML and SVG in which text stays text.
+
+ElementTree escapes it. Characters that browsers or terminals obey, such as those that change the direction of writing,
+are replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ Child = Element | str | None | Iterable["Child"]
 
 
 def tag(name: str, *children: Child, **attributes: object) -> Element:
-    """``class_``: the attribute ``class``; other underscores are hyphens. Attributes that are None are left out."""
+    """Return an element; attributes that are None are left out.
+
+    ``class_`` is the attribute ``class``; other underscores become hyphens."""
     given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     made = Element(name, {key: printable(str(value)) for key, value in given.items() if value is not None})
     add(made, children)
@@ -41,7 +45,7 @@ def document(root: Element) -> str:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Child]], numbers: Iterable[int] = ()) -> Element:
-    """``numbers``: columns, from 0, that are set to the right."""
+    """Return a table. ``numbers``: positions, from 0, of right-aligned columns."""
     right = frozenset(numbers)
     kind = ["n" if place in right else None for place in range(100)]
     head = tag("tr", [tag("th", name, class_=kind[place], scope="col") for place, name in enumerate(columns)])

@@ -1,7 +1,6 @@
-"""What a report is of: the messages of the API at one moment, from a running controller.
+"""Content of a report: the messages of the API at one moment, from a running controller.
 
-``signalbox.report.bundle`` makes the same from a support bundle.
-"""
+``signalbox.report.bundle`` makes the same from a support bundle."""
 
 from __future__ import annotations
 
@@ -19,18 +18,22 @@ from signalbox.live.state import State
 from signalbox.v1 import signalbox_pb2 as pb
 
 SLOW_BELOW = 0.9
-"""Efficiency of a job that is called slow: ideal communication time over measured, or over what its routes allow."""
+"""Efficiency below which a job is called slow: ideal communication time divided by the measured or predicted time."""
 MOST_EXPLAINED = 5
-"""Jobs that the controller is asked about: an answer may take seconds."""
+"""Largest number of jobs that the controller explains, because an answer may take seconds."""
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """``source``: of what the report is, in words. ``unix_s``: when the messages were asked for. ``state``: without
-    events and watched levels. ``explained``: the controller's answers about slow jobs, by id. ``missing``: what could
-    not be had, and why."""
+    """Content of a report.
+
+    - ``source``: origin of the data, in words
+    - ``unix_s``: time when the messages were requested
+    - ``state``: state of the controller, without events and watched levels
+    - ``explained``: the controller's answers about slow jobs, by id
+    - ``missing``: data that is not available, with reasons"""
 
     source: str
     unix_s: float
@@ -44,12 +47,14 @@ class Gathered:
 
     @property
     def slow(self) -> list[pb.Job]:
-        """Jobs that are slower than they would be alone, or wait, the worst first."""
+        """Jobs that are slow or wait, worst first."""
         return slow_jobs(self.state.jobs.values())
 
 
 def of_controller(client: Client, unix_s: float) -> Gathered:
-    """Raises ``SignalboxError`` when the controller does not say its status; what else it does not say is missing."""
+    """Return the content from a controller; other data that it does not give becomes ``missing``.
+
+    Raises ``SignalboxError`` when the controller does not give its status."""
     status = client.get_status()
     missing: list[str] = []
 
@@ -95,7 +100,7 @@ def state_of(
 
 
 def slow_jobs(jobs: Iterable[pb.Job]) -> list[pb.Job]:
-    """Return those that are slower than they would be alone, or wait, the worst first."""
+    """Return the jobs that are slow or wait, worst first."""
     return [job for job in sorted(jobs, key=urgency) if _waits(job) or job.flows_without_path or _is_slow(job)]
 
 
@@ -105,5 +110,5 @@ def _is_slow(job: pb.Job) -> bool:
 
 
 def _waits(job: pb.Job) -> bool:
-    """Whether a job waits for hosts or circuits, or is refused these: the controller has nothing to explain."""
+    """Return whether a job waits for hosts or circuits, or is refused these: there is nothing to explain then."""
     return bool(job.missing_hosts or job.wiring.unwired)

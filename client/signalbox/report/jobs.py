@@ -1,4 +1,4 @@
-"""What a report says of jobs: who is slow and why, all of them, and their paths."""
+"""Jobs in a report: who is slow and why, all jobs, and their paths."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from signalbox.report.gathered import Gathered
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_NAMES = 6
-"""Jobs that a cell names."""
+"""Largest number of jobs named in a cell."""
 MOST_SLOW = 8
-"""That the first screen has."""
+"""Largest number of slow jobs on the first screen."""
 MOST_PATHS = 8000
-"""Paths that are listed, those of slow jobs first."""
+"""Largest number of paths listed; those of slow jobs come first."""
 MOST_BUSY = 25
 FULL = 0.9
-"""Load of a link that is worth a word."""
+"""Load from which a link is mentioned."""
 
 
 class Crossing(NamedTuple):
-    """``pieces``: of flows, by the links that they cross. ``routes``: by job."""
+    """Flows of jobs. ``pieces``: flows and subflows by the link that they cross. ``routes``: by job."""
 
     pieces: Mapping[LinkAt, Sequence[Piece]]
     routes: Mapping[str, Sequence[pb.ListedRoute]]
@@ -50,7 +50,7 @@ def crossing(routes: Sequence[pb.ListedRoute]) -> Crossing:
 
 
 def why(job: pb.Job, gathered: Gathered, crossed: Crossing) -> list[str]:
-    """In sentences, the controller's own answer first."""
+    """Return sentences on why a job is slow, the controller's own answer first."""
     answer = gathered.explained.get(job.spec.job_id)
     found = list(answer.answer) if answer else []
     if job.missing_hosts:
@@ -67,11 +67,11 @@ def why(job: pb.Job, gathered: Gathered, crossed: Crossing) -> list[str]:
         found += traffic_lines(job)
     if job.prediction_withheld and not answer:
         found.append(f"No prediction: {job.prediction_withheld}.")
-    return found or ["What is known of routes and links does not show it: it may be slow outside the network."]
+    return found or ["Routes and links do not explain it: the cause may be outside the network."]
 
 
 def _fullest(job: pb.Job, gathered: Gathered, crossed: Crossing) -> str:
-    """The fullest link that it crosses, when that is worth a word."""
+    """Return a sentence about the fullest link that a job crosses, when it is full enough to mention."""
     ats = links_of(crossed.routes.get(job.spec.job_id, ()))
     links = [link for at in ats if (link := gathered.state.links.get(at)) is not None]
     link = max(links, key=lambda each: load(each) or 0.0, default=None)
@@ -85,7 +85,7 @@ def _fullest(job: pb.Job, gathered: Gathered, crossed: Crossing) -> str:
 
 
 def slow(gathered: Gathered, crossed: Crossing) -> Element:
-    """A table of the slowest, or that there are none."""
+    """Return a table of the slowest jobs, or a sentence that there are none."""
     found = gathered.slow
     if not found:
         jobs = gathered.state.jobs
@@ -111,7 +111,7 @@ def _id(job_id: str, gathered: Gathered) -> str:
 
 
 def every(gathered: Gathered, crossed: Crossing) -> list[Child]:
-    """A table of all, then their paths, as far as there is room."""
+    """Return a table of all jobs, then their paths as far as there is room."""
     jobs = gathered.state.jobs
     if not jobs:
         return [tag("p", "No jobs are registered.")]
@@ -158,7 +158,7 @@ def _of_job(job: pb.Job, routes: Sequence[pb.ListedRoute]) -> Element:
 
 
 def busiest(gathered: Gathered, crossed: Crossing) -> Element:
-    """Directed links by their load, with the jobs whose pinned flows cross them."""
+    """Return directed links by their load, with the jobs whose pinned flows cross them."""
     rows = [
         (*link_cells(link), jobs_in_words(crossed.pieces.get((link.src.dpid, link.src.port), ()), MOST_NAMES))
         for link in gathered.state.busiest_links(MOST_BUSY)

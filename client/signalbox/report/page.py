@@ -1,7 +1,6 @@
-"""The report as one HTML page that asks for nothing: no script, no other file. Pure.
+"""The report as one HTML page without scripts and other files.
 
-The first screen says whether all is well, who is slow, and why; the rest is what that follows from.
-"""
+The first screen says whether all is well, who is slow, and why; the rest holds the data behind it."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_EVENTS = 300
 MOST_ROWS = 500
-"""Of alarms, parts and switches."""
+"""Largest number of rows of alarms, parts and switches."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 SECTIONS = ("Fabric", "Jobs", "Plan", "Alarms", "Drained and down", "History", "Versions")
 
@@ -120,7 +119,7 @@ def _verdict(gathered: Gathered) -> Element:
 
 
 def _problems(gathered: Gathered) -> Iterator[str]:
-    """That are no alarms."""
+    """Yield problems that are not alarms."""
     status, state = gathered.status, gathered.state
     if status.switches_in_sync < status.switches:
         behind = status.switches - status.switches_in_sync
@@ -215,7 +214,7 @@ def _plan(gathered: Gathered) -> list[Child]:
     ]
     if plan.HasField("ecmp_level"):
         values += [("ECMP, mean over hash draws", plan.ecmp_level.mean), ("ECMP, 95th percentile", plan.ecmp_level.p95)]
-    note = "Worst level over jobs: 2 means that a job communicates in at most twice the time that it would need alone."
+    note = "Worst level over jobs: 2 means that a job communicates in at most twice its ideal time."
     return [facts(plan_facts(plan).items()), tag("figure", tag("figcaption", note), drawing.bars(values))]
 
 

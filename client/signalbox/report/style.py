@@ -1,15 +1,15 @@
-"""The style sheet of a report: dark and light as the system prefers, light on paper."""
+"""Style sheet of a report: dark or light as the system prefers, light on paper."""
 
 from __future__ import annotations
 
 from signalbox.live.colours import DARK, LIGHT, Paper, colour
 
 STEPS = 20
-"""Of loads."""
+"""Number of colour steps of loads."""
 
 
 def step(load: float | None) -> str:
-    """The class of a load. What is no number is not known."""
+    """Return the style class of a load; NaN and None are unknown."""
     known = load is not None and load == load
     return f"l{round(min(max(load, 0.0), 1.0) * STEPS)}" if known and load is not None else "lu"
 

@@ -1,1 +1,1 @@
-"""``signalbox top``: the live view in a terminal, with Textual. Optional: the extra ``top``."""
+"""Live view in a terminal for ``signalbox top``, with Textual. Needs the extra ``top``."""

@@ -1,4 +1,4 @@
-"""The terminal view: four tables that follow the controller. Only what differs from what is shown is drawn again."""
+"""Terminal view: four tables that follow the controller. Only cells that differ are drawn again."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from signalbox.live.shown import printable, route_words
 from signalbox.live.state import Kind
 
 PADDING, SCROLLBAR, LEAST = 1, 2, 8
-"""Columns of the terminal: left and right of a cell, of a scroll bar, and the least of a growing one."""
+"""Widths in terminal columns: padding at each side of a cell, scroll bar, smallest growing column."""
 MOST_JOBS, MOST_LINKS, MOST_ALARMS, MOST_EVENTS = 200, 30, 50, 50
-"""Rows of a table."""
+"""Largest number of rows of each table."""
 
 Columns = tuple[tuple[str, int], ...]
-"""Titles and widths; those of 0 share what is left."""
+"""Titles and widths of columns; those with width 0 share the remaining width."""
 
 COLUMNS: Mapping[str, Columns] = {
     "jobs": (*(("job", 0), ("state", 0), ("pinned", 7), ("level", 6), ("predicted", 9), ("measured", 8), ("iter", 7)),),
@@ -40,32 +40,32 @@ COLUMNS: Mapping[str, Columns] = {
     "alarms": (("since", 8), ("alarm", 0)),
     "events": (("time", 8), ("event", 0)),
 }
-"""Of each table the columns: heading and width, 0 for what is left of the line."""
+"""Columns of each table."""
 
 WIDE = 140
-"""Columns from which on tables stand side by side: both ends of a link such as spine12:34>leaf16 are read then."""
+"""Width from which tables stand side by side, so that link names such as spine12:34>leaf16 remain legible."""
 
 HELP = """\
-/        find jobs by a part of their ids; Enter goes back to them,
+/        find jobs by a part of their ids; Enter returns to them,
          Escape shows all
 Tab      next table; Shift+Tab the one before
 arrows   move in a table
-Enter    of a job: is the network what slows it, and its paths;
-         of a link: whose flows it carries;
-         of an alarm or event: all of it
+Enter    on a job: whether the network slows it, and its paths;
+         on a link: whose flows it carries;
+         on an alarm or event: all of it
 ?        this help
 q        quit
 
 Jobs: flows without a path first, then those that wait for hosts, then the lowest efficiency. \
 Predicted: ideal communication time over what the routes allow; measured: over what the job reports. \
 ?: not yet confirmed by counters; !: announced wrongly. \
-Links: the fullest first; unannounced is what no job announced. Times are in UTC.
+Links: the fullest first; unannounced: traffic that no job announced. Times are in UTC.
 """
-"""Lines of keys fit a terminal of 80 columns; the paragraph is wrapped where it is shown."""
+"""Help text; lines of keys fit a terminal of 80 columns, the paragraph wraps."""
 
 
 class Table(DataTable[Text]):
-    """Rows of text in columns as wide as the terminal allows; names in them are drawn as they are."""
+    """Rows of text in columns as wide as the terminal allows; names are drawn without interpreting markup."""
 
     def __init__(self, name: str) -> None:
         super().__init__(id=name, cursor_type="row", cell_padding=PADDING)
@@ -87,18 +87,18 @@ class Table(DataTable[Text]):
 
     @property
     def chosen(self) -> str:
-        """The first text of the row of the cursor; empty without rows."""
+        """First text of the selected row; empty without rows."""
         return self._shown[self.cursor_row][0] if 0 <= self.cursor_row < len(self._shown) else ""
 
     @property
     def last(self) -> str:
-        """The last text of that row."""
+        """Last text of the selected row."""
         return self._shown[self.cursor_row][-1]
 
     def show(self, wanted: rows.Rows) -> None:
-        """The cursor stays on the row of the same name."""
+        """Show these rows; the cursor stays on the row of the same name."""
         before, chosen, self._shown = self._shown, self.chosen, wanted
-        if not self.columns:  # of no size yet
+        if not self.columns:  # it has no size yet
             return
         for place, (old, new) in enumerate(zip(before, wanted, strict=False)):
             for column, (was, now) in enumerate(zip(old, new, strict=True)):
@@ -123,7 +123,7 @@ class Details(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter", "dismiss", "close")]
 
     def __init__(self, title: str, answer: str | Callable[[], str]) -> None:
-        """``answer``: asked for in a thread of its own, once there is where to write it."""
+        """Show an answer; a function is called in a separate thread once the text field exists."""
         super().__init__()
         self._title, self._answer = title, answer
 
@@ -153,8 +153,7 @@ class Details(ModalScreen[None]):
 
 
 def of_job(job: Job | None, why: str, routes: Iterable[ListedRoute]) -> str:
-    """Return all of a job, which may have ended since. ``why``: the controller's answer, whether the network slows
-    it."""
+    """Return everything about a job, which may have ended. ``why``: the controller's answer on what slows it."""
     about = [wiring_line(job), *traffic_lines(job)] if job else []
     paths = [
         f"{each.src} > {each.dst}: {route_words(each.held, without_route(job, each.src, each.dst) if job else 'ecmp')}"
@@ -164,7 +163,7 @@ def of_job(job: Job | None, why: str, routes: Iterable[ListedRoute]) -> str:
 
 
 class Top(App[None]):
-    """``open_client``: with the credentials of the one who looks."""
+    """The application; ``open_client`` opens clients with the credentials of its user."""
 
     TITLE = "signalbox top"
     ENABLE_COMMAND_PALETTE = False
@@ -215,9 +214,9 @@ class Top(App[None]):
         self._client.close()
 
     def end(self) -> None:
-        """End it, from another thread."""
+        """End the application, from another thread."""
         if self._running_on:
-            with suppress(RuntimeError):  # it has ended
+            with suppress(RuntimeError):  # the application has ended
                 self._running_on.call_soon_threadsafe(self.exit)
 
     # ---- showing
@@ -301,7 +300,7 @@ class Top(App[None]):
         return of_job(job, why, routes)
 
     def _of_link(self, name: str) -> str:
-        links = list(self._following.state.links.items())  # which another thread changes
+        links = list(self._following.state.links.items())  # a copy: another thread changes the dictionary
         at = next((at for at, link in links if link.name == name), None)
         held = [f"{route.job_id}: {route.src} > {route.dst}" for route in flows_over(self._client.list_routes(), {at})]
         return "\n".join(held) or "no pinned flow travels over it"

@@ -1,8 +1,7 @@
-"""The end of ``signalbox top`` by a signal, or when its terminal has closed, whatever its other threads do.
+"""End ``signalbox top`` on a signal, or when its terminal closes, whatever its other threads do.
 
-One thread receives the signals and all others block them, because the main thread may be stuck writing to a terminal
-that nobody reads.
-"""
+One thread receives the signals and all others block them, because the main thread may be blocked writing to a terminal
+that nobody reads."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ SIGNALS = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 LOOK_S = 0.3
 """Seconds between two checks of the terminal."""
 GRACE_S = 1.0
-"""Time for an orderly end, before the process is ended as it is."""
+"""Seconds for an orderly end, before the process is ended as it is."""
 
 
 @contextmanager
 def signals_kept() -> Iterator[None]:
-    """Have the signals wait for ``ended_by_signals``. Threads that are started later block them too."""
+    """Block the signals for ``ended_by_signals``, also in threads that are started later."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -34,8 +33,9 @@ def signals_kept() -> Iterator[None]:
 
 @contextmanager
 def ended_by_signals(end: Callable[[], None], terminal: int) -> Iterator[None]:
-    """Call ``end`` from another thread after a signal, or when the ``terminal`` (a descriptor) has closed. A process
-    that still runs ``GRACE_S`` later is ended, with the terminal as it is now."""
+    """Call ``end`` from another thread after a signal, or when the ``terminal`` (a descriptor) has closed.
+
+    A process that still runs ``GRACE_S`` later is ended, with its terminal settings restored."""
     settings = termios.tcgetattr(terminal)
     over = Event()
 

@@ -1,4 +1,4 @@
-"""What one viewer asks the controller, and where the answers are said."""
+"""Questions of one viewer to the controller, and the label that shows the answers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from signalbox.web.said import carried
 
 
 class Asking:
-    """Makes its label where it is made. Questions that the controller plans for come one at a time: they take threads
-    that others need."""
+    """Questions to the controller, and a label for the answers at the place where this is made.
+
+    Questions that make the controller plan are asked one at a time, because they occupy threads that others need."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -28,7 +29,7 @@ class Asking:
         self._said.set_text(text)
 
     def tell_of(self, cable: Cable, loads: str) -> None:
-        """Its loads, and when the controller has answered whose flows it carries."""
+        """Show the loads of a cable, then whose flows it carries when the controller has answered."""
         self.say(loads)
         ui.timer(0, lambda: self._find_flows(cable, loads), once=True)
 
@@ -38,7 +39,7 @@ class Asking:
             self.say(f"{loads}\n{carried(cable, routes)}")
 
     async def known(self, ask: Callable[[], Any]) -> Any:
-        """For a picture; None without an answer. The page says when the controller is away."""
+        """Return an answer for a picture; None without one: the page already shows that the controller is away."""
         with suppress(SignalboxError):
             return await run.io_bound(ask)
 
@@ -67,7 +68,7 @@ class Asking:
             self.say("\n".join((head, *found.answer)))
 
     async def confirm(self, what: str, part: str) -> None:
-        """Drain or undrain a part, after a question."""
+        """Drain or undrain a part after a confirmation."""
         if not part:
             self.say("Choose a switch or a cable first.")
             return
@@ -83,7 +84,7 @@ class Asking:
         dialog.delete()
 
     async def _answer(self, ask: Callable[[], Any]) -> Any:
-        """None after an error, which is said."""
+        """Return an answer, or None after an error, which is shown."""
         try:
             return await run.io_bound(ask)
         except SignalboxError as error:

@@ -1,4 +1,4 @@
-"""Charts beside the fabric: cables of a switch, levels of plans, demands of a job. Pure."""
+"""Charts beside the fabric: cables of a switch, levels of plans, demand of a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_PAIRS = 20
 
 
 def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
-    """Loads of a switch's cables, both directions; of its circuits those that leave and those that arrive."""
+    """Return the loads of a switch's cables in both directions, or of its leaving and arriving circuits."""
     shown = picture.at(dpid)
     node = picture.nodes[dpid]
     circuits = picture.without_tiers
@@ -50,7 +50,7 @@ def cables_of(picture: Picture, dpid: int, paper: Paper) -> Options:
 
 
 def _chart(title: str, paper: Paper, **style: object) -> Options:
-    """Return the options that all charts beside the fabric share. ``style``: that of the title."""
+    """Return the options that all charts beside the fabric share. ``style``: style of the title."""
     return {
         **common(paper),
         "title": {
@@ -76,7 +76,7 @@ def _bars(key: str, name: str, data: Sequence[Any], paper: Paper, dashed: bool =
 
 
 def levels(found: Sequence[Levels], paper: Paper) -> Options:
-    """Of plans, of ECMP and the bound over time."""
+    """Return the levels of plans, of ECMP and of the bound over time."""
     shown = list(found)[-MOST_POINTS:]
 
     def line(name: str, values: Iterable[float | None], kind: str, ink: str) -> Options:
@@ -93,7 +93,7 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
         }
 
     return {
-        **_chart("Worst level (2: a job communicates in at most twice the time it needs alone)", paper),
+        **_chart("Worst level (2: a job communicates in at most twice its ideal time)", paper),
         "grid": {"left": 45, "right": 15, "top": 62, "bottom": 25},
         "xAxis": {"type": "time", "axisLabel": {"color": paper.text}},
         "yAxis": {**value_axis(paper), "scale": True},
@@ -106,8 +106,9 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
 
 
 def demand(job: Job, paper: Paper) -> Options:
-    """Bytes per iteration of its pairs, announced and counted; those that send most. Without counted bytes (the job
-    reports no iterations) the rates are in the names."""
+    """Return the announced and counted bytes per iteration of the pairs that send most.
+
+    Without counted bytes (the job reports no iterations) the names include the rates."""
     pairs = busiest_pairs(job, MOST_PAIRS)
     announced = [round(pair.declared_bytes / 1e6, 3) for pair in pairs]
     counted = [round(pair.measured_bytes / 1e6, 3) if pair.HasField("measured_bytes") else "-" for pair in pairs]

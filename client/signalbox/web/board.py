@@ -1,4 +1,4 @@
-"""What all viewers of the page share: one ``Following``, the picture of its state, and who is to be told of changes."""
+"""State shared by all viewers of the page: one ``Following``, its picture, and whom to inform of changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Made = TypeVar("Made")
 
 
 class Board:
-    """Belongs to the thread of the server's event loop."""
+    """Shared state; it belongs to the thread of the server's event loop."""
 
     def __init__(self, following: Following) -> None:
         self._following = following
@@ -35,14 +35,14 @@ class Board:
         return self._picture
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What ``make`` returns, made once per change of the fabric, for all viewers."""
+        """Return what ``make`` returns, made once per change of the fabric for all viewers."""
         if key not in self._made:
             self._made[key] = make()
         made: Made = self._made[key]
         return made
 
     def take(self) -> None:
-        """Take in what has come, and tell viewers what is to be shown."""
+        """Apply what has arrived, and pass changes on to the viewers."""
         changed = self._following.changes_to_show()
         if changed & {Kind.SHAPE, Kind.RATES}:
             self._made.clear()

@@ -1,4 +1,4 @@
-"""The fabric as a chart: a graph, or where there are too many cables a matrix; and in words. Pure."""
+"""The fabric as a chart: a graph, or a matrix when there are too many cables; and in words."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from signalbox.web.options import Options
 
 
 def fabric(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """A graph, or where there are too many cables the matrix of a tier and the next. ``route``: links to highlight.
-    ``chosen``: the name of a cable, or the dpid of a switch (``0x101``), to mark."""
+    """Return a graph, or the matrix of a tier and the next when there are too many cables.
+
+    ``route``: links to highlight. ``chosen``: name of a cable, or dpid of a switch (``0x101``), to mark."""
     if picture.as_matrix:
         return matrix.matrix(picture, lower_tier, paper, route, chosen)
     return graph.graph(picture, paper, route, chosen)
 
 
 def rates(picture: Picture, lower_tier: int, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """What of ``fabric`` changes with loads and with what is highlighted or marked."""
+    """Return the part of ``fabric`` that changes with loads and with what is highlighted or marked."""
     if picture.as_matrix:
         return matrix.rates(picture, lower_tier, route, chosen)
     return graph.rates(picture, paper, route, chosen)
 
 
 def summary(state: State, picture: Picture) -> str:
-    """The picture in words, for those who do not see it."""
+    """Return the picture in words, for people who cannot see it."""
     full = [cable for cable in picture.cables if cable.load is not None]
     busiest = max(full, key=lambda cable: cable.load or 0.0, default=None)
     parts = [f"{len(picture.nodes)} switches, {counted_cables(picture.cables)}, {len(state.hosts)} hosts"]

@@ -1,5 +1,6 @@
-"""A fabric as a graph: switches in tiers, a line per cable, hosts below their switch; where only circuits connect
-switches, these on a circle, an arrow per circuit. Pure."""
+"""A fabric as a graph: switches in tiers, a line per cable, and hosts below their switch.
+
+When only circuits connect switches, the switches form a circle, and each circuit is an arrow."""
 
 from __future__ import annotations
 
@@ -11,22 +12,22 @@ from signalbox.live.picture import Cable, Condition, Node, Picture, described
 from signalbox.web.options import Options, common, on_route, shown
 
 MOST_HOSTS = 64
-"""That are drawn; of more only their number is."""
+"""Largest number of hosts that are drawn; of more only the number is shown."""
 FADED = 0.25
-"""Opacity of cables that a highlighted job does not use; what is down or drained stays as it is."""
+"""Opacity of cables that a highlighted job does not use; parts that are down or drained keep theirs."""
 EMPTY, FULL, OF_ROUTE, CHOSEN = 1.5, 4.5, 6, 9
-"""Widths of cables by load, of a highlighted job's, and of the chosen one."""
+"""Widths of an empty and a full cable, of a highlighted job's cables, and of the chosen cable."""
 SWITCH, CHOSEN_SWITCH = 18, 30
 """Sizes of switches."""
 PAPER = 1000, 640
-"""Width and height of a graph, of which hosts have ``HOST_HEIGHT`` at the bottom."""
+"""Width and height of a graph; hosts take ``HOST_HEIGHT`` at the bottom."""
 HOST_HEIGHT = 90
 CURVE = 0.12
-"""Of the second of several cables between two switches, and of a circuit beside one that leads back."""
+"""Curvature of the second of several cables between two switches, and of a circuit beside its opposite."""
 SIDEWAYS = 0.2
-"""How far from the middle of a circle names are beside their switches: above and below these they would overlap."""
+"""Distance from the middle of a circle beyond which names stand beside their switches, where they do not overlap."""
 ARROW = 9
-"""Size of the head of a circuit."""
+"""Size of a circuit's arrow head."""
 
 _SYMBOLS = {
     Condition.UP: "circle",
@@ -59,7 +60,7 @@ def graph(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str
 
 
 def _scale(paper: Paper) -> Options:
-    """Which colour is which load."""
+    """Return the legend of colours and loads."""
     stops = [{"offset": place / (len(paper.scale) - 1), "color": ink} for place, ink in enumerate(paper.scale)]
     filled = {"type": "linear", "x": 0, "y": 0, "x2": 1, "y2": 0, "colorStops": stops}
     return {
@@ -76,7 +77,7 @@ def _scale(paper: Paper) -> Options:
 
 
 def rates(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str = "") -> Options:
-    """What of ``graph`` changes with loads and with what is highlighted or marked."""
+    """Return the part of ``graph`` that changes with loads and with what is highlighted or marked."""
     return {"series": [{"id": "fabric", **_parts(picture, paper, route, chosen)}]}
 
 
@@ -117,7 +118,7 @@ def _node(node: Node, picture: Picture, paper: Paper, chosen: str) -> Options:
 
 
 def _place(node: Node, picture: Picture) -> tuple[float, float, str]:
-    """And the side of it where its name is."""
+    """Return position of a switch, and the side of it for its name."""
     if not picture.without_tiers:
         highest = max(len(picture.tiers) - 1, 1)
         y = (PAPER[1] - HOST_HEIGHT) * (1 - node.tier / highest)
@@ -134,7 +135,7 @@ def _hosts_of(node: Node) -> str:
 
 
 def edges(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
-    """A cable or circuit each, in the order of ``picture.cables``."""
+    """Return a cable or circuit each, in the order of ``picture.cables``."""
     circuits = {cable.ends for cable in picture.cables if cable.one_way}
     seen = {ends: 0 for ends in circuits if ends[::-1] in circuits}
     found = []
@@ -156,7 +157,7 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], c
         "width": CHOSEN if marked else OF_ROUTE if used else _width(cable),
         "opacity": FADED if route and not used and cable.condition is Condition.UP else 1,
         "curveness": curve,
-        "shadowColor": paper.faint,  # an empty link is nearly as bright as the paper
+        "shadowColor": paper.faint,  # an empty link is nearly as bright as the background
         "shadowBlur": 3,
     }
     head = {"symbol": ["none", "arrow"], "symbolSize": ARROW} if cable.one_way else {}
@@ -171,13 +172,13 @@ def _edge(cable: Cable, curve: float, paper: Paper, route: Collection[LinkAt], c
 
 
 def _width(cable: Cable) -> float:
-    """So that full cables stand out, whatever the paper."""
+    """Return the width of a cable, so that full ones stand out on both backgrounds."""
     load = min(cable.load or 0.0, 1.0) if cable.condition is Condition.UP else 1.0
     return round(EMPTY + (FULL - EMPTY) * load, 1)
 
 
 def _hosts(picture: Picture, paper: Paper) -> list[Options]:
-    """Below their switch."""
+    """Return the hosts, placed below their switch."""
     leaves = _drawn_hosts(picture)
     width = PAPER[0] / max(len(leaves), 1)
     return [
@@ -207,6 +208,6 @@ def _host_edges(picture: Picture, paper: Paper) -> list[Options]:
 
 
 def _drawn_hosts(picture: Picture) -> list[Node]:
-    """None on a circle: each is at a server of its own there, whose tooltip names it."""
+    """Return the switches whose hosts are drawn; none on a circle, where a server's tooltip names its host."""
     leaves = [node for node in picture.nodes.values() if node.hosts and not node.tier and not picture.without_tiers]
     return leaves if sum(len(node.hosts) for node in leaves) <= MOST_HOSTS else []

@@ -1,9 +1,8 @@
-"""Which requests the page answers: those of browsers that have opened it, not those of other sites' pages.
+"""Decide which requests the page answers: those of browsers that opened it, not those of other sites' pages.
 
-A site can lead a name of its own to this address (DNS rebinding): so names must be known, which addresses need not be.
-Its pages can connect here, or show this page within theirs for clicks that are not meant for it: so the origin of a
-request must be known too, and answers forbid frames.
-"""
+A site can point a name of its own at this address (DNS rebinding), so names must be known; addresses need not be. Its
+pages can connect here, or show this page in a frame to capture clicks. So the origin of a request must be known too,
+and answers forbid frames."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ HEADERS = {
 
 
 class Guard:
-    """``names``: that requests may have as their host besides addresses and ``localhost``."""
+    """Filter of requests. ``names``: host names that requests may have, besides addresses and ``localhost``."""
 
     def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
         self._app = app
@@ -41,17 +40,17 @@ class Guard:
             await self._app(scope, receive, _with_headers(send))
 
     def _problem(self, headers: Headers) -> str:
-        """Why it is not answered; empty mostly."""
+        """Return why a request is refused; usually empty."""
         given = headers.get("host", "")
         asked = _parsed(_HOST, given)
         if asked is None:
             return f"Host must be a name or an address, with or without a port (given: '{cut(given)}')"
         if not _local_or_address(asked.host) and asked.host not in self._names:
-            return f"{asked.host} is not known as a name of this page: signalbox web --name NAME makes it known"
+            return f"{asked.host} is not a known name of this page; add it with signalbox web --name NAME"
         if "origin" in headers:
             origin = _parsed(_ORIGIN, headers["origin"])
             if origin is None or (origin != asked.over(origin.scheme) and origin.host not in self._names):
-                return "another site's page has asked"
+                return "the request comes from another site's page"
         return ""
 
 
@@ -69,7 +68,9 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class _Site(NamedTuple):
-    """``port`` None: that of the scheme, which is empty where it is not known."""
+    """Host and port of a site.
+
+    ``port`` is None for the scheme's default port; ``scheme`` is empty when it is unknown."""
 
     scheme: str
     host: str
@@ -80,7 +81,7 @@ class _Site(NamedTuple):
 
 
 def _parsed(form: re.Pattern[str], text: str) -> _Site | None:
-    """Return what a header names, in small letters; None for one that is not of this form as a whole."""
+    """Return the site in a header, in small letters; None when the header has another form."""
     if not (found := form.fullmatch(text.lower())):
         return None
     parts = found.groupdict()

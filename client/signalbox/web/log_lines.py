@@ -1,8 +1,7 @@
-"""The log of the page's process: a line per record, with nothing in it that a terminal obeys, and few of them.
+"""Log of the page's process: one line per record, without control characters, and few of them.
 
-What browsers send reaches NiceGUI and its server unfiltered: a wrong event raises in one of their tasks, and a browser
-may have a message logged. So of an exception the log has its kind and its place, not a traceback.
-"""
+Data from browsers reaches NiceGUI and its server unfiltered: a wrong event raises an error in one of their tasks, and a
+browser can cause log messages. So the log has the kind and the place of an error, without a traceback."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from signalbox.errors import cut, legible
 
 MOST_LINES = 10
-"""In each period of ``PERIOD_S``."""
+"""Largest number of lines in each period of ``PERIOD_S`` seconds."""
 PERIOD_S = 10.0
 MAX_CHARS = 500
 
@@ -53,7 +52,7 @@ class _Few(logging.Filter):
 
 
 def configure() -> None:
-    """Have all loggers write so, whatever handlers they have."""
+    """Make all loggers use this format, whatever handlers they have."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     handler.addFilter(_Few())

@@ -1,5 +1,6 @@
-"""The cables between two tiers as a matrix: a row per lower switch, a column per higher one. Circuits within a tier: a
-row per switch that sends, a column per one that receives. Pure."""
+"""Cables between two tiers as a matrix: a row per lower switch, a column per higher one.
+
+For circuits within a tier, rows are the switches that send and columns those that receive."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ NOTHING = Matrix((), (), {})
 
 
 def tier_names(picture: Picture) -> dict[int, str]:
-    """Return the tiers that can be shown as matrices, with names."""
+    """Return names of the tiers that can be shown as matrices."""
     return {tier: f"tier {tier} and {tier + 1}" for tier in picture.matrices}
 
 
@@ -63,7 +64,7 @@ def matrix(picture: Picture, lower_tier: int, paper: Paper, route: Collection[Li
 
 
 def _dimensions(picture: Picture) -> Options:
-    """What a tooltip calls the figures of a cell, and which of them it says."""
+    """Return the names of a cell's figures in tooltips, and which of them are shown."""
     encode = {"x": 0, "y": 1, "value": 2}
     if picture.without_tiers:
         names = ["to", "from", "load %", "up %", "down %"]
@@ -73,7 +74,7 @@ def _dimensions(picture: Picture) -> Options:
 
 
 def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
-    """Return what is drawn upon the cells."""
+    """Return what is drawn over the cells."""
     overlay = {"type": "scatter", "symbol": "rect", "z": 3, "silent": True}
     return [
         {
@@ -114,14 +115,15 @@ def _names(nodes: Iterable[Node], chosen: str) -> list[Options]:
 
 
 def cells(shown: Matrix) -> list[list[Any]]:
-    """Return per pair of switches the places on the axes, and of the fullest of their cables its load and those of its
-    two directions, in per cent; ``-`` where one is unknown."""
+    """Return per pair of switches its position, and the loads of its fullest cable in per cent; ``-`` for unknown.
+
+    The loads are that of the cable, and those of its two directions."""
     of_pairs = ((x, y, fullest(cables)) for (x, y), cables in shown.cells.items())
     return [[x, y, _whole(each.load), _whole(each.up_load), _whole(each.down_load)] for x, y, each in of_pairs]
 
 
 def fullest(cables: Iterable[Cable]) -> Cable:
-    """Return the cable whose loads a cell has, and which a click on it chooses; of equally full ones the first."""
+    """Return the cable whose loads a cell shows and which a click on it chooses; of equally full ones the first."""
     return max(cables, key=lambda cable: -1.0 if cable.load is None else cable.load)
 
 
@@ -130,7 +132,7 @@ def _whole(load: float | None) -> int | str:
 
 
 def _places(shown: Matrix, wanted: Callable[[Cable], bool]) -> list[tuple[int, int]]:
-    """Return column and row of each such cable."""
+    """Return column and row of each selected cable."""
     return [place for place, cables in shown.cells.items() for cable in cables if wanted(cable)]
 
 
@@ -144,7 +146,7 @@ def _marks(shown: Matrix) -> list[list[Any]]:
 
 
 def _unknown(shown: Matrix) -> list[tuple[int, int]]:
-    """Return the places of cables that are not measured, where a heat map draws nothing, as where no cable is."""
+    """Return the positions of cables that are not measured, where a heat map draws nothing."""
     return [
         place
         for place, cables in shown.cells.items()

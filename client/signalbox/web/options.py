@@ -1,8 +1,7 @@
-"""What all charts share.
+"""Options that all charts share.
 
-Text that comes from outside is only ever a value, never a key (the front end runs keys that begin with ``:`` as code),
-and tooltips draw text, not HTML (``renderMode``).
-"""
+Text from outside is only ever a value, never a key, because the front end runs keys that begin with ``:`` as code.
+Tooltips draw text, not HTML (``renderMode``)."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ Options = dict[str, Any]
 def common(paper: Paper) -> Options:
     return {
         "animation": False,
-        "useUTC": True,  # as all other times of the page
+        "useUTC": True,  # like all other times of the page
         "textStyle": {"color": paper.text},
         "tooltip": {
             "renderMode": "richText",
@@ -32,12 +31,12 @@ def common(paper: Paper) -> Options:
 
 
 def value_axis(paper: Paper) -> Options:
-    """With lines that do not hide what is drawn, on both papers."""
+    """Return an axis whose lines do not hide the drawing, on both backgrounds."""
     return {"type": "value", "axisLabel": {"color": paper.text}, "splitLine": {"lineStyle": {"color": paper.unknown}}}
 
 
 def shown(text: str) -> str:
-    """Text in a place where ECharts fills in templates: ``{`` would begin one."""
+    """Return text for a place where ECharts fills in templates, which begin with ``{``."""
     return text.replace("{", "(").replace("}", ")")
 
 

@@ -1,7 +1,6 @@
-"""The page of one viewer: what it shows of the board, and what its clicks and keys ask the controller.
+"""Page of one viewer: what it shows of the board, and what its clicks and keys request from the controller.
 
-Text from outside goes into labels, tables and charts, which draw it as text; nothing here makes HTML of it.
-"""
+Text from outside goes into labels, tables and charts, which draw it as text; nothing here makes HTML of it."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from signalbox.web.options import Options
 from signalbox.web.style import PRIMARY, ROW_LOOKED_AT, STAYS, STYLE
 
 MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
-"""Rows of a table."""
+"""Largest number of rows of each table."""
 
 KEYS = {
     "?": "these keys",
@@ -37,11 +36,11 @@ KEYS = {
     "p": "print",
     "Tab": "through all fields and buttons",
 }
-"""The keys of the page, each with a sentence on what it does."""
+"""Keys of the page with their effects."""
 
 
 class Page:
-    """``operate``: offer drains."""
+    """Page of one viewer. ``operate``: whether it offers drains."""
 
     def __init__(self, board: Board, client: Client, operate: bool) -> None:
         self._board = board
@@ -137,7 +136,7 @@ class Page:
     # ---- showing
 
     async def begin(self) -> None:
-        """When the browser is there: what has changed since the page was made, and the paper that its user prefers."""
+        """Show changes since the page was made, in the colours that the browser prefers, once it is connected."""
         self.show(frozenset())
         ui.run_javascript(STAYS)
         prefers = "window.matchMedia('(prefers-color-scheme: dark)').matches"
@@ -145,7 +144,7 @@ class Page:
             self._set_dark(bool(await ui.run_javascript(prefers, timeout=5)))
 
     def show(self, changed: frozenset[Kind]) -> None:
-        """For the board. A browser that is away is told when it is back."""
+        """Show changes for the board. A browser that is away receives them when it is back."""
         self._untold |= changed
         if self._graph.client.has_socket_connection:
             changed, self._untold = self._untold, frozenset()
@@ -197,7 +196,7 @@ class Page:
         self._offer_cables()
 
     def _offer_cables(self) -> None:
-        """Those of the chosen switch; without one all that a graph has."""
+        """Offer the cables of the chosen switch; without one, all cables of a graph."""
         picture = self._board.picture
         all_cables = () if picture.as_matrix else picture.cables
         cables = all_cables if self._dpid is None else picture.at(self._dpid)
@@ -205,7 +204,7 @@ class Page:
         self._cable.set_options(names, value=self._part if self._part in names else None)
 
     def _let_ended_go(self) -> None:
-        """Jobs that are chosen or looked at, but have ended."""
+        """Deselect jobs that have ended."""
         jobs = self._board.state.jobs
         if self._looked_at not in jobs:
             self._looked_at = ""
@@ -214,14 +213,14 @@ class Page:
 
     def _show_jobs(self) -> None:
         jobs = self._board.state.jobs_by_urgency((self._find.value or "").lower())
-        shown = [(*row[:4], row[5]) for row in rows.jobs(jobs[:MOST_JOBS])]  # not predicted, nor iterations
+        shown = [(*row[:4], row[5]) for row in rows.jobs(jobs[:MOST_JOBS])]  # no prediction, no iterations
         tables.fill(self._jobs, shown, self._job)
         left = len(jobs) - len(shown)
         self._jobs_left.set_text(f"and {left:,} more; find them by name" if left else "")
         self._show_wiring()
 
     def _show_wiring(self) -> None:
-        """Say how the chosen job is wired, where there are optical switches, and what it is planned for."""
+        """Show how the chosen job is wired, if there are optical switches, and what it is planned for."""
         job = self._board.state.jobs.get(self._job)
         lines = [*filter(None, [wiring_line(job)]), *traffic_lines(job)] if job else []
         self._wiring.set_text(f"{self._job}: {' '.join(lines)}" if lines else "")
@@ -229,12 +228,12 @@ class Page:
     # ---- charts
 
     def _view(self) -> tuple[int, Paper, frozenset[LinkAt], str]:
-        """What this viewer sees of the fabric: as ``charts.fabric`` takes it."""
+        """Return what this viewer sees of the fabric, as arguments of ``charts.fabric``."""
         route = self._routes.get(self._looked_at or self._job, frozenset())
         return self._tier, self._paper, route, self._chosen
 
     def _draw_fabric(self) -> None:
-        """Anew, with what is left out where the browser has it already."""
+        """Draw the fabric again, unless the browser has the same drawing."""
         picture = self._board.picture
         options = charts.fabric(picture, *self._view())
         self._push(self._graph, "fabric", options)
@@ -258,7 +257,7 @@ class Page:
             self._push(self._cables, "cables", beside.cables_of(picture, dpid, self._paper))
 
     def _push(self, chart: ui.echart, name: str, options: Options) -> None:
-        """The whole chart, if it differs from what the browser has."""
+        """Send the whole chart, if it differs from the browser's."""
         if self._sent.get(name) != options:
             self._sent[name] = options
             chart.run_chart_method("setOption", options, True)
@@ -279,7 +278,7 @@ class Page:
     # ---- choosing
 
     def _clicked(self, event: Any) -> None:
-        """A switch, a cable, a cell, or the name of a row or column."""
+        """Choose the clicked switch, cable or cell, or the switch of a row's or column's name."""
         data, picture = event.args.get("data"), self._board.picture
         if event.args.get("componentType") in ("xAxis", "yAxis"):
             names = {node.title: node.dpid for node in picture.nodes.values()}
@@ -355,7 +354,7 @@ class Page:
         self._draw_rates()
 
     async def _draw_demand(self) -> None:
-        """Of the chosen job as it is now; nothing without one."""
+        """Draw the demand of the chosen job as it is now; nothing without one."""
         job_id = self._job
         job = await self._asking.known(lambda: self._client.get_job(job_id)) if job_id else None
         self._demand.set_visibility(bool(self._job))
@@ -406,7 +405,7 @@ class Page:
             self._draw_rates()
 
     def _print(self) -> None:
-        """On white."""
+        """Print in light colours."""
         self._set_dark(False)
         ui.run_javascript("setTimeout(() => window.print(), 500)")
 

@@ -1,4 +1,4 @@
-"""What the page says in sentences. Pure."""
+"""Sentences of the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from signalbox.mapping import word_in
 
 
 def facts(state: State) -> str:
-    """One line: how the controller and its plan are; empty before its first answer."""
+    """Return one line on the state of the controller and its plan; empty before its first answer."""
     if (status := state.status) is None:
         return ""
     efficiency = percent(optional(status, "network_efficiency"))
@@ -25,16 +25,16 @@ def facts(state: State) -> str:
 
 
 def wrong(state: State) -> str:
-    """Why what is drawn is not the fabric as it is; empty mostly."""
+    """Return why the drawing may not show the present fabric; usually empty."""
     if state.lost:
-        return f"What is drawn is old: {state.lost}"
+        return f"This view is out of date: {state.lost}"
     if state.refused:
         return f"The controller refuses: {state.refused}"
     return "Waiting for the controller's first answer." if state.lost is None else ""
 
 
 def carried(cable: Cable, routes: Iterable[ListedRoute]) -> str:
-    """Whose flows travel over it, either way."""
+    """Return whose flows travel over a cable, in either direction."""
     jobs = jobs_of(flows_over(routes, {cable.up, cable.down}))
     each = ", ".join(f"{job} ({counted(flows, 'flow')})" for job, flows in sorted(jobs.items()))
     return f"It carries pinned flows of {each}." if each else "No pinned flow travels over it."

@@ -1,4 +1,4 @@
-"""The server of the page: one process, one client of the API; its credentials stay here."""
+"""Server of the page: one process with one client of the API, whose credentials stay here."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from signalbox.web.guard import Guard
 from signalbox.web.page import Page
 
 CONNECT_S = 30.0
-"""For a browser, between the page and its connection."""
+"""Seconds for a browser to connect after loading the page."""
 AWAY_S = 30.0
-"""A browser that is busy, or on a bad network, keeps what it has chosen."""
+"""Seconds that a disconnected browser, which may be busy or on a bad network, keeps its choices."""
 TAB_S = 60.0
-"""NiceGUI keeps what a tab of a browser stores, which is nothing here, and would for 30 days: 0.7 kB for each page."""
+"""Seconds that NiceGUI keeps a tab's storage, instead of 30 days. It is empty here, but takes 0.7 kB per page."""
 STOP_S = 2
-"""For connections, before they are cut."""
+"""Seconds for connections to end before they are cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where the page is."""
+    """Host and port of the page."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Listen:
-        """``HOST:PORT``. Raises ``InvalidInput``."""
+        """Return the address in ``HOST:PORT``. Raises ``InvalidInput``."""
         with suppress(ValueError):
             host, port = host_and_port(text)
             if port:
@@ -55,7 +55,7 @@ class Listen:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def check(self) -> None:
-        """Raises ``SignalboxError`` when it cannot be listened on."""
+        """Raise ``SignalboxError`` when this address cannot be listened on."""
         try:
             for kind, of, protocol, _, address in socket.getaddrinfo(
                 self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -69,21 +69,21 @@ class Listen:
 
 
 def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str], operate: bool) -> None:
-    """Until SIGTERM or SIGINT. ``names``: that requests may have as their host besides addresses."""
+    """Serve the page until SIGTERM or SIGINT. ``names``: host names that requests may have, besides addresses."""
     listen.check()
     with open_client() as client, Following(open_client) as following:
         _add_pages(board := Board(following), client, operate)
         terminal = Terminal(listen.url)
 
         def take() -> None:
-            """The terminal is told before any viewer."""
+            """Inform the terminal before any viewer."""
             board.take()
             terminal.tell(Server.instance.started, board.state.lost)
 
         app.timer(TAKE_S, take)
         app.storage.max_tab_storage_age = TAB_S
         app.add_middleware(Guard, names=[*names, listen.host])
-        # The server raises a signal again when it has ended.
+        # The server raises the signal again after its end.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _end)
         log_lines.configure()
@@ -99,12 +99,12 @@ def serve(open_client: Callable[[], Client], listen: Listen, names: Sequence[str
             reconnect_timeout=AWAY_S,
             message_history_length=0,  # a browser that was away loads the page again
             timeout_graceful_shutdown=STOP_S,
-            log_config=None,  # ``log_lines``
+            log_config=None,  # set by ``log_lines``
         )
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    """Also before the server has begun."""
+    """End the server; also works before it has begun."""
     if hasattr(Server, "instance"):
         Server.instance.should_exit = True
     else:
@@ -123,13 +123,12 @@ def _add_pages(board: Board, client: Client, operate: bool) -> None:
 
     @app.get("/healthz")
     def health(_: Request) -> PlainTextResponse:
-        """That this process answers; whether the controller does says the page."""
+        """Report that this process answers; the page reports whether the controller does."""
         return PlainTextResponse("ok\n")
 
 
 class Terminal:
-    """Prints to the terminal: the address of the page once it is served, and whether the controller answers.
-    ``url``: of the page."""
+    """Lines on the terminal: address of the page when it is served, and whether the controller answers."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -137,7 +136,9 @@ class Terminal:
         self._lost = ""
 
     def tell(self, listens: bool, lost: str | None) -> None:
-        """Print what has changed since the last call. ``listens``: browsers can connect. ``lost``: see ``State``."""
+        """Print what has changed since the last call.
+
+        ``listens``: whether browsers can connect. ``lost``: as in ``State``."""
         if listens and not self._listens:
             self._listens = True
             typer.echo(f"The page is at {self._url} until Ctrl-C.", err=True)

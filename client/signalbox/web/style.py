@@ -1,10 +1,9 @@
-"""What the browser is given beside NiceGUI's own front end: a style sheet, which row of the jobs is looked at, and when
-a page is loaded anew."""
+"""Style sheet and scripts for the browser, in addition to NiceGUI's front end."""
 
 from __future__ import annotations
 
 PRIMARY = "#1f5a99"
-"""Of the header and the buttons: white text on it has a contrast of 7 to 1."""
+"""Colour of the header and the buttons; white text on it has a contrast of 7 to 1."""
 
 STYLE = """
 .said, .banner { overflow-wrap: anywhere }
@@ -32,7 +31,9 @@ ROW_LOOKED_AT = """(event) => {
   const job = event.type === "mouseleave" ? "" : event.target.closest("tbody tr")?.cells[0].innerText ?? "";
   if (job !== window.job_looked_at) { window.job_looked_at = job; emit(job); }
 }"""
-"""Not a slot with a template: NiceGUI makes such rows anew with each change of the page."""
+"""Script that reports which row of the jobs the pointer is on.
+
+A slot with a template is not used, because NiceGUI makes such rows anew with each change of the page."""
 
 STAYS = """
 window.socket.off("connect_error");
@@ -40,6 +41,7 @@ window.socket.on("connect_error", (error) => {
   if (error.message === "Implicit handshake failed") window.location.reload();
 });
 """
-"""A page is loaded anew only when a server answers that does not know it. NiceGUI's own handler does so too when no
-answer comes within 20 s, twice: then the browser shows that the server cannot be reached, and tries no more. Socket.IO
-tries to connect again by itself."""
+"""Script that reloads the page only when a server answers that does not know it.
+
+NiceGUI's own handler also reloads after two timeouts of 20 s. The browser would then show an error page and stop
+trying, while Socket.IO reconnects by itself."""

@@ -10,7 +10,7 @@ from signalbox.live.rows import Rows
 
 
 def table(what: str, columns: Iterable[str]) -> ui.table:
-    """Small: it scrolls."""
+    """Return a small table that scrolls."""
     shown = [{"name": name, "label": name, "field": name, "align": "left"} for name in columns]
     made = ui.table(columns=shown, rows=[], row_key="number")
     made.props(f'dense flat wrap-cells hide-pagination :rows-per-page-options=[0] no-data-label="no {what}"')
@@ -18,7 +18,7 @@ def table(what: str, columns: Iterable[str]) -> ui.table:
 
 
 def fill(filled: ui.table, rows: Rows, chosen: str = "") -> None:
-    """If they differ from what the browser has. ``chosen``: the name of a row to mark."""
+    """Fill a table if the rows differ from the browser's. ``chosen``: name of a row to mark."""
     names = [column["name"] for column in filled.columns]
     numbered = [
         {"number": number, "chosen": row[0] == chosen, **dict(zip(names, row, strict=True))}

@@ -159,7 +159,7 @@ def test_what_is_wrong_is_told_once_and_what_was_announced_stays(kept: Kept) -> 
     assert kept.calls == ["keep"]
     (told,) = kept.told[1:]
     assert told.startswith("ring !NotAnnounced: signalbox/spec:1:1: library: ")
-    assert told.endswith("; what was announced before stays")
+    assert told.endswith("; the earlier announcement stays")
     kept.see(job, job, wrong, job)
     assert kept.calls == ["keep"]
     assert [each.partition(":")[0] for each in kept.told[2:]] == [
@@ -177,7 +177,7 @@ def test_what_is_wrong_is_told_once_and_what_was_announced_stays(kept: Kept) -> 
     ("why", "told"),
     [
         (Ended.TAKEN_OVER, f"ring Ended: job '{ID}' is left to another registration"),
-        (Ended.DEREGISTERED, f"ring !Ended: an operator has ended the registration of job '{ID}'"),
+        (Ended.DEREGISTERED, f"ring !Ended: an operator has ended job '{ID}'"),
         (Ended.REFUSED, f"ring !Ended: the Signalbox controller has refused job '{ID}'"),
     ],
 )

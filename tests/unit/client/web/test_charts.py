@@ -132,7 +132,7 @@ def test_what_is_wrong_is_said_until_it_is_over() -> None:
     state = State()
     assert "first answer" in said.wrong(state)
     state.take_lost("nobody answers")
-    assert said.wrong(state) == "What is drawn is old: nobody answers"
+    assert said.wrong(state) == "This view is out of date: nobody answers"
     state.take_lost("")
     state.take_refused("jobs", "no token")
     assert said.wrong(state) == "The controller refuses: no token"

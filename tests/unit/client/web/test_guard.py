@@ -87,6 +87,6 @@ def test_a_refusal_says_what_makes_the_name_known_and_no_answer_is_for_frames() 
     status, _, said = answered("http", {"host": "myhost:8080"})
     assert (status, said) == (
         400,
-        "myhost is not known as a name of this page: signalbox web --name NAME makes it known\n",
+        "myhost is not a known name of this page; add it with signalbox web --name NAME\n",
     )
     assert answered("http", OPENED)[1]["content-security-policy"] == "frame-ancestors 'none'"
