@@ -1,4 +1,4 @@
-"""docs/reference/python.md from the docstrings of what training programs use.
+"""Print docs/reference/python.md, made from the docstrings of what training programs use.
 
 python scripts/python_reference.py > docs/reference/python.md
 """
@@ -25,8 +25,9 @@ from signalbox.step import Step
 HEAD = """\
 # Python
 
-What a training program uses of `signalbox-client`; [how to join](../how-to/join-from-python.md) begins with an example.
-This page is made of docstrings by `scripts/python_reference.py`.
+Functions and classes of `signalbox-client` for training programs.
+[How to join](../how-to/join-from-python.md) begins with an example. `scripts/python_reference.py` makes this page from
+the docstrings.
 """
 
 for part in ("", ".distributed", ".distributed.device_mesh", ".optim", ".optim.optimizer"):
@@ -43,7 +44,7 @@ INSIDE = ("begin_leaving", "end_leaving", "forget")
 
 
 def entries(thing: Any) -> Iterator[str]:
-    """The parts of the page about a function or class."""
+    """Yield the parts of the page about a function or class."""
     yield f"## {'torch.' if thing.__module__ == OF_TORCH.__name__ else ''}{thing.__name__}"
     if inspect.isfunction(thing):
         yield signature(thing.__name__, thing)
@@ -62,7 +63,7 @@ def entries(thing: Any) -> Iterator[str]:
 
 
 def signature(name: str, of: Any) -> str:
-    """As a block: in one line where that is short, else a line per parameter."""
+    """Return a signature as a block: one line if that is short, else a line per parameter."""
     found = inspect.signature(of)
     parameters = [parameter for parameter in found.parameters.values() if parameter.name != "self"]
     words = [declared(parameter) for parameter in parameters]

@@ -84,9 +84,9 @@ def join(
     - ``take_over``: whether to end another registration that has the job's id, such as one that a killed run has left.
       If false, the job is registered when that registration's lease has run out. Default: whether SIGNALBOX_TAKE_OVER
       is 1, which ``signalbox run`` sets to leave its announcement to the program.
-    - ``strict``: whether to wait up to 30 s for the controller's answer, and to raise what prevents the announcement:
-      ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable``, and the other errors of
-      ``Client.register_job``."""
+    - ``strict``: whether to wait up to 30 s for the controller's answer, and to raise errors of the announcement. These
+      are ``InvalidInput`` with the wrong fields, ``AlreadyExists``, ``Conflict``, ``Unreachable``, and the other errors
+      of ``Client.register_job``."""
     if job is None:
         job = job_id_of_environment(os.environ)
     joined = Job(str(job.get("job_id") if isinstance(job, Mapping) else getattr(job, "job_id", job or "")))
@@ -230,7 +230,7 @@ class Job:
     # ---- the end
 
     def leave(self) -> None:
-        """Release the job, within a second. When the controller is away, it releases the job after the lease."""
+        """Release the job, within a second. If the controller is away, the job ends with its lease."""
         self.begin_leaving()
         self.end_leaving(LEAVE_S)
 

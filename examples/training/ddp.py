@@ -1,4 +1,4 @@
-"""Data-parallel training of PyTorch, one process per host; two of its lines are Signalbox's.
+"""Train with PyTorch's DistributedDataParallel, one process per host; two lines are for Signalbox.
 
 RANK=0 WORLD_SIZE=4 MASTER_ADDR=10.0.1.1 MASTER_PORT=29500 python ddp.py 100    # iterations
 """

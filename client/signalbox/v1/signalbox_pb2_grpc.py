@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class JobServiceStub:
-    """For training jobs.
+    """Calls of training jobs.
     """
 
     def __init__(self, channel):
@@ -98,103 +98,104 @@ class JobServiceStub:
 
 
 class JobServiceServicer:
-    """For training jobs.
+    """Calls of training jobs.
     """
 
     def RegisterJob(self, request, context):
-        """Announces a job and starts its lease. A repetition with the same request_id, or with the lease token, renews the
-        lease and answers as the first time. Once the registration has ended, a repetition with its request_id begins
-        nothing: it is NOT_FOUND, and the reason says how it ended, as far back as ends are remembered. ALREADY_EXISTS when
-        the id belongs to another registration; FAILED_PRECONDITION when another job announced one of the (source,
-        destination) pairs and neither of the two reports its connections. A job whose hosts are not found yet is accepted
-        as PENDING; the response names the missing hosts.
+        """Announce a job and start its lease. A repetition with the same request_id, or with the lease token, renews the
+        lease and has the same answer. After the end of the registration, a repetition with its request_id is NOT_FOUND and
+        registers nothing; the reason says how the registration ended, as far back as ends are remembered. ALREADY_EXISTS:
+        the id belongs to another registration. FAILED_PRECONDITION: another job announced one of the (source, destination)
+        pairs, and one of the two does not report its connections. The controller accepts a job whose hosts are not found
+        yet as PENDING; the answer names the missing hosts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """One job.
+        """Return one job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """All jobs that the caller may see, ordered by id, in pages of at most 1,000 jobs and about 1 MiB.
+        """Return all jobs that the caller may see, ordered by id, in pages of at most 1,000 jobs and about 1 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateJob(self, request, context):
-        """Changes the spec of a registered job. It keeps its uid, its lease, and the routes of the pairs that stay. ABORTED
-        when the job was changed since the revision that the update is made from. A request that would leave the spec as it
-        is succeeds and changes nothing, so a repetition of an update that was made is OK.
+        """Change the spec of a registered job. The job keeps its uid, its lease, and the routes of pairs that stay. ABORTED:
+        the job has another revision than the one that the update names. A request that would not change the spec succeeds
+        and changes nothing, so repeating a successful update is OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateJobs(self, request, context):
-        """Changes the specs of several registered jobs at once: all of them or none. Only the specs that result are judged, so
-        that jobs may exchange hosts, and one may grow onto what another one gives up. One plan follows for all of them. An
-        error names the entry at fault: each field path begins with jobs[N]; every other message does so too, and its
-        google.rpc.ErrorInfo has jobs[N] under the key field.
+        """Change the specs of several registered jobs in one step: all of them or none. The controller checks only the
+        resulting specs, so jobs may exchange hosts, and one job may grow onto hosts that another gives up. One plan
+        follows for all of them. An error names the entry at fault: each field path begins with jobs[N], and so does every
+        other message, whose google.rpc.ErrorInfo has jobs[N] under the key field.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeregisterJob(self, request, context):
-        """Ends the job and releases its routes; its traffic falls back to ECMP. Again with the same lease token: OK.
+        """End the job and release its routes; its traffic falls back to ECMP. A repetition with the same lease token is OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewLease(self, request, context):
-        """Heartbeat. NOT_FOUND when the job has ended; the reason in google.rpc.ErrorInfo says how.
+        """Renew the lease of a job. NOT_FOUND: the job has ended; the reason in google.rpc.ErrorInfo says how.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportIterations(self, request, context):
-        """How long iterations really took; the measured efficiency of the job comes from here. An iteration that was
-        reported before is ignored, so a report may be repeated. Reports are not saved: a controller that has started again
-        begins with the next index it is told. A report does not renew the lease.
+        """Report the times of iterations, from which the controller computes the job's measured efficiency. It ignores
+        iterations that were reported before, so a report may be repeated. Reports are not saved: a restarted controller
+        begins with the first index that it receives. A report does not renew the lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportConnections(self, request, context):
-        """Which connections one host of the job has open to others of its hosts, all of them. They replace what was reported
-        for that host before. FAILED_PRECONDITION when the job did not announce that it reports them.
+        """Report all open connections of one host of the job to its other hosts. They replace those reported for that host
+        before. FAILED_PRECONDITION: the job did not announce that it reports its connections.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchRoutes(self, request, context):
-        """The routes of one registration now, and again whenever they change on the switches. After a restart of the controller
-        not before it knows what switches hold. Ends with NOT_FOUND when the registration ends; the reason says how.
+        """Send the routes of one registration now, and again whenever they change on the switches. A restarted controller
+        sends them when it knows what the switches hold. The watch ends with NOT_FOUND when the registration ends; the
+        reason says how.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchJobs(self, request, context):
-        """All jobs that the caller may see, and how jobs end.
+        """Send all jobs that the caller may see, then changes and ends of jobs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRoutes(self, request, context):
-        """How switches forward the flows of all jobs that the caller may see, link by link, and where the newest plan routes
-        one otherwise. In pages like those of ListJobs, ordered by job, source and destination.
+        """Return, link by link, how switches forward the flows of all jobs that the caller may see, and which routes the
+        newest plan would change. Pages are like those of ListJobs, ordered by job, source and destination.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -272,7 +273,7 @@ def add_JobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobService:
-    """For training jobs.
+    """Calls of training jobs.
     """
 
     @staticmethod
@@ -601,7 +602,7 @@ class JobService:
 
 
 class ControllerServiceStub:
-    """For operators.
+    """Calls of operators.
     """
 
     def __init__(self, channel):
@@ -708,149 +709,151 @@ class ControllerServiceStub:
 
 
 class ControllerServiceServicer:
-    """For operators.
+    """Calls of operators.
     """
 
     def GetFabric(self, request, context):
-        """Switches, links and hosts that are known now.
+        """Return the switches, links and hosts that are known now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPlan(self, request, context):
-        """The newest plan.
+        """Return the newest plan.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
-        """The controller in figures, and its alarms.
+        """Return figures about the controller, and its alarms.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Replan(self, request, context):
-        """Plans now. Returns when the new plan was adopted or rejected, with what became of it.
+        """Plan now. Return when the new plan was adopted or rejected, with the outcome.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetStrategy(self, request, context):
-        """Returns when the switches confirmed the rules of the new strategy. ABORTED when another call sets one before that.
+        """Set the strategy. Return when the switches have confirmed its rules. ABORTED: another call set a strategy before
+        that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Whether the network is what slows a job: which link, shared with whom, and what routing can still gain. NOT_FOUND
-        names the jobs that there are; FAILED_PRECONDITION while hosts of the job are not found, and, as for the next two
-        calls, while a controller that has started reads the rules of its switches.
+        """Explain whether the network slows a job: which link, shared with which jobs, and what better routes would gain.
+        NOT_FOUND names the existing jobs. FAILED_PRECONDITION: hosts of the job are not found. FAILED_PRECONDITION, also
+        of the next two calls: the controller has started and still reads the rules of its switches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WhatIf(self, request, context):
-        """What each single failure would do to hashing and to the plan, the worst first; or a failure of all parts that are
-        named. Takes seconds on a large fabric. INVALID_ARGUMENT for names of no part.
+        """Predict the effect of each single failure on hashed traffic and on the plan, worst first; or the effect of a
+        failure of all named parts together. Takes seconds on a large fabric. INVALID_ARGUMENT: a name is that of no part.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPlanProof(self, request, context):
-        """The routes in force with the reasons why no others are better, as a file that `signalbox verify` checks without a
-        solver. Takes seconds for thousands of flows. FAILED_PRECONDITION while flows are hashed that have a
-        path, while switches do not hold a route or hold one of a job that waits for hosts, and without any route.
+        """Return the routes in force with the proof of their quality, as a file that `signalbox verify` checks without a
+        solver. Takes seconds for thousands of flows. FAILED_PRECONDITION: there are no routes, flows that have a path are
+        hashed, or switches do not hold a route. Also: switches hold a route of a job that waits for hosts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchFabric(self, request, context):
-        """Switches, links with their rates, and hosts.
+        """Send switches, links with their rates, and hosts, then their changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchPlan(self, request, context):
-        """The newest plan, and each that follows.
+        """Send the newest plan, then each that follows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchAlarms(self, request, context):
-        """Alarms that are raised, and those that end.
+        """Send all alarms, then those that are raised or end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """Takes switches and cables out of use: flows move away within the moves of a planning cycle, hashed traffic too.
-        Returns when that is saved; GetStatus says when a part can be pulled. Again: OK. FAILED_PRECONDITION when hosts
-        would have no path to others any more, and while a controller that has started reads the rules of its switches.
+        """Take switches and cables out of use. The planner moves their flows away within the moves of a planning cycle;
+        hashed traffic moves away too. The call returns when the drain is saved; GetStatus reports when a part can be
+        pulled. A repetition is OK. FAILED_PRECONDITION: hosts would lose their last path to others, or the controller has
+        started and still reads the rules of its switches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Undrain(self, request, context):
-        """Uses them again, as plans and hashes want. Returns when that is saved.
+        """Use drained parts again; plans and hashing decide how. Return when the change is saved.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SilenceAlarms(self, request, context):
-        """Notes that operators know of an alarm, or of all alarms of a kind, also of those that are raised later: until it is
-        over, or for some time. Such alarms stay where they are, say so, and do not count in signalbox_alarms. Returns when
-        that is saved.
+        """Record that operators know of an alarm, or of all alarms of a kind including later ones, until it is over or for
+        some time. Such alarms stay listed, with this note, and do not count in signalbox_alarms. Return when the change is
+        saved.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EndSilence(self, request, context):
-        """Ends that. Returns when it is saved.
+        """End a silence. Return when the change is saved.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEvents(self, request, context):
-        """What has happened, oldest first: the latest 2,000 events of each kind, also of before a restart.
+        """Return events, oldest first: the latest 2,000 of each kind, including those before a restart.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchEvents(self, request, context):
-        """The same, and then each event that follows.
+        """Send kept events as ListEvents returns them, then each that follows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRules(self, request, context):
-        """The rules of Signalbox that a switch is known to hold, each with what it is for. In pages like those of ListJobs.
-        FAILED_PRECONDITION while the switch is not connected, or its rules are not read yet.
+        """Return the rules of Signalbox that a switch is known to hold, each with its purpose. Pages are like those of
+        ListJobs. FAILED_PRECONDITION: the switch is not connected, or its rules are not read yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForgetParts(self, request, context):
-        """Parts of the fabric that are down are not expected any more: no alarm, no series. One that comes back is remembered
-        anew. INVALID_ARGUMENT for names of no part, FAILED_PRECONDITION for parts that are there, or that the inventory file
-        declares; then none is forgotten.
+        """Stop expecting parts of the fabric that are down: their alarms and time series end. A part that comes up again is
+        remembered as a new one. INVALID_ARGUMENT: a name is that of no part. FAILED_PRECONDITION: a part is up, or the
+        inventory file declares it. After an error no part is forgotten.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -963,7 +966,7 @@ def add_ControllerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ControllerService:
-    """For operators.
+    """Calls of operators.
     """
 
     @staticmethod
