@@ -56,13 +56,13 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
 _REASONS = {
     "Connection refused": "no process listens there; is the controller running?",
     "Network is unreachable": "there is no route to it",
-    "No route to host": "there is no route to it, or a firewall is before it",
-    "No such file or directory": "there is no such socket; is it running?",
+    "No route to host": "there is no route to it, or a firewall blocks it",
+    "No such file or directory": "there is no such socket; is the controller running?",
     "Permission denied": "this user may not open the socket",
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not for this address, or not of an authority in --tls-ca",
     "Hostname Verification Check failed": "its certificate is not for this address",
     "WRONG_VERSION_NUMBER": "it does not speak TLS",
-    "CERTIFICATE_REQUIRED": "it wants a client certificate",
+    "CERTIFICATE_REQUIRED": "it requires a client certificate",
     "lookup failed": "the name cannot be resolved",
     "DNS resolution failed": "the name cannot be resolved",
 }
@@ -72,7 +72,7 @@ _REASONS = {
 _IN_SPEC = re.compile(r"^(jobs\[\d+\]\.)?spec\.")
 
 _LOST = (
-    "the connection was lost; if that stays so, the controller may want TLS (--tls-ca), or a client certificate of an "
+    "the connection was lost; if it persists, the controller may require TLS (--tls-ca), or a client certificate of an "
     "authority that it knows (--tls-certificate and --tls-key)"
 )
 """Words for a lost connection without a reason.
@@ -125,7 +125,7 @@ def _oversized(text: str) -> str | None:
     sizes = re.search(r"larger than max \((\d+) vs\. \d+\)", text)
     if not sizes:
         return None
-    return f"the message has {int(sizes[1]):,} bytes; the controller does not accept so many (api.max_message_bytes)"
+    return f"the message has {int(sizes[1]):,} bytes; more than the controller accepts (api.max_message_bytes)"
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:

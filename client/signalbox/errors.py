@@ -261,7 +261,7 @@ def escaped(text: str, kept: str = "") -> str:
 _WORDS: Mapping[str, str] = {
     "missing": "is missing",
     "string_type": "must be text",
-    "string_unicode": "must be text without halves of characters",
+    "string_unicode": "must be text without lone surrogates",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",

@@ -189,7 +189,7 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
             if name in data:
                 yield FieldProblem(name, "is what the model stands for: give one or the other")
         if job.library is Library.OPENMPI:
-            message = "must be another one with a model: what openmpi sends depends on the size of each call"
+            message = "must be another one with a model: openmpi's traffic depends on the size of each call"
             yield FieldProblem("library", message)
     elif job.parallelism is not None:
         yield FieldProblem("parallelism", "is for a model, which is missing")
@@ -230,7 +230,9 @@ def addresses_in(path: str, hosts: Sequence[str]) -> list[str]:
     found = [".".join(map(str, numbers)) for numbers in chain.from_iterable(product(*parts) for parts in ranges)]
     ((most, times),) = Counter(found).most_common(1)
     if times > 1:
-        raise InvalidInput.of(path, f"{most} is there {times} times; a host is there once, for ranks_per_host ranks")
+        raise InvalidInput.of(
+            path, f"{most} is there {times} times; list a host once, with ranks_per_host for its ranks"
+        )
     return found
 
 

@@ -54,7 +54,7 @@ def hosts_named(text: str) -> list[str]:
     for word in _WORDS.findall(text):
         found += addresses_in("", [_range(word)]) if _ADDRESSES.fullmatch(word) else host_names(word)
     if not found:
-        raise InvalidInput.of("", "there is no host in it")
+        raise InvalidInput.of("", "it names no host")
     return found
 
 
@@ -142,15 +142,15 @@ def _resolved(host: str, within: Sequence[IPv4Network]) -> str:
         answers = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput.of(host, f"has no IPv4 address here: {why}; --addresses FILE gives it") from None
+        raise InvalidInput.of(host, f"has no IPv4 address here: {why}; give it with --addresses FILE") from None
     found = list(dict.fromkeys(str(address[0]) for *_, address in answers))
     useful = [address for address in found if not ip_address(address).is_loopback]
     if not useful:
-        message = f"is {found[0]} here, which other hosts do not have; --addresses FILE gives its address"
+        message = f"is {found[0]} here, which other hosts cannot reach; give its address with --addresses FILE"
         raise InvalidInput.of(host, message)
     chosen = [address for address in useful if any(ip_address(address) in network for network in within)] or useful
     if len(chosen) > 1:
-        raise InvalidInput.of(host, f"has several addresses, {', '.join(chosen)}; --addresses FILE chooses")
+        raise InvalidInput.of(host, f"has several addresses, {', '.join(chosen)}; choose one with --addresses FILE")
     return chosen[0]
 
 
@@ -158,7 +158,7 @@ def _uneven(known: Mapping[str, Nics]) -> Iterator[FieldProblem]:
     counts = {len(nics): host for host, nics in known.items()}
     if len(counts) > 1:
         (few, one), (many, other), *_ = sorted(counts.items())
-        yield FieldProblem(one, f"has {few} addresses and {other} has {many}; all hosts of a job need equally many")
+        yield FieldProblem(one, f"has {few} addresses and {other} has {many}; all hosts of a job need the same number")
 
 
 def endpoints_of(ranks: Sequence[Nics]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class KeptFolder:
         self._tell(
             name,
             [
-                f"{path}: job '{spec.job_id}' is left out: {self._folder / self._owners[spec.job_id]} has it too"
+                f"{path}: job '{spec.job_id}' is left out: {self._folder / self._owners[spec.job_id]} also has it"
                 for spec in specs
                 if spec.job_id not in ours
             ],

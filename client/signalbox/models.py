@@ -351,7 +351,7 @@ def misfits(model: Model, parallelism: Parallelism, data: int, ranks: int) -> It
             product_of += f" x data {parallelism.data}"
         needed = tensor * pipeline * (parallelism.data or 1)
         what = "ranks are needed" if parallelism.data is not None else "ranks, or a multiple, are needed"
-        yield FieldProblem("parallelism", f"{product_of} makes {needed}: so many {what} (given: {ranks})")
+        yield FieldProblem("parallelism", f"{product_of} makes {needed}: that many {what} (given: {ranks})")
         return
     per_batch = data * model.micro_batch
     if model.global_batch % per_batch:

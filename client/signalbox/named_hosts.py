@@ -22,7 +22,9 @@ def with_addresses(job: Any, given: Mapping[str, Nics]) -> Any:
             continue
         ranks = _ranks(field, words, given)
         if not all(len(nics) == len(ranks[0]) for nics in ranks):
-            raise InvalidInput.of(field, "hosts with names have several addresses, those without one: name all of them")
+            raise InvalidInput.of(
+                field, "named hosts have several addresses, hosts given as addresses have one: name all of them"
+            )
         first, *rails = zip(*ranks, strict=True)
         rails_of_names = {"rails": [{field: list(rail)} for rail in rails]} if rails else {}
         job = {**rails_of_names, **job, field: list(first)}

@@ -125,7 +125,7 @@ class _Process:
                     return self._offered(control)
                 except OSError:  # it has ended
                     self._hang_up()
-        raise SignalboxError("the process that calls the controller ends again and again")
+        raise SignalboxError("the process that calls the controller ends at once")
 
     def end(self) -> None:
         """End the process; return at once. One that is still starting ends with this process."""
@@ -165,7 +165,7 @@ class _Process:
 
     def _start(self) -> OwnSocket:
         if not sys.executable or getattr(sys, "frozen", False):
-            raise SignalboxError("there is no interpreter to call the controller with: sys.executable is not one")
+            raise SignalboxError("there is no Python interpreter to call the controller: sys.executable is not one")
         ours, theirs = self._pair()
         try:
             with theirs:

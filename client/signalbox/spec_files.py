@@ -175,7 +175,7 @@ def _nodes(text: str, name: str) -> list[Node]:
 
 def _json(text: str, name: str) -> Any:
     if text.count(",") + text.count(":") > MAX_VALUES:
-        raise InvalidInput.of(name, f"at most {MAX_VALUES} values are allowed, names of fields counted")
+        raise InvalidInput.of(name, f"at most {MAX_VALUES} values are allowed, including names of fields")
     if text.count("[") + text.count("{") > MAX_LISTS:
         raise InvalidInput.of(name, f"at most {MAX_LISTS} lists and objects are allowed")
     try:
@@ -212,5 +212,5 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-        raise ValueError(f"'{cut(twice)}' is there twice in one object")
+        raise ValueError(f"'{cut(twice)}' appears twice in one object")
     return found

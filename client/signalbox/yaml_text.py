@@ -108,7 +108,7 @@ class _Open:
             raise _wrong_at(line, column, "the name of a field must be text; put it in quotes")
         if name in self.node.entries:
             first = self.node.entries[name][0]
-            raise _wrong_at(line, column, f"'{cut(name)}' is there twice in one object, first in line {first}")
+            raise _wrong_at(line, column, f"'{cut(name)}' appears twice in one object, first in line {first}")
         if len(self.node.entries) == self.most_fields:
             raise _wrong_at(line, column, f"at most {self.most_fields} fields are allowed in an object")
         self.name = name, line, column
@@ -182,7 +182,7 @@ def _wrong_at(line: int, column: int, message: str) -> InvalidInput:
 
 
 def _too_many(line: int, column: int) -> InvalidInput:
-    message = f"at most {MAX_VALUES} values are allowed, those that aliases repeat counted each time"
+    message = f"at most {MAX_VALUES} values are allowed, including each repetition by an alias"
     return _wrong_at(line, column, message)
 
 

@@ -107,7 +107,7 @@ def expired(secured: Secured) -> Certificate:
 def test_a_client_without_a_valid_certificate_gets_no_connection(
     secured: Secured, mutual: Running, shown: Callable[[Secured], Certificate | None]
 ) -> None:
-    with pytest.raises(Unreachable, match=r"--tls-certificate|wants a client certificate"):
+    with pytest.raises(Unreachable, match=r"--tls-certificate|requires a client certificate"):
         status_of(mutual.addresses[0], secured.credentials(shown(secured)))
 
 

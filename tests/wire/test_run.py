@@ -202,7 +202,7 @@ def test_the_command_runs_when_the_controller_refuses_its_job(api: Running) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--",), "its hosts are not known, sh does not say them; name them with --hosts\n"),
+        (("--",), "its hosts are not known, sh does not name them; name them with --hosts\n"),
         (("--hosts", "no-such-host.invalid,n2", "--"), "no-such-host.invalid: has no IPv4 address here: "),
         (
             ("--address", "nowhere", *HOSTS, "--"),

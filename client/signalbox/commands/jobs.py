@@ -234,7 +234,7 @@ def _needs_token() -> Iterator[None]:
         yield
     except WrongLeaseToken as error:
         where = _lease_files().path_of(error.about.get("jobId", ""))
-        text = f"{error}; it is looked for in {where}; signalbox jobs register --take-over FILE makes one"
+        text = f"{error}; it is read from {where}; signalbox jobs register --take-over FILE creates one"
         raise WrongLeaseToken(text, error.about) from None
 
 

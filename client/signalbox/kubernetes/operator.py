@@ -137,7 +137,7 @@ class _Operator:
                     if not await self._is_there(KINDS[kind], body):
                         self._following.job(kind, body, gone=True)
                 except (aiohttp.ClientError, TimeoutError, ValueError, LookupError) as error:
-                    log.info("%s cannot be looked for: %s", body["metadata"]["name"], error)
+                    log.info("cannot check whether %s exists: %s", body["metadata"]["name"], error)
 
     async def _is_there(self, kind: Kind, body: Body) -> bool:
         server, metadata = self._server, body["metadata"]

@@ -79,7 +79,7 @@ def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
     everyone = range(ranks)
     for rank in calls:
         if rank not in everyone:
-            message = f"rank {rank} has a trace and no address; there are addresses of {ranks} ranks"
+            message = f"rank {rank} has a trace but no address; there are addresses of {ranks} ranks"
             raise InvalidInput.of("endpoints", message)
     missing = next((rank for rank in everyone if rank not in calls), None)
     if missing is not None and any(len(call.kind.ranks) < ranks for made in calls.values() for call in made):
@@ -122,7 +122,7 @@ def _iteration(rank: int, made: Sequence[Call]) -> slice:
     raise InvalidInput.of(
         f"rank {rank}",
         f"its {len(made)} calls do not repeat, so that the length of an iteration is not known; record more "
-        "iterations, or say with --iterations how many the trace has",
+        "iterations, or give their number with --iterations",
     )
 
 

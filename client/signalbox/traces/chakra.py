@@ -166,7 +166,7 @@ def _group(attributes: Mapping[str, Any], rank: int, given: JobSpec) -> tuple[in
     name = attributes["pg_name"].string_val if "pg_name" in attributes else ""
     if not name:
         if "involved_dim" in attributes and not all(attributes["involved_dim"].bool_list.values):
-            message = "some ranks only take part, and no pg_name says which; record it, or give transfers"
+            message = "only some ranks take part, and no pg_name names them; record it, or give transfers"
             raise InvalidInput.of("involved_dim", message)
         return tuple(range(len(given.endpoints)))
     groups = {group.name: group.ranks for group in given.groups}

@@ -89,7 +89,7 @@ def job_spec(
     communicators = _communicators(log)
     if not communicators:
         raise InvalidInput.of(
-            "", "no line says 'NCCL INFO comm 0x... rank 0 nranks 2' or the like; run the job with NCCL_DEBUG=INFO"
+            "", "there is no line like 'NCCL INFO comm 0x... rank 0 nranks 2'; run the job with NCCL_DEBUG=INFO"
         )
     rank_of = _job_ranks(communicators)
     spec = JobSpec.parse({**_addresses(log, rank_of, given), **given})
@@ -139,7 +139,7 @@ def _communicator(found: list[Member]) -> Communicator:
         if other is not member:
             message = f"there is a rank {member.rank} of {size} in {other.where} too"
             if not member.comm_id:
-                message += "; which ranks belong together NCCL says from 2.18 on (commId)"
+                message += "; NCCL logs which ranks belong together from 2.18 on (commId)"
             raise InvalidInput.of(member.where, message)
     where = f"communicator {found[0].comm_id or found[0].pointer} of {size} ranks"
     missing = [rank for rank in range(size) if rank not in by_rank]
@@ -184,7 +184,7 @@ def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...
             break
         found.append(after)
     if len(found) != len(members):
-        raise InvalidInput.of(where, f"ring {channel:02} from rank 0 comes back after {len(found)} ranks")
+        raise InvalidInput.of(where, f"ring {channel:02} from rank 0 returns to it after {len(found)} ranks")
     return tuple(found)
 
 
@@ -207,13 +207,13 @@ def _addresses(log: Log, rank_of: Mapping[Process, int], given: Mapping[str, Any
         if network.lower() != "socket" or host not in log.addresses:
             why = f"uses the network {network}" if network.lower() != "socket" else "has no line 'NET/Socket : Using'"
             message = (
-                f"host {host} {why}, so that the log does not say its address; --endpoints gives that of each rank"
+                f"host {host} {why}, so the log does not give its address; give that of each rank with --endpoints"
             )
             raise InvalidInput.of("endpoints", message)
         of_rank.append(log.addresses[host])
     if len({len(addresses) for addresses in of_rank}) != 1:
         raise InvalidInput.of(
-            "endpoints", "hosts have different numbers of interfaces; --endpoints chooses one of each"
+            "endpoints", "hosts have different numbers of interfaces; choose one of each with --endpoints"
         )
     endpoints, *rails = zip(*of_rank, strict=True)
     return {"endpoints": endpoints, "rails": tuple({"endpoints": rail} for rail in rails)}
@@ -231,10 +231,10 @@ def _amounts(
     ranks_of = [tuple(rank_of[member.process] for member in found.members) for found in communicators]
     if all_reduce_bytes is not None:
         if log.calls:
-            raise InvalidInput.of("--bytes", "the log has calls, which say the bytes")
+            raise InvalidInput.of("--bytes", "the log has calls, which give the bytes")
         if len(communicators) > 1:
             message = (
-                f"the log has {len(communicators)} communicators; calls say which does what: NCCL_DEBUG_SUBSYS=COLL"
+                f"the log has {len(communicators)} communicators; log calls to tell them apart: NCCL_DEBUG_SUBSYS=COLL"
             )
             raise InvalidInput.of("--bytes", message)
         tag = "0 tree" if log.algorithm in _TREE else "0"

@@ -211,7 +211,7 @@ class _Reader:
     def _call(self, process: Process, tid: int, what: str, count: str, datatype: str, root: str, pointer: str) -> None:
         member = self._by_pointer.get((process[0], process[1], pointer))
         if member is None:
-            raise InvalidInput.of("", f"a call on comm {pointer}, of which no line before says what rank it is")
+            raise InvalidInput.of("", f"a call on comm {pointer}, whose rank no earlier line gives")
         self._calls += 1
         if self._calls > MAX_CALLS:
             raise TooManyCalls.in_trace()

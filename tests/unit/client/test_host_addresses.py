@@ -63,7 +63,7 @@ def test_hosts_are_named_by_addresses_with_ranges_and_by_names() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "there is no host in it"),
+        ("", "it names no host"),
         ("10.0.1.1-300", "must be IPv4 addresses such as"),
         ("10.0.1.1,n[1", "'n[1' does not name hosts"),
     ],
@@ -127,9 +127,9 @@ def test_loopback_is_no_address_of_a_host_and_a_subnet_chooses_among_several() -
 @pytest.mark.parametrize(
     ("host", "said"),
     [
-        ("own", "own: is 127.0.1.1 here, which other hosts do not have; --addresses FILE gives its address"),
-        ("n2", "n2: has several addresses, 192.0.2.2, 10.0.2.1; --addresses FILE chooses"),
-        ("n3", "n3: has no IPv4 address here: Name or service not known; --addresses FILE gives it"),
+        ("own", "own: is 127.0.1.1 here, which other hosts cannot reach; give its address with --addresses FILE"),
+        ("n2", "n2: has several addresses, 192.0.2.2, 10.0.2.1; choose one with --addresses FILE"),
+        ("n3", "n3: has no IPv4 address here: Name or service not known; give it with --addresses FILE"),
     ],
 )
 def test_a_name_without_one_address_is_refused(host: str, said: str) -> None:
@@ -139,7 +139,7 @@ def test_a_name_without_one_address_is_refused(host: str, said: str) -> None:
 
 
 def test_hosts_of_a_job_have_equally_many_nics() -> None:
-    with pytest.raises(InvalidInput, match="n1: has 1 addresses and n4 has 2; all hosts of a job need equally many"):
+    with pytest.raises(InvalidInput, match="n1: has 1 addresses and n4 has 2; all hosts of a job need the same number"):
         addresses_of(["n1", "n4"], {"n4": ("10.0.4.1", "10.1.4.1")})
 
 

@@ -168,7 +168,7 @@ def test_a_job_of_two_files_is_that_of_the_first_until_it_goes(
     kept = KeptFolder(folder, jobs, clock=lambda: now)
     kept.look()
     assert jobs.wanted == {"same": ("10.0.1.1", "10.0.2.1")}
-    assert lines(caplog) == [f"{folder}/b.yaml: job 'same' is left out: {folder}/a.yaml has it too"]
+    assert lines(caplog) == [f"{folder}/b.yaml: job 'same' is left out: {folder}/a.yaml also has it"]
     (folder / "a.yaml").unlink()
     kept.look()
     now += AGAIN_S

@@ -156,11 +156,11 @@ def test_open_mpi_is_told_over_which_networks_it_communicates(command: str, envi
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("./train.sh", "train.sh does not say them"),
-        ("python3 -m train --nnodes 2", "python3 does not say them"),
-        ("srun -N 2 ./train", "srun says no nodes, and there is no job"),
-        ("torchrun --nnodes 2 train.py", "the launcher says only where its nodes meet"),
-        ("accelerate launch train.py", "the launcher says only where its nodes meet"),
+        ("./train.sh", "train.sh does not name them"),
+        ("python3 -m train --nnodes 2", "python3 does not name them"),
+        ("srun -N 2 ./train", "srun names no nodes, and there is no Slurm job"),
+        ("torchrun --nnodes 2 train.py", "the launcher names only the host where its nodes meet"),
+        ("accelerate launch train.py", "the launcher names only the host where its nodes meet"),
     ],
 )
 def test_hosts_that_are_not_said(command: str, why: str) -> None:

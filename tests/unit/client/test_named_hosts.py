@@ -59,7 +59,7 @@ def test_rails_of_the_job_count() -> None:
         (["n1", "n["], "hosts[1]: 'n[' does not name hosts; write them as n[1-4,7],m5"),
         (
             ["n[1-2]", "10.0.9.1"],
-            "hosts: hosts with names have several addresses, those without one: name all of them",
+            "hosts: named hosts have several addresses, hosts given as addresses have one: name all of them",
         ),
     ],
 )

@@ -130,7 +130,7 @@ def test_problems_of_all_jobs_have_their_places(files: Files) -> None:
             "job.yaml:7:6: collectives[0].algorithm: must be '",
         ),
         (YAML.replace("[0, 1]", "0-1"), "job.yaml:5:5: groups[0].ranks: must be a list (given: '0-1')"),
-        (YAML + "endpoints: []\n", "job.yaml:8:1: 'endpoints' is there twice in one object, first in line 2"),
+        (YAML + "endpoints: []\n", "job.yaml:8:1: 'endpoints' appears twice in one object, first in line 2"),
         (YAML.replace("endpoints", "   - endpoints"), "job.yaml:2:"),
         ("- 1\n- 2\n", "job.yaml:1:3: must be an object or table with the fields job_id, endpoints"),
         ("just text", "job.yaml:1:1: must be an object or table with the fields job_id, endpoints"),
@@ -154,7 +154,7 @@ def test_what_is_wrong_in_yaml_has_file_line_and_column(files: Files, text: str 
         ("{\n\t'job_id': 1}", "job.json:2:2: not JSON: Expecting property name enclosed in double quotes"),
         (
             '{\n\t"job_id": "a",\n\t"job_id": "b"\n}',
-            "job.json:3:2: 'job_id' is there twice in one object, first in line 2",
+            "job.json:3:2: 'job_id' appears twice in one object, first in line 2",
         ),
         ('{"job_id": ' + "9" * 5000 + "}", "job.json:1:12: a number of 5000 digits is too long"),
         ("[" * 100_000, "job.json: lists and objects are nested too deeply"),

@@ -95,7 +95,7 @@ def test_documents_are_apart_and_empty_ones_are_none() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: 1\nb: 2\na: 3\n", "3:1: 'a' is there twice in one object, first in line 1"),
+        ("a: 1\nb: 2\na: 3\n", "3:1: 'a' appears twice in one object, first in line 1"),
         ("a: 010\n", "1:4: write 010 without leading zeros, or as text in quotes"),
         ("1: a\n", "1:1: the name of a field must be text; put it in quotes"),
         ("? [a]\n: b\n", "1:3: the name of a field must be text; put it in quotes"),
@@ -120,7 +120,7 @@ def test_what_is_wrong_has_a_place(text: str, problem: str) -> None:
 
 def test_aliases_of_aliases_are_bounded() -> None:
     lines = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, MAX_DEPTH)]
-    assert "values are allowed, those that aliases repeat counted each time" in wrong("a0: &a0 [x]\n" + "".join(lines))
+    assert "values are allowed, including each repetition by an alias" in wrong("a0: &a0 [x]\n" + "".join(lines))
 
 
 TEXTS = st.one_of(
