@@ -285,7 +285,7 @@ class RemoteClient:
     def _let_go(self) -> None:
         """Close the socket of a closed client, unless a call is under way.
 
-        During a call the program could already reuse the descriptor for another file."""
+        Closing it during a call would let the program reuse the descriptor, and the call would use another file."""
         if self._closed and self._using.acquire(blocking=False):
             self._socket.close()
             self._using.release()

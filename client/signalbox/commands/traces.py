@@ -29,7 +29,7 @@ HINTS = {
 
 
 class Format(StrEnum):
-    """Writer of a trace."""
+    """Format of a trace, by the program that wrote it."""
 
     NCCL = "nccl"
     FLIGHT_RECORDER = "flight-recorder"

@@ -29,7 +29,7 @@ class Formula(NamedTuple):
 
 
 def _ring_all_reduce(n: int, size: int) -> Steps:
-    """2(n-1)/n·M from each rank to the next: a reduce-scatter, then an all-gather, each of n-1 times M/n.
+    """Return 2(n-1)/n·M from each rank to the next: a reduce-scatter, then an all-gather, each of n-1 times M/n.
 
     Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009."""
     return (_shift(n, 1, _share(2 * (n - 1) * size, n)),)
@@ -116,13 +116,16 @@ def _doubling_all_gather(n: int, size: int) -> Steps:
 
 
 def _all_to_all(n: int, size: int) -> Steps:
-    """Return M/n from each rank to every other; it keeps its own share of M (MPI_Alltoall, MPI 4.0 section 6.8)."""
+    """Return transfers of M/n from each rank to every other; it keeps its own share of M.
+
+    MPI_Alltoall, MPI 4.0 section 6.8.
+    """
     sent = _share(size, n)
     return (((i, j, sent) for i, j in permutations(range(n), 2)),)
 
 
 def _chain(n: int, size: int) -> Steps:
-    """Return M from each rank to the next, from the first to the last.
+    """Return transfers of M from each rank to the next, from the first to the last.
 
     A broadcast is a pipelined chain from the group's first rank, which forwards each segment as it arrives (the order
     of NCCL's ring broadcast). In a pipeline send each stage sends its activations to the next. Gradients return in a
@@ -136,12 +139,12 @@ def _whole_message_chain(n: int, size: int) -> Steps:
 
 
 def _star(n: int, size: int) -> Steps:
-    """Return M from the first rank to each other, at the same time."""
+    """Return transfers of M from the first rank to each other, at the same time."""
     return ([(0, i, size) for i in range(1, n)],)
 
 
 def _binomial_tree(n: int, size: int) -> Steps:
-    """Return M from each of the first 2^k ranks to the one 2^k further on, for k < log2 n."""
+    """Return transfers of M from each of the first 2^k ranks to the one 2^k further on, for k < log2 n."""
     return tuple(
         [(i, i + d, size) for i in range(min(d, n - d))] for d in (1 << k for k in range((n - 1).bit_length()))
     )
