@@ -136,8 +136,8 @@ def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
 def proven_over(levels_listed: int, candidates: int, stretch: int = 0) -> str:
     """Return which paths the proofs of levels cover, to follow the number of levels.
 
-    - ``levels_listed``: number of levels proven only over ``candidates`` paths per pair of switches; ``candidates`` is
-      0 when these prove no more than is known for all paths
+    - ``levels_listed``: number of levels proven only over candidate paths, or 0
+    - ``candidates``: largest number of candidate paths per pair of switches; 0 when all shortest paths are candidates
     - ``stretch``: number of links that a path may have above the shortest"""
     every = f"over all loop-free paths of up to {stretch} more links than the shortest" if stretch else ""
     every = every or "over all shortest paths"
