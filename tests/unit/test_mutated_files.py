@@ -238,7 +238,12 @@ LARGE = {
     "unknown fields": ("job", ".json", json.dumps(dict.fromkeys(map(str, range(MANY)))), f":1:3220: {IN_OBJECT}"),
     "unknown fields in YAML": ("job", ".yaml", UNKNOWN.replace(" =", ":"), f":{MAX_FIELDS + 1}:1: {IN_OBJECT}"),
     "a large file": ("job", ".json", " " * (MAX_SPEC_BYTES + 1), ": has more than 16 MiB"),
-    "many numbers": ("job", ".json", f"[{'1,' * MAX_VALUES}1,2]", f": at most {MAX_VALUES} values are allowed, names"),
+    "many numbers": (
+        "job",
+        ".json",
+        f"[{'1,' * MAX_VALUES}1,2]",
+        f": at most {MAX_VALUES} values are allowed, including names",
+    ),
     "many objects": ("job", ".json", f"[{'{},' * MAX_LISTS}{{}}]", f": at most {MAX_LISTS} lists and objects are"),
     "many lists in YAML": (
         "job",

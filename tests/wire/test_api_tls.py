@@ -51,7 +51,7 @@ def test_a_server_whose_certificate_is_for_another_address_is_refused(secured: S
 
 
 def test_plain_connections_are_refused_where_tls_is_configured(secured: Secured) -> None:
-    with running_api(**secured.settings) as api, pytest.raises(Unreachable, match="may want TLS"):
+    with running_api(**secured.settings) as api, pytest.raises(Unreachable, match="may require TLS"):
         status_of(api.addresses[0])
 
 

@@ -205,11 +205,13 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     first = signalbox("jobs", "register", spec_file, "--json").json["uid"]
     (leases / "ring.token").unlink()
     missing = "error: the lease token is missing; it is needed to change job 'ring'; "
-    look = f"it is looked for in {leases}/ring.token; signalbox jobs register --take-over FILE makes one\n"
+    look = f"it is read from {leases}/ring.token; signalbox jobs register --take-over FILE creates one\n"
     assert signalbox("jobs", "renew", "ring") == Result(6, "", missing + look)
     assert signalbox("jobs", "update", spec_file) == Result(6, "", missing + look)
     assert signalbox("jobs", "deregister", "ring") == Result(6, "", missing + "--force needs none\n")
-    taken = "error: job 'ring' belongs to another registration, whose lease token is not stored here; --take-over ends it"
+    taken = (
+        "error: job 'ring' belongs to another registration, whose lease token is not stored here; --take-over ends it"
+    )
     assert signalbox("jobs", "register", spec_file) == Result(8, "", f"{taken} and registers again\n")
     (leases / "ring.token").touch(0o644)
     (leases / "ring.token").write_text("forged\n")
@@ -441,7 +443,10 @@ def test_events_are_listed_and_watched(api: Running, signalbox: Signalbox) -> No
     assert event["details"] == [{"name": "moves", "value": "3"}]
     whats = [event["what"] for event in yaml.safe_load_all(signalbox("events", "-o", "yaml").out)]
     assert whats == ["drained", "plan adopted: better"]
-    for wrong, error in ((("--since", "soon"), "is neither a time before now"), (("--kind", "x"), "there is no kind 'x'")):
+    for wrong, error in (
+        (("--since", "soon"), "is neither a time before now"),
+        (("--kind", "x"), "there is no kind 'x'"),
+    ):
         found = signalbox("events", *wrong)
         assert found.status == 2
         assert error in " ".join(found.err.split())

@@ -130,7 +130,7 @@ GOOD = trace(collective(1, 0, 8))
     ("data", "message"),
     [
         (b"", r"trace.1.et: byte 0: no metadata"),
-        (b"{}", r"trace.1.et: byte 0: a message of 123 bytes, and 1 follow"),
+        (b"{}", r"trace.1.et: byte 0: a message of 123 bytes, but 1 follow"),
         (GOOD[:-1], r"trace.1.et: byte 8: a message of \d+ bytes, but \d+ follow; is it truncated"),
         (GOOD + b"\x80", "the file ends within a length"),
         (GOOD + varint(MAX_MESSAGE_BYTES + 1), "at most 16777216 are allowed"),
@@ -150,7 +150,7 @@ GOOD = trace(collective(1, 0, 8))
         ),
         (
             trace(collective(7, 0, 8, attribute("involved_dim", BOOL_LIST, b"\x0a\x02\x01\x00"))),
-            "involved_dim: some ranks",
+            "involved_dim: only some ranks",
         ),
         (trace(collective(1, 0, 9)), "rank 1: has 9 bytes per iteration in all_reduce of ranks 0, 1, rank 0 has 8"),
     ],
@@ -166,7 +166,7 @@ def test_the_trace_of_one_rank_does_if_all_calls_are_of_all_ranks(tmp_path: Path
     assert [c.bytes_per_iteration for c in job_spec(files[:1], given(3)).collectives] == [8]
     with pytest.raises(InvalidInput, match="no trace of rank 0, which may have groups that no other rank has"):
         job_spec(files[1:], given(3, groups=[{"name": "pair", "ranks": [1, 2]}]))
-    with pytest.raises(InvalidInput, match="endpoints: rank 2 has a trace and no address"):
+    with pytest.raises(InvalidInput, match="endpoints: rank 2 has a trace but no address"):
         job_spec(written(tmp_path, GOOD, GOOD, GOOD), given(2))
 
 

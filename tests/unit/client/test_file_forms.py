@@ -71,7 +71,7 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
         (
             {"hosts": ["10.0.1.1-2", "10.0.1.2"]},
             "hosts",
-            "10.0.1.2 is there 2 times; a host is there once, for ranks_per",
+            "10.0.1.2 is there 2 times; list a host once, with ranks_per",
         ),
         ({"hosts": "10.0-255.0-255.1"}, "hosts", "at most 4096 hosts are allowed (given: 65536)"),
         ({"hosts": "10.0.0-3.1-255", "ranks_per_host": 8}, "hosts", "with 8 ranks each these are 8160; at most 4096"),
@@ -97,7 +97,7 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
         (
             {**OBSERVED, "model": MODEL, "library": "openmpi"},
             "library",
-            "must be another one with a model: what openmpi",
+            "must be another one with a model: openmpi",
         ),
         (
             {**OBSERVED, "model": {**MODEL, "width": 3}},
@@ -116,7 +116,7 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
         (
             {**OBSERVED, "model": MODEL, "parallelism": {"tensor": 3}},
             "parallelism",
-            "tensor 3 x pipeline 1 makes 3: so many",
+            "tensor 3 x pipeline 1 makes 3: that many",
         ),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_log_without_calls_makes_an_observed_job_and_says_so() -> None:
     Path("job.log").write_text("\n".join(everyone(lambda rank: of_rank(rank, calls=0))))
     status, printed, said = run("signalbox jobs from nccl --job-id vision job.log")
     assert (status, JobSpec.parse(json.loads(printed)).observed) == (0, True)
-    assert "switches measure what the job sends" in said
+    assert "switches will measure the job's traffic" in said
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_log_without_calls_makes_an_observed_job_and_says_so() -> None:
         ("signalbox jobs from chakra --job-id a trace.0.et", "endpoints: is missing; --endpoints gives the address"),
         (
             "signalbox jobs from chakra --spec traffic.yaml trace.0.et",
-            "traffic.yaml:1:1: transfers: is what the trace",
+            "traffic.yaml:1:1: transfers: comes from the trace",
         ),
         (
             "signalbox jobs from chakra --spec offer.yaml trace.0.et",

@@ -206,8 +206,14 @@ def test_ranks_that_are_left_are_replicas_and_others_are_refused() -> None:
     model, endpoints = Model(**SMALL), [f"10.0.{rank}.1" for rank in range(8)]
     assert collectives(traffic(model, Parallelism(tensor=2), endpoints))[1][1] == [(0, 2, 4, 6), (1, 3, 5, 7)]
     for parallelism, message in (
-        (Parallelism(tensor=2, data=3), "tensor 2 x pipeline 1 x data 3 makes 6: so many ranks are needed (given: 8)"),
-        (Parallelism(pipeline=3), "tensor 1 x pipeline 3 makes 3: so many ranks, or a multiple, are needed (given: 8)"),
+        (
+            Parallelism(tensor=2, data=3),
+            "tensor 2 x pipeline 1 x data 3 makes 6: that many ranks are needed (given: 8)",
+        ),
+        (
+            Parallelism(pipeline=3),
+            "tensor 1 x pipeline 3 makes 3: that many ranks, or a multiple, are needed (given: 8)",
+        ),
     ):
         with pytest.raises(InvalidInput, match="parallelism: ") as error:
             traffic(model, parallelism, endpoints)

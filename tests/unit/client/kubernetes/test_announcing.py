@@ -218,7 +218,7 @@ def test_annotations_that_do_not_exist_are_refused() -> None:
         ("library: nccl\nlibary: nccl", "signalbox/spec:2:1: libary: unknown field"),
         ("collectives: [", "signalbox/spec:2:1: not YAML"),
         ("endpoints: [10.0.0.1]", "signalbox/spec:1:1: endpoints: are the addresses of the pods: leave them out"),
-        ("job_id: ring", "signalbox/spec:1:1: job_id: is made of the names"),
+        ("job_id: ring", "signalbox/spec:1:1: job_id: is derived from the names"),
         ("- library: nccl", "signalbox/spec: must be the fields of one job"),
         ("ranks_per_host: 0", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
         ("ranks_per_host: two", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
