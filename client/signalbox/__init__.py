@@ -1,30 +1,31 @@
-"""The client: what jobs and operators need to talk to a Signalbox controller, and what both sides must agree on.
+"""Client of a Signalbox controller, for training jobs and operators, with the definitions that both sides share.
 
-``signalbox.join`` announces a training job. It is imported when it is first used: a program that only needs another
-part does not wait for it. Nothing here imports the controller; the controller imports this package.
+``signalbox.join`` announces a training job. The module that defines it is imported at its first use: a program that
+needs only another part of the package does not wait for it. The controller imports this package; nothing here imports
+the controller.
 
-What both sides agree on:
+Shared definitions:
 
-- ``v1``: the generated code of the API. ``mapping``, ``spec_messages``: its messages as our types, and back.
-- ``jobs``: job specs and the traffic that follows from them. ``models``: the traffic of a transformer.
-- ``errors``, ``words``: errors that reach users, words of enums.
+- ``v1``: generated code of the API; ``mapping`` and ``spec_messages`` convert its messages to types of this package
+- ``jobs``: job specs and their traffic; ``models``: traffic of a transformer
+- ``errors``, ``words``: errors that reach users, and words of enums
 
-A training program:
+Training programs:
 
-- ``joining``: ``signalbox.join``. ``membership`` decides on registration, lease and reports; ``rounds`` has the thread.
-- ``remote_client``, ``client_process``, ``own_sockets``: a process beside the program makes its calls, because gRPC is
-  not for a process that forks.
-- ``route_following``, ``socket_bytes``: the routes of the job, and the bytes per peer that the kernel counts.
-- ``torch``, ``ranks``: the same for PyTorch, and what ranks exchange for it.
+- ``joining``: ``signalbox.join``; ``membership`` decides on registration, lease and reports; ``rounds`` has the thread
+- ``remote_client``, ``client_process``, ``own_sockets``: a separate process makes the program's calls, because gRPC is
+  unsafe in a process that forks
+- ``route_following``, ``socket_bytes``: routes of the job, and bytes per peer as counted by the kernel
+- ``torch``, ``ranks``: the same for PyTorch, and the exchange between its ranks
 
-Jobs that others announce: ``launching`` (``signalbox run``), ``keeping`` (``signalbox jobs keep``), ``kubernetes``.
+Announcements on behalf of programs: ``launching`` (``signalbox run``), ``keeping`` (``signalbox jobs keep``),
+``kubernetes``.
 
-Files: ``spec_files``, ``file_forms``, ``yaml_text``, ``toml_text`` read job specs, with line and column of what is
-wrong; ``traces`` makes specs from logs.
+Files: ``spec_files``, ``file_forms``, ``yaml_text`` and ``toml_text`` read job specs, with line and column of each
+mistake; ``traces`` makes specs from logs.
 
 Operators: ``client`` has the calls, ``cli`` and ``commands`` the command line. ``live`` is the state that ``top``,
-``web``, ``report`` and the commands show. ``distributions`` finds commands of other distributions.
-"""
+``web``, ``report`` and the commands show. ``distributions`` finds commands of other distributions."""
 
 from __future__ import annotations
 

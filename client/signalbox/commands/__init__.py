@@ -1,6 +1,5 @@
-"""The commands of ``signalbox`` that ask a controller, and how they show what they found.
+"""Commands of ``signalbox`` that call a controller, and how they print the answers.
 
-One module per group of commands. ``connecting`` has the options that all share, ``output`` prints tables, JSON and
-YAML, ``printing`` and ``tables`` make the tables, ``naming`` completes names. ``run`` is imported alone for
-``signalbox run``, so that its command starts at once.
-"""
+There is one module per group of commands. ``connecting`` has the shared options, ``output`` prints tables, JSON and
+YAML, ``printing`` and ``tables`` make the tables, ``naming`` completes names. ``signalbox run`` imports the module
+``run`` alone, so that its command starts at once."""

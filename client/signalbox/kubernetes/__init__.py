@@ -1,5 +1,4 @@
-"""Training jobs of a Kubernetes cluster: ``signalbox kubernetes`` keeps those that are annotated registered.
+"""Keep the annotated training jobs of a Kubernetes cluster registered, for ``signalbox kubernetes``.
 
-``kinds`` and ``announcing`` make job specs of API objects, ``following`` decides what is kept registered, ``operator``
-watches the cluster with kopf, an optional dependency.
-"""
+``kinds`` and ``announcing`` make job specs from API objects, ``following`` decides which jobs are kept registered,
+``operator`` watches the cluster with kopf, an optional dependency."""

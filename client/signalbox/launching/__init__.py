@@ -1,6 +1,4 @@
-"""``signalbox run``: announce a job for as long as a command runs, with the hosts that its launcher names.
+"""Announce a job for ``signalbox run`` while its command runs, with the hosts that its launcher names.
 
-``launch`` says who announces the job and which hosts its ranks have, from launchers (``mpi``, ``torch``) and
-``schedulers``.
-``child`` runs the command, ``announcement`` announces it in a thread beside it.
-"""
+``launch`` finds who announces the job and which hosts its ranks are on, from launchers (``mpi``, ``torch``) and
+``schedulers``. ``child`` runs the command, ``announcement`` announces the job in a separate thread."""

@@ -1,8 +1,7 @@
-"""The state of a controller as people see it, kept up to date, and pictures of it as data. Nothing here draws.
+"""Live state of a controller and pictures of it as data; nothing here draws.
 
-In: messages of the API. Out: one ``State`` and words for it, which ``web``, ``top``, ``report`` and the commands show.
+Messages of the API become one ``State`` and words for it, which ``web``, ``top``, ``report`` and the commands show.
 
-- ``state``, ``following``: the state, put together from watches, and the threads that keep it up to date.
-- ``picture``, ``crossing``, ``colours``: the fabric as a picture, and which flows cross which links.
-- ``jobs``, ``happened``, ``rows``, ``shown``: words of jobs and events, rows of tables, all other words.
-"""
+- ``state``, ``following``: the state, assembled from watches, and the threads that keep it up to date
+- ``picture``, ``crossing``, ``colours``: the fabric as a picture, and the flows that cross links
+- ``jobs``, ``happened``, ``rows``, ``shown``: words for jobs and events, rows of tables, all other words"""

@@ -1,4 +1,3 @@
-"""``signalbox report``: one self-contained HTML file about a running controller or a support bundle.
+"""Report for ``signalbox report``: one self-contained HTML file, from a controller or a support bundle.
 
-``gathered`` and ``bundle`` read the state, ``page`` and ``jobs`` say what it means, ``drawing`` draws it as SVG.
-"""
+``gathered`` and ``bundle`` read the state, ``page`` and ``jobs`` describe it, ``drawing`` draws it as SVG."""

@@ -1,5 +1,4 @@
-"""``signalbox web``: the live page, with NiceGUI. Optional: the extra ``web``.
+"""Live page for ``signalbox web``, with NiceGUI. Needs the extra ``web``.
 
-``board`` is what all viewers share, ``page`` is one viewer, ``asking`` asks the controller for it. ``guard`` decides
-which requests are answered. ``charts`` and its neighbours make the options of ECharts.
-"""
+``board`` is shared by all viewers, ``page`` serves one viewer, ``asking`` calls the controller for it. ``guard``
+decides which requests are answered. ``charts`` and the modules that it uses make the options of ECharts."""
