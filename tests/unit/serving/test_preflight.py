@@ -172,7 +172,9 @@ def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_c
 
 
 @pytest.mark.parametrize("field", ["certificate", "private_key", "ca_certificates"])
-@pytest.mark.parametrize(("file", "problem"), [("/dev/zero", "is not a regular file"), ("large", "has more than 4 MiB")])
+@pytest.mark.parametrize(
+    ("file", "problem"), [("/dev/zero", "is not a regular file"), ("large", "has more than 4 MiB")]
+)
 def test_a_file_that_does_not_end_or_is_too_large_is_no_certificate(
     tmp_path: Path, field: str, file: str, problem: str
 ) -> None:
