@@ -539,7 +539,7 @@ def test_what_can_be_no_part_to_drain_is_another_error(signalbox: Signalbox) -> 
     refused = signalbox("drain", "leaf1:2")
     assert (refused.status, refused.err) == (
         1,
-        f"error: 'leaf1:2' leads to {H1}: only cables between switches can be drained\n",
+        f"error: 'leaf1:2' leads to host {H1}; only cables between switches can be drained\n",
     )
 
 
