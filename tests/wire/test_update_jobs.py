@@ -132,7 +132,7 @@ def test_a_request_counts_as_so_many_calls() -> None:
         entries = [ring("a", NEAR)] * 200
         with pytest.raises(InvalidInput, match="too"):
             client.update_jobs(entries)
-        with pytest.raises(Exhausted, match="more than 20 calls per second"):
+        with pytest.raises(Exhausted, match="exceed the limit of 20 calls per second"):
             client.get_job("a")
 
 
