@@ -1,9 +1,14 @@
-"""Answers one request to plan after the other, and keeps what the next one needs.
+"""Answers to planning requests, one after the other, and the state that the next request needs.
 
-In: ``SolvePlan``. Out: the repair, when routes are broken; the plan; the levels of the running routes, if those stay,
-and of published schemes for the same problem. They are asked for apart, and may be by different threads. Where nothing
-has changed since the request before, its answers are given again.
-"""
+In: ``SolvePlan``. Out: up to four answers:
+
+- the repair, when routes are broken;
+- the plan;
+- the slowdowns of the running routes, if those stay;
+- the slowdowns of published schemes for the same problem.
+
+The caller requests each of them separately, and different threads may do so. When nothing has changed since the
+previous request, its answers are reused."""
 
 from __future__ import annotations
 
@@ -23,14 +28,17 @@ from controller.planning.target import solved
 log = structlog.get_logger(__name__)
 
 TRIES = 3
-"""For a plan that was cut short: what else runs on the machine changes, what the planner can find seldom does."""
+"""Number of attempts at a plan that was cut short.
+
+The load of the machine changes between attempts; what the planner can find seldom does."""
 
 
 class Answers:
-    """``targets``: by the generation of the cycle that left them; those that the next request may name."""
+    """State of the planner between requests."""
 
     def __init__(self) -> None:
         self.targets: dict[int, Target] = {}
+        """Goal plans that the next request may name, by the generation of the cycle that left them."""
         self._routed = Routed()
         self._last: tuple[SolvePlan, Planned] | None = None
         self._tries = 0
@@ -38,14 +46,16 @@ class Answers:
         self._levels: Levels | None = None
 
     def repair(self, request: PlanningRequest) -> tuple[Planned | None, Problem]:
-        """As ``planner.repair_first``."""
+        """Repair broken routes, as ``planner.repair_first`` does."""
         problem = request.snapshot.problem_of(self._routed)
         repairs = isinstance(request, SolvePlan) and request.repairs
         return repair_first(problem, request.snapshot.routes) if repairs else (None, problem)
 
     def plan(self, request: SolvePlan, problem: Problem) -> Planned:
-        """``problem``: that ``repair`` has left. The target that the plan leads to is kept beside the one that the
-        request names: the control loop may not take the answer."""
+        """Return the plan for a request. ``problem`` is the one that ``repair`` returned.
+
+        The goal plan that the request names is kept beside the new one, because the control loop may not adopt the
+        answer."""
         again = self._again(request)
         if again:
             return again
@@ -62,14 +72,16 @@ class Answers:
         return planned
 
     def running(self, request: SolvePlan, problem: Problem, planned: Planned) -> Levels | None:
-        """After the plan: of the running routes, if they are not the plan's, whose levels are known."""
+        """Return the slowdowns of the running routes, unless the plan replaces these routes. Call it after ``plan``.
+
+        Also None when the slowdowns cannot be computed."""
         if request.installs and planned.adopted:
             return None
         self._levels = self._levels or levels_of(problem, request.limits.ecmp_draws)
         return self._levels and replace(self._levels, generation=problem.generation)
 
     def compare(self, problem: Problem, request: SolvePlan) -> Levels:
-        """Return the levels of published schemes for the latest plan's problem. A comparison that fails has none."""
+        """Return the slowdowns of published schemes for the latest plan's problem; none when the comparison fails."""
         problem = problem.now if self._last and self._last[1].for_now else problem
         if self._baselines is None:
             try:
@@ -92,7 +104,7 @@ class Answers:
 
 
 def _same(before: SolvePlan, now: SolvePlan) -> bool:
-    """But for the generation, and who asks."""
+    """Return whether two requests are equal, apart from the generation and ``anew``."""
     a, b = before.snapshot, now.snapshot
     same_network = a.paths is b.paths and a.capacity_bps == b.capacity_bps
     return (
@@ -104,7 +116,9 @@ def _same(before: SolvePlan, now: SolvePlan) -> bool:
 
 
 def levels_of(problem: Problem, draws: int) -> Levels | None:
-    """A problem that contradicts itself has none; what is wrong with it, the plan says."""
+    """Return the slowdowns of the running routes, or None when they cannot be computed.
+
+    The computation fails for a problem that contradicts itself; the plan for it then says what is wrong."""
     try:
         return levels(problem, draws)
     except Exception:

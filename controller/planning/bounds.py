@@ -1,18 +1,20 @@
-"""Lower bounds of the levels of every routing, in closed form.
+"""Lower bounds of the slowdowns of every routing, in closed form.
 
-In: a ``Problem``. Out: bounds for the worst level, and one per job. All come from *cuts*: flows each of which must
-cross one link of a set of links C, whatever path it takes (the flows out of a leaf and its uplinks; the flows into
-it; those between a pair of leaves, where not every uplink leads there; on three tiers those of pods).
+In: a ``Problem``. Out: bounds of the worst slowdown, and one bound per job. All come from *cuts*. A cut is a set C of
+links together with flows, each of which crosses one link of C on every path. Examples are the flows out of a leaf and
+its uplinks, and the flows into a leaf. Others are the flows between a pair of leaves where not every uplink leads
+there, and on three tiers the flows of pods.
 
-- Fluid: on link l the load times the capacity is the sum over jobs of their peaks; summed over C it is at least the sum
-  over jobs of their largest phase D_j, so some link has load >= sum D_j / sum c. This also holds with split flows.
-- Whole flows: m flows of at least d bit/s, of one phase per job so that they do add up, fill some link at least to
-  the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and flows it is ceil(m/S)*d/c,
-  which edge colouring reaches on a leaf-spine (König).
-- Whole flows whose demands are multiples of one unit u load links of capacity c in steps of u/c: the fluid bound is
-  rounded up to the next step.
-- When the fluid bound of a cut is reached, all its links are equally loaded: every job that crosses it has that level.
-"""
+- Fluid bound: the load of a link times its capacity is the sum over the jobs of their largest phases there. Summed over
+  C it is at least the sum of each job's largest phase D_j across the cut. So some link has a load >= sum D_j / sum c.
+  The bound also holds for split flows.
+- Bound of whole flows: take m flows of at least d bit/s, from one phase per job so that they add up. They fill some
+  link to at least the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and flows this
+  is ceil(m/S)*d/c, which edge colouring reaches on a leaf-spine (König).
+- Steps: whole flows whose demands are multiples of a unit u load links of capacity c in steps of u/c. The fluid bound
+  is rounded up to the next step.
+- Tight jobs: when a routing reaches the fluid bound of a cut, all links of the cut are equally loaded. Every job that
+  crosses the cut then has that slowdown."""
 
 from __future__ import annotations
 
@@ -32,30 +34,35 @@ from controller.planning.problem import Problem
 from signalbox.jobs.spec import JobId
 
 _SIZES = 16
-"""Number of distinct demands, from the largest, for which the bound of whole flows is computed; each is valid."""
+"""Number of distinct demands, from the largest, for which the bound of whole flows is computed; each bound is valid."""
 _TIGHT = 1e-9
+"""Relative tolerance for rounding errors."""
 _FINEST = 64
-"""A common unit of demands is at least the smallest demand divided by this; else they count as having none."""
+"""Largest quotient of the smallest demand and a common unit of all demands; a finer unit is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """All >= 1. ``fluid``: no routing has a smaller worst level, however the flows are split. ``integer``: none of
-    whole flows has. ``worst``: none has that splits only the flows that may be split. ``job``: like ``worst``, for a
-    job's own level. ``tight``: jobs that have the worst level in every routing that reaches ``fluid``. ``cuts``: the
-    cuts that prove all this."""
+    """Lower bounds (>= 1) of the slowdowns of all routings."""
 
     fluid: float
+    """Bound of the worst slowdown when flows may be split in any proportion."""
     integer: float
+    """Bound of the worst slowdown when all flows are whole."""
     worst: float
+    """Bound of the worst slowdown when only the flows that may be split are split."""
     job: Mapping[JobId, float]
+    """Bound of each job's own slowdown, under the conditions of ``worst``."""
     tight: frozenset[JobId]
+    """Jobs that have the worst slowdown in every routing that reaches ``fluid``."""
     cuts: Cuts = field(repr=False, compare=False)
+    """Cuts that prove the bounds."""
 
     @property
     def vector(self) -> tuple[float, ...]:
-        """Lower bounds of the levels sorted from the worst, one per job; each holds for routings that reach the ones
-        before it."""
+        """Lower bounds of the slowdowns sorted from the worst, one per job.
+
+        Each bound holds for the routings that reach the bounds before it."""
         if self.worst > self.fluid * (1 + _TIGHT):
             own = sorted(self.job.values(), reverse=True)
         else:
@@ -64,7 +71,7 @@ class Bounds:
 
     @property
     def even(self) -> dict[JobId, float]:
-        """The level of each job where all links of each cut are equally loaded."""
+        """Slowdown of each job when all links of each cut are equally loaded."""
         cuts = self.cuts
         even = np.ones(len(cuts.job_ids))
         np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
@@ -72,8 +79,9 @@ class Bounds:
 
 
 def level_bounds(problem: Problem) -> Bounds:
-    """Bounds over the flows that have a path. On an unbroken leaf-spine with equal links and flows ``worst`` is
-    reached."""
+    """Return the bounds over the flows that have a path.
+
+    On an intact leaf-spine with equal links and flows some routing reaches ``worst``."""
     cuts = Cuts(problem)
     nics = nic_levels(problem, cuts.routable)
     if not nics:
@@ -82,7 +90,7 @@ def level_bounds(problem: Problem) -> Bounds:
     fluid = max(*nics.values(), float(fluid_of.max(initial=1.0)))
     worst = max(fluid, cuts.whole(~cuts.splits))
     job = nics
-    if worst > 1:  # else no job alone is above 1 either
+    if worst > 1:  # otherwise the bound of every single job is 1 too
         alone = dict(zip(cuts.job_ids, cuts.job_levels().tolist(), strict=True))
         job = {of: max(level, alone[of]) for of, level in nics.items()}
     integer = max(worst, cuts.whole(np.ones(len(cuts.cut), bool))) if cuts.splits.any() else worst
@@ -94,12 +102,14 @@ def level_bounds(problem: Problem) -> Bounds:
 
 
 class Cuts:
-    """The cuts of a problem, and one row for every (cut, flow that crosses it, phase of the flow).
+    """Cuts of a problem, and one row for every (cut, flow that crosses it, phase of the flow).
 
-    ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``splits`` (the flow may be split): of each row. ``routable``:
-    the flows that have a path. ``links``, ``capacity_bps``: per cut how many links it has and their capacity, nan where
-    they differ. ``job_ids``: the jobs by number. ``crossings``: what the cuts are.
-    """
+    - ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``splits`` (whether the flow may be split): one value per
+      row.
+    - ``routable``: the flows that have a path.
+    - ``links``, ``capacity_bps``: per cut the number of its links and the capacity of each, NaN when capacities differ.
+    - ``job_ids``: the job of each number.
+    - ``crossings``: links and flows of the cuts."""
 
     def __init__(self, problem: Problem) -> None:
         numbers = problem.numbers
@@ -129,19 +139,19 @@ class Cuts:
         self._all = np.ones(len(self.cut), bool)
 
     def fluid(self) -> Floats:
-        """Per cut."""
+        """Return the fluid bound of each cut."""
         return self._fluid(self.cut, np.arange(len(self._total)))
 
     def whole(self, rows: Bools) -> float:
-        """The largest bound of any cut from these rows' flows, which are whole."""
+        """Return the largest bound of any cut from the flows of these rows, which are whole."""
         return float(self.whole_levels(rows).max(initial=1.0))
 
     def whole_levels(self, rows: Bools) -> Floats:
-        """Per cut the bound from these rows' flows, which are whole; 0 where none crosses."""
+        """Return the bound of each cut from the flows of these rows, which are whole; 0 for a cut that none crosses."""
         return self._whole(self.cut, np.arange(len(self._total)), rows)
 
     def job_levels(self) -> Floats:
-        """Per job the largest bound of a cut that only its own flows cross."""
+        """Return for each job the largest bound of a cut that only its own flows cross."""
         groups, group = distinct(self.cut * self._jobs + self.job)
         cut = groups // self._jobs
         levels = np.ones(self._jobs)
@@ -150,25 +160,28 @@ class Cuts:
         return levels
 
     def loads(self) -> Floats:
-        """What the largest phase of each job brings to a cut, / the cut's capacity; shape (cuts, jobs)."""
+        """Return the load of each job's largest phase, / the cut's capacity; shape (cuts, jobs)."""
         cut, job, bps = self._peaks(self.cut, self._all)
         loads = np.zeros((len(self.links), self._jobs))
         loads[cut, job] = bps / self._total[cut]
         return loads
 
     def _fluid(self, group: Ints, cut: Ints) -> Floats:
-        """``group``: of each row; ``cut``: of each group. Per group the sum of the jobs' largest phases / capacity."""
+        """Return per group the sum of the jobs' largest phases / capacity.
+
+        ``group``: group of each row. ``cut``: cut of each group."""
         of_group, _, bps = self._peaks(group, self._all)
         level: Floats = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         return level
 
     def _peaks(self, group: Ints, rows: Bools) -> Peaks:
-        """For every group and job in it, of these rows, the bit/s of the job's largest phase."""
+        """Return the bit/s of the largest phase of every job in every group, over these rows."""
         return peaks(group[rows], self.cell[rows], self.bps[rows], self._job_of_cell)
 
     def _whole(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Per group the bound of whole flows. Of each job only the phase with the most flows counts: those of several
-        phases would not add up."""
+        """Return per group the bound of whole flows.
+
+        Each job counts with the phase that has the most flows, because flows of different phases do not add up."""
         levels = self._stepped(group, cut, rows)
         kept = self._largest_phases(group, rows)
         group, bps = group[kept], self.bps[kept]
@@ -182,20 +195,21 @@ class Cuts:
         return levels
 
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Per group the fluid bound of these rows, which are whole, rounded up to the next step; 0 where there is no
-        step."""
+        """Return per group the fluid bound of these rows, rounded up to the next step; 0 where there is no step.
+
+        The flows of the rows are whole."""
         of_group, _, bps = self._peaks(group, rows)
         level = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         if level.max(initial=0.0) <= 1:
             return np.zeros(len(cut))
         steps = self._steps(group, cut, rows & (level > 1)[group])
         filled = np.divide(level, steps, where=steps > 0, out=np.zeros(len(cut)))
-        # Each demand may be so much above its multiple (``common_unit``), and so may their sum.
+        # A demand may exceed its multiple by this tolerance (``common_unit``), and so may the sum.
         rounded: Floats = np.ceil(filled * (1 - _TIGHT) - _TIGHT) * steps
         return rounded
 
     def _steps(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Per group the unit of the demands of these rows / the capacity of one link; 0 where there is none."""
+        """Return per group the unit of these rows' demands / the capacity of one link; 0 where there is no unit."""
         sizes, size = np.unique(self.bps[rows], return_inverse=True)
         of_group, of_size = np.divmod(np.unique(group[rows] * max(1, len(sizes)) + size), max(1, len(sizes)))
         starts = np.flatnonzero(np.diff(of_group, prepend=-1)).tolist()
@@ -210,14 +224,16 @@ class Cuts:
         return np.nan_to_num(steps)
 
     def steps(self) -> Floats:
-        """Per cut what the load of one of its links is a multiple of; 0 where there is no such number."""
+        """Return for each cut the number of which the load of each link is a multiple; 0 where there is none."""
         steps = self._steps(self.cut, np.arange(len(self._total)), self._all)
         steps[np.unique(self.cut[self.splits])] = 0.0
         return steps
 
     def whole_flows(self) -> Iterator[tuple[float, Ints]]:
-        """(size, count) for the largest sizes: how many whole flows of at least ``size`` bit/s of a job, in one of its
-        phases, cross a cut; shape (cuts, jobs)."""
+        """Yield (size, count) for the largest sizes of whole flows.
+
+        ``count`` is the number of flows of at least ``size`` bit/s of a job, in one of its phases, that cross a cut;
+        shape (cuts, jobs)."""
         kept = self._largest_phases(self.cut, ~self.splits)
         at, bps = self.cut[kept] * self._jobs + self.job[kept], self.bps[kept]
         for size in _largest_sizes(bps):
@@ -225,7 +241,7 @@ class Cuts:
             yield size, count.reshape(len(self.links), self._jobs)
 
     def _largest_phases(self, group: Ints, rows: Bools) -> Ints:
-        """Those of the rows that are, per group and job, in the phase with the most of them."""
+        """Return the rows that belong, in their group and job, to the phase with the most rows."""
         numbers = np.flatnonzero(rows)
         at, place = distinct(group[numbers] * self._cells + self.cell[numbers])
         count = np.bincount(place, minlength=len(at))
@@ -239,7 +255,9 @@ class Cuts:
 
 
 def _largest_sizes(bps: Floats) -> list[float]:
-    """Descending. Of those that differ by rounding the smallest: at least so many flows are as large as that."""
+    """Return the largest sizes in descending order.
+
+    Sizes that differ by rounding are replaced by the smallest of them, so that no count is too large."""
     sizes: Floats = np.unique(bps)
     apart = np.diff(sizes, prepend=-np.inf) > _TIGHT * sizes
     largest: list[float] = sizes[apart][: -_SIZES - 1 : -1].tolist()
@@ -247,7 +265,9 @@ def _largest_sizes(bps: Floats) -> list[float]:
 
 
 def common_unit(demands_bps: Sequence[float]) -> float:
-    """The largest number that all are multiples of; 0 when it is less than a ``_FINEST``-th of the smallest."""
+    """Return the largest number of which all demands are multiples.
+
+    Return 0 when the number is less than a ``_FINEST``-th of the smallest demand."""
     smallest = min(demands_bps)
     denominator = 1
     for bps in demands_bps:
@@ -259,8 +279,9 @@ def common_unit(demands_bps: Sequence[float]) -> float:
 
 
 def whole_flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[float]) -> float:
-    """The smallest largest load of ``count`` whole flows of ``demand_bps`` each over links side by side: the count-th
-    smallest of all k * demand / capacity."""
+    """Return the smallest possible largest load of ``count`` equal whole flows over parallel links.
+
+    It is the count-th smallest of all numbers k * demand / capacity."""
     fluid = count * demand_bps / sum(capacities_bps)
     filled = [int(fluid * capacity / demand_bps) for capacity in capacities_bps]
     level = max(k * demand_bps / capacity for k, capacity in zip(filled, capacities_bps, strict=True))

@@ -1,7 +1,7 @@
-"""What jobs demand of the fabric: T0 of every phase, set by its busiest NIC, and each pair's bit/s (see ``problem``).
+"""Demands of jobs on the fabric: the ideal time of each phase, and the rate of each pair of addresses.
 
-In: the virtual links of one job, the rates of NICs. Out: seconds, and bit/s.
-"""
+The busiest NIC of a phase sets its ideal time. In: the virtual links of one job, and the rates of NICs. Out: seconds,
+and bit/s."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from signalbox.jobs.spec import Transport
 
 
 class Overhead(NamedTuple):
-    """Bytes on the wire per byte of payload: ``header`` more of its own direction, ``answer`` of the other."""
+    """Bytes on the wire per byte of payload, besides the payload itself."""
 
     header: float
+    """Bytes in the direction of the payload."""
     answer: float
+    """Bytes in the opposite direction."""
 
 
 OVERHEAD: Mapping[Transport, Overhead] = {
     Transport.TCP: Overhead(66 / 1448, 66 / (2 * 1448)),
     Transport.ROCE_V2: Overhead(58 / 1024, 0.0),
 }
-"""TCP over Ethernet with 1,500 bytes and time stamps, one acknowledgement for two segments (RFC 1122, 4.2.3.2). RoCEv2
-with a path MTU of 1,024; one acknowledgement answers a whole message. Preamble, checksum and gap of Ethernet are not
-counted: port counters and shapers do not count them either."""
+"""Overhead of each transport, as port counters and shapers count it.
+
+TCP: Ethernet frames of 1,500 bytes with time stamps, and one acknowledgement per two segments (RFC 1122, 4.2.3.2).
+RoCEv2: a path MTU of 1,024 bytes, and one acknowledgement per message, which is negligible.
+Counters and shapers leave out the preamble, checksum and gap of Ethernet, and so do these numbers."""
 
 PAYLOAD_ONLY = Overhead(0.0, 0.0)
 
@@ -34,15 +38,17 @@ PAYLOAD_ONLY = Overhead(0.0, 0.0)
 def ideal_time_s(
     virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float], overhead: Overhead = PAYLOAD_ONLY
 ) -> dict[int, float]:
-    """T0 of each phase in seconds: the largest (bits through a NIC in one direction / NIC rate), phases ascending.
+    """Return the ideal time of each phase in seconds, in ascending order of phases.
 
-    ``nic_bps``: rate of each address's NIC, bit/s per direction. Raises ``KeyError`` for an address without one.
-    """
+    The ideal time is the largest quotient, over the NICs and their two directions, of the bits through the NIC and its
+    rate.
+    ``nic_bps``: rate of the NIC of each address, in bit/s per direction. Raises ``KeyError`` for an address without
+    one."""
     return {phase: nic.seconds for phase, nic in _busiest(virtual_links, nic_bps, overhead).items()}
 
 
 class _Busiest(NamedTuple):
-    """A NIC that takes longest for what passes it in one direction."""
+    """NIC that needs the most time for its traffic of a phase in one direction."""
 
     seconds: float
     bits: float
@@ -52,7 +58,7 @@ class _Busiest(NamedTuple):
 def _busiest(
     virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float], overhead: Overhead
 ) -> dict[int, _Busiest]:
-    """Per phase, ascending."""
+    """Return the busiest NIC of each phase, in ascending order of phases."""
     header, answer = overhead
     through: defaultdict[tuple[int, str, str], float] = defaultdict(int)
     for link in virtual_links:
@@ -73,18 +79,20 @@ def _busiest(
 def ideal_communication_s(
     virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float], overhead: Overhead = PAYLOAD_ONLY
 ) -> float:
-    """Seconds of communication per iteration on an idle fabric: the phases' T0, one after the other."""
+    """Return the seconds of communication per iteration on an idle fabric: the sum of the ideal times of all phases."""
     return sum(ideal_time_s(virtual_links, nic_bps, overhead).values())
 
 
 def demands(
     virtual_links: Sequence[VirtualLink], nic_bps: Mapping[str, float]
 ) -> dict[tuple[str, str], tuple[tuple[int, float], ...]]:
-    """The demand of every pair of addresses of one job: (phase, bit/s) in ascending phase order. Raises ``KeyError``
-    for an address without NIC rate.
+    """Return the demand of each pair of addresses of one job as (phase, bit/s), in ascending order of phases.
 
-    Demands are parts of what the busiest NIC carries, times its rate: a flow that has all of it demands exactly that
-    rate, and demands do not change when all bytes are multiplied by one number."""
+    A demand is the pair's fraction of the traffic of the busiest NIC, times the rate of that NIC. A flow that carries
+    all of that traffic therefore demands exactly the NIC's rate. Multiplying all bytes by one number does not change
+    the demands.
+
+    Raises ``KeyError`` for an address without a NIC rate."""
     busiest = _busiest(virtual_links, nic_bps, PAYLOAD_ONLY)
     bits: defaultdict[tuple[str, str], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for link in virtual_links:

@@ -1,9 +1,8 @@
-"""What passes between the control loop and the process that plans: what has changed since the request before.
+"""Changes since the previous request, which the control loop and the planning process exchange.
 
-A problem of tens of thousands of flows takes a second to be packed and unpacked; few of its flows, routes and
-capacities change from one cycle to the next. In: snapshots, plans. Out: their differences, and the same snapshots and
-plans made from them on the other side.
-"""
+Packing and unpacking a problem of tens of thousands of flows takes a second. Few flows, routes and capacities change
+from one cycle to the next. In: snapshots and plans. Out: their changes, and on the other side the same snapshots and
+plans, made from the changes."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDelta:
-    """From one snapshot to the next, by kind: None for what has gone. ``drained``: all of the next."""
+    """Changes from one snapshot to the next, by kind; the value None removes an entry."""
 
     generation: int
     max_paths: int
@@ -33,13 +32,16 @@ class SnapshotDelta:
     flows: Mapping[JobId, tuple[Flow, ...] | None]
     routes: Mapping[FlowId, Route | None]
     drained: frozenset[LinkId]
+    """All drained links of the next snapshot."""
 
 
 MANY = 1000
-"""Flows or routes that are packed or unpacked at once: some milliseconds, in which no other thread runs."""
+"""Number of flows or routes that are packed or unpacked at once.
+
+This takes some milliseconds, during which no other thread runs."""
 
 NO_SNAPSHOT = Snapshot(0, {}, CandidatePaths(Fabric(), 0), {}, {})
-"""Before the first."""
+"""Empty snapshot, before the first one."""
 
 
 def changes(before: Snapshot, now: Snapshot) -> SnapshotDelta:
@@ -56,7 +58,7 @@ def changes(before: Snapshot, now: Snapshot) -> SnapshotDelta:
 
 
 def changed(before: Snapshot, found: SnapshotDelta) -> Snapshot:
-    """The snapshot after these changes. Paths are made anew when links have changed."""
+    """Return the snapshot after these changes. Candidate paths are computed anew when links have changed."""
     paths, capacity_bps = before.paths, {**before.capacity_bps, **found.capacity_bps}
     if found.links or found.max_paths != paths.max_paths:
         paths = CandidatePaths(Fabric(links=updated(paths.links, found.links)), found.max_paths)
@@ -71,7 +73,7 @@ def changed(before: Snapshot, found: SnapshotDelta) -> Snapshot:
 
 
 def in_parts(found: SnapshotDelta) -> Iterator[SnapshotDelta]:
-    """Return deltas that amount to this one, one after the other, none of which is large."""
+    """Yield small deltas that together, applied in order, amount to this one."""
     flows = list(_divided(found.flows, lambda of_job: len(of_job or ())))
     routes = list(_divided(found.routes, lambda _: 1))
     yield replace(found, flows=flows[0], routes=routes[0])
@@ -81,7 +83,7 @@ def in_parts(found: SnapshotDelta) -> Iterator[SnapshotDelta]:
 
 
 def _divided(entries: Mapping[Key, Value], size: Callable[[Value], int]) -> Iterator[dict[Key, Value]]:
-    """In order, each of about ``MANY``; at least one."""
+    """Yield parts of about ``MANY`` entries in order; at least one part."""
     part: dict[Key, Value] = {}
     full = 0
     for key, value in entries.items():
@@ -101,10 +103,10 @@ SomeRoutes = dict[FlowId, Route | None]
 
 
 def in_parts_without_routes(planned: Planned, running: Routes) -> tuple[list[SomeRoutes], Planned]:
-    """Return the plan's routes where they are not those of the request, in parts none of which is large, and the rest.
+    """Return the changed routes of the plan in small parts, and the plan without routes.
 
-    ``running``: the routes of the request. A route that has gone is None. What has no decision is not divided.
-    """
+    ``running``: the routes of the request. A removed route is None. A ``Planned`` without a decision is returned
+    undivided."""
     if planned.decision is None:
         return [], planned
     changed = _changed(running, planned.plan.routes)
@@ -112,7 +114,7 @@ def in_parts_without_routes(planned: Planned, running: Routes) -> tuple[list[Som
 
 
 def with_routes(planned: Planned, found: SomeRoutes, running: Routes) -> Planned:
-    """Return what was divided; its routes share with the running ones what has not changed."""
+    """Return the plan with its routes, which share unchanged parts with the running routes."""
     return planned if planned.decision is None else _with(planned, updated(running, found))
 
 

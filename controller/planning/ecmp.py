@@ -1,13 +1,12 @@
-"""ECMP: the next hops that hashing chooses from, and the levels and paths that it gives the flows.
+"""ECMP: the next hops between which switches hash, and the resulting slowdowns and paths of the flows.
 
-At every switch a flow takes one of the equal-cost next hops, each with the same probability, independently of all other
-flows and switches. There is no cap on next hops: a switch hashes over all of them, even where the problem's candidate
-paths are capped.
+The model: at every switch a flow takes one of the equal-cost next hops, each with the same probability, independently
+of all other flows and switches. A switch hashes over all of its next hops, even where the candidate paths of the
+problem are capped.
 
-In: a ``Problem``, and the flows that are pinned. Out: its next hops in numbers, so that numpy follows many flows at
-once; levels over seeded draws, as ``efficiency`` defines them; or one draw that is a function of each flow's addresses
-and ports, as a switch's hash is.
-"""
+In: a ``Problem``, and the routes of pinned flows. Out: next hops as arrays, so that numpy follows many flows at once,
+and slowdowns over seeded draws, as defined in ``efficiency``. ``hashed_links`` gives one draw that depends only on each
+flow's addresses and ports, like a switch's hash."""
 
 from __future__ import annotations
 
@@ -26,23 +25,23 @@ from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Rou
 from signalbox.jobs.spec import ROCE_PORT, JobId
 
 _CHUNK = 1 << 16
-"""Numbers that are worked on at once: few enough to stay in the processor's cache."""
+"""Number of values that are computed at once, so that the arrays fit into the processor's cache."""
 _FIRST_DYNAMIC_PORT = 49152
 _DYNAMIC_PORTS = 16384
-"""IANA's range of dynamic ports (RFC 6335, section 6)."""
+"""Number of ports in IANA's dynamic range, which begins at ``_FIRST_DYNAMIC_PORT`` (RFC 6335, section 6)."""
 _UDP = 17
-"""RoCEv2 sends from any port to this one, so that switches hash its flows differently."""
+"""IP protocol of RoCEv2. Senders vary its source port, so that switches hash its flows differently."""
 _BLOCK = 512
-"""States that are looked at together: few enough for the processor's cache."""
+"""Number of states that are expanded at once, so that the arrays fit into the processor's cache."""
 
 
 def ecmp_level(problem: Problem, draws: int, seed: int) -> EcmpLevel:
-    """Mean and 95th percentile of the worst job level when every routable flow is hashed; 1 without flows."""
+    """Return the mean and 95th percentile of the worst slowdown when every routable flow is hashed; 1 without flows."""
     return hashed_level(problem, NextHops(problem), draws, seed)
 
 
 def hashed_level(problem: Problem, hops: NextHops, draws: int, seed: int) -> EcmpLevel:
-    """``ecmp_level`` where the next hops of the problem are known already."""
+    """Return the same as ``ecmp_level``, given the next hops of the problem."""
     loads = FabricLoads(problem, hops.capacity_bps, hops.flows)
     worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
     worst = np.maximum(worst, nic_level(problem, hops))
@@ -50,18 +49,20 @@ def hashed_level(problem: Problem, hops: NextHops, draws: int, seed: int) -> Ecm
 
 
 def nic_level(problem: Problem, hops: NextHops) -> float:
-    """The worst level (>= 1) that NICs impose on every routing."""
+    """Return the worst slowdown (>= 1) that NICs impose on every routing."""
     return max(_nic_levels(problem, hops.flows, {}).values(), default=1.0)
 
 
 def ecmp_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, float]:
-    """Expected level of every job with a routable flow, see ``hashed_job_levels``."""
+    """Return the expected slowdown of every job with a routable flow, see ``hashed_job_levels``."""
     return {job: level.mean for job, level in hashed_job_levels(problem, pinned, draws, seed).items()}
 
 
 def hashed_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, EcmpLevel]:
-    """Level of every job with a routable flow: flows in ``pinned`` are on their routes, the others (missing, or on a
-    path with a link that has gone) are hashed. Exact when every flow is pinned."""
+    """Return statistics of the slowdown of every job with a routable flow.
+
+    Flows in ``pinned`` take their routes. Flows that are missing there, or whose route has a lost link, are hashed. The
+    result is exact when every flow is pinned."""
     standing = {flow.id: pinned[flow.id] for flow in problem.flows if _stands(problem, pinned, flow)}
     if len(standing) == len(problem.flows):
         return {job: EcmpLevel(level, level) for job, level in job_levels(problem, standing).items()}
@@ -80,8 +81,10 @@ def hashed_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -
 
 
 def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
-    """The links that each flow of ``hops.flows`` takes when every switch hashes its addresses and ports: shape (hops,
-    flows). The source port is a function of the seed and the job; each switch hashes in its own way."""
+    """Return the links of each flow when every switch hashes its addresses and ports; shape (hops, flows).
+
+    The columns are those of ``hops.flows``. The source port is a function of the seed and the job. Each switch uses a
+    hash function of its own."""
     ports = {flow.job_id: _source_port(flow.job_id, seed) for flow in problem.flows}
     flows = [problem.flows[number] for number in hops.flows.tolist()]
     words = [
@@ -101,7 +104,7 @@ def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
 
 
 def _draws(hops: NextHops, state: Ints, draws: int, seed: int) -> Iterator[Ints]:
-    """The links that flows in these states take, in portions of the draws: shape (hops, draws, flows)."""
+    """Yield the links that flows in these states take, a portion of the draws at a time; shape (hops, draws, flows)."""
     random = np.random.default_rng(seed)
     forks = _forks(hops, state)
     portion = max(1, _CHUNK // max(1, len(state), len(hops.links)))
@@ -120,7 +123,7 @@ def _draws(hops: NextHops, state: Ints, draws: int, seed: int) -> Iterator[Ints]
 
 
 def _forks(hops: NextHops, state: Ints) -> list[bool]:
-    """For each hop whether any flow has a choice there."""
+    """Return for each hop whether any flow has a choice there."""
     forks = []
     of_position = np.repeat(np.arange(len(hops.size)), hops.size)
     here = np.zeros(len(hops.size), bool)
@@ -134,8 +137,9 @@ def _forks(hops: NextHops, state: Ints) -> list[bool]:
 
 
 def _nic_levels(problem: Problem, hashed: Ints, standing: Routes) -> dict[JobId, float]:
-    """Level of every job with a routable flow if only NICs could be full. ``hashed``: numbers of the flows that
-    have a way through the fabric."""
+    """Return the slowdown of every job with a routable flow when only NICs have limited capacity.
+
+    ``hashed``: numbers of the flows that have a path through the fabric."""
     routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in standing for flow in problem.flows], bool)
     routable[hashed] = True
     return nic_levels(problem, np.flatnonzero(routable))
@@ -158,7 +162,7 @@ def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Fixed:
 
 
 def _below(size: Ints, bits: NDArray[np.unsignedinteger]) -> Ints:
-    """32 random bits each, as numbers from 0 to ``size`` - 1: the upper half of their product with it."""
+    """Map 32 random bits each to a number from 0 to ``size`` - 1: the upper half of their product with ``size``."""
     return ((bits * size.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
 
 
@@ -167,9 +171,11 @@ def _source_port(job: JobId, seed: int) -> int:
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Every bit of the result depends on every bit of the word: the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast
-    splittable pseudorandom number generators", OOPSLA 2014). A CRC alone is linear: flows whose addresses have the same
-    difference would collide at every switch."""
+    """Return words in which every bit depends on every bit of the input word.
+
+    This is the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+    2014). A CRC alone is linear: pairs of flows whose addresses differ in the same bits would collide at every
+    switch."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -180,19 +186,24 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class NextHops:
-    """A *state* is a switch on the way to a destination. Its *positions* are its next hops, each a link and the state
-    that it leads to.
+    """Next hops of all flows as arrays.
 
-    ``links``: fabric links by number, sorted by switch, far end and port; ``nothing``: the number after the last, which
-    fills up the shorter paths. ``capacity_bps``: of each link, endless for ``nothing``. ``far_end``: the
-    number of the switch that each link leads to; switches are numbered in the order of their dpids.
-    ``flows``: numbers of the flows that have a way through the fabric; ``state``: where each of them begins.
-    ``start``, ``size``: the positions of each state; ``link``, ``after``: of each position. The last state is the
-    destination, reached by every path, with ``nothing`` as its only next hop. ``longest``: links on the longest path.
-    """
+    A *state* is a switch on the way to a destination. Each of its *positions* is one of its next hops: a link, and the
+    state that the link leads to. The last state is the destination, which every path reaches; its only next hop is
+    ``nothing``.
+
+    - ``links``: fabric links by number, sorted by switch, far end and port.
+    - ``nothing``: the number after the last link, which pads shorter paths.
+    - ``capacity_bps``: capacity of each link, infinite for ``nothing``.
+    - ``far_end``: number of the switch that each link leads to; switches are numbered in the order of their dpids.
+    - ``flows``: numbers of the flows that have a path through the fabric.
+    - ``state``: state in which each of these flows begins.
+    - ``start``, ``size``: first position and number of positions of each state.
+    - ``link``, ``after``: link and next state of each position.
+    - ``longest``: number of links on the longest path."""
 
     def __init__(self, problem: Problem, flows: Sequence[int] | None = None) -> None:
-        """``flows``: numbers of the flows to look at, None for all."""
+        """Compute the next hops of ``flows`` (numbers), or of all flows for None."""
         self._all = problem.flows
         far_end = problem.paths.far_end
         dpids, ports, _ = zip(*far_end, strict=True) if far_end else ((), (), ())
@@ -221,18 +232,20 @@ class NextHops:
 
     @cached_property
     def number(self) -> dict[LinkId, int]:
-        """Of each link."""
+        """Number of each link."""
         return {link: number for number, link in enumerate(self.links)}
 
     def least(self, cost: Floats) -> Floats:
-        """From each state the cost of the cheapest way. ``cost``: of each link, and of ``nothing``."""
+        """Return the cost of the cheapest path from each state.
+
+        ``cost`` has the cost of each link and of ``nothing``."""
         least = np.zeros(len(self.size))
         for _ in range(self.longest):
             least = np.minimum.reduceat(cost[self.link] + least[self.after], self.start)
         return least
 
     def cheapest(self, state: int, cost: Floats, least: Floats) -> Ints:
-        """The links of that way."""
+        """Return the links of the cheapest path from a state. ``least`` is the result of ``least``."""
         links = []
         for _ in range(self.longest):
             here = np.arange(self.start[state], self.start[state] + self.size[state])
@@ -242,18 +255,19 @@ class NextHops:
         return np.array(links, np.int64)
 
     def routes(self, links: Ints) -> dict[FlowId, Route]:
-        """Whole routes. ``links``: those that each of ``flows`` takes, shape (hops, flows). Flows inside a leaf take
-        the empty path."""
+        """Return whole routes. Flows within a leaf get the empty path.
+
+        ``links``: the links of each of ``flows``; shape (hops, flows)."""
         routes = {flow.id: whole(()) for flow in self._all if flow.src_leaf == flow.dst_leaf}
         paths = zip(self.flows.tolist(), links.T, strict=True)
         return routes | {self._all[number].id: whole(self.path(path)) for number, path in paths}
 
     def path(self, numbers: Ints) -> Path:
-        """The path of these links, in order; ``nothing`` is left out."""
+        """Return the path of these links, without padding (``nothing``)."""
         return tuple(self.links[number] for number in numbers.tolist() if number != self.nothing)
 
     def _expand(self, fabric: _Fabric, begin: Ints) -> None:
-        """Numbers the states that can be reached from the codes ``begin``."""
+        """Assign numbers to the states that can be reached from the codes ``begin``."""
         state_of = np.full(fabric.arrived + 1, -1)
         ahead = np.zeros(fabric.arrived + 1, bool)
         ahead[begin] = True
@@ -278,15 +292,19 @@ class NextHops:
 
 
 class _Fabric:
-    """Switches, links and distances in numbers. A switch on the way to a target has the *code* switch x targets +
-    target.
+    """Switches, links and distances as arrays.
 
-    ``distance``: links from each switch to each target, shape (switches, targets); -1 when there is no way.
-    ``arrived``: the code after all others, of every target itself.
-    """
+    A switch on the way to a target has the *code* switch x number of targets + target.
+
+    - ``distance``: number of links from each switch to each target, shape (switches, targets); -1 when there is no
+      path.
+    - ``arrived``: one code after all others, which stands for having reached the target."""
 
     def __init__(self, here: Ints, there: Ints, targets: Ints, switches: int) -> None:
-        """``here``, ``there``: the ends of each link, sorted. ``targets``: switches; -1 is one that has no link."""
+        """Compute the distances.
+
+        ``here``, ``there``: the ends of each link, sorted. ``targets``: numbers of switches; -1 for a switch without
+        links."""
         self._there = there
         self._between = here * switches + there
         self._switches = switches
@@ -307,10 +325,10 @@ class _Fabric:
             frontier = found.astype(np.float32)
 
     def onward(self, codes: Ints) -> tuple[Ints, Ints, Ints]:
-        """How many next hops each code has; and of all next hops, in this order, the link and the code after it."""
+        """Return the number of next hops of each code, and the link and next code of each of them, in order."""
         switch, column = np.divmod(codes, len(self._targets))
         left = self.distance[switch, column]
-        # The last hop has its target as far end: bisection finds it among the spine's links to all leaves.
+        # The far end of the last hop is the target, so bisection finds it among a spine's links to all leaves.
         last = switch * self._switches + self._targets[column]
         first = np.where(left == 1, np.searchsorted(self._between, last), self._first[switch])
         degree = np.where(left == 1, np.searchsorted(self._between, last, "right") - first, self._degree[switch])

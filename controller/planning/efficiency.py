@@ -1,19 +1,20 @@
-"""How good a routing is: load, level of a job, network efficiency (docs/explanation/planning.md).
+"""Quality of a routing: load of a link, slowdown of a job, network efficiency (docs/explanation/planning.md).
 
-The one place with these definitions; planner, live status and metrics all use it. In: a ``Problem``, whose flows have
-their demands, with routes. Out: plain numbers.
+These definitions exist only here; planner, live status and metrics all use them. In names a slowdown is a "level". In:
+a ``Problem``, whose flows have their demands, and routes. Out: plain numbers.
 
-- Load of a link: the sum over jobs of the job's largest load over its phases, / capacity. Phases of one job never
-  overlap; those of different jobs may. A subflow loads its path with its share of the flow's demand.
-- Level of a job: max(1, the largest load on a link it uses). Its communication takes at most level x T0.
-- Network efficiency: 1 / the worst level. Routings are compared by the levels sorted from the worst.
+- Load of a link: the sum, over the jobs, of each job's largest load in any phase, / the link's capacity. Phases of one
+  job never overlap; those of different jobs may. A subflow loads its path with its share of the flow's demand.
+- Slowdown of a job: the largest load of a link that it uses, and at least 1. Its communication takes at most slowdown x
+  ideal time.
+- Network efficiency: 1 / the worst slowdown. Routings are compared by their slowdowns, sorted from the worst.
 
-A flow without a route loads nothing here; ``ecmp`` estimates the levels when it is hashed.
+A flow without a route loads nothing here; ``ecmp`` estimates the slowdowns when it is hashed.
 
-Loads are computed in three ways: of whole routings at once (``peaks``), of hundreds of draws at once
-(``FabricLoads``), and flow by flow for searches (``Increments``). Only two others have numbers of their own:
-``split_flows.commodities`` the rows of its linear programme, ``whole_flows.cpsat`` integers that are rounded down.
-"""
+Loads are computed in three ways: for a whole routing at once (``peaks``), for hundreds of random draws at once
+(``FabricLoads``), and flow by flow for searches (``Increments``). Two other modules compute loads of their own:
+``split_flows.commodities`` as rows of its linear programme, and ``whole_flows.cpsat`` as integers that are rounded
+down."""
 
 from __future__ import annotations
 
@@ -30,18 +31,23 @@ from controller.planning.problem import Problem, Routes
 from signalbox.jobs.spec import JobId
 
 LEVEL_TOLERANCE = 1e-4
-"""Levels closer than this (relative) are the same level: far below what can be measured, well above rounding."""
+"""Relative difference below which two slowdowns count as equal.
+
+It is far below what can be measured, and well above rounding errors."""
 
 
 def job_levels(problem: Problem, routes: Routes | NumberedRoutes) -> dict[JobId, float]:
-    """Level (>= 1) of every job with at least one routed flow, over its routed flows. Flows that are missing from
-    ``routes`` are left out."""
+    """Return the slowdown (>= 1) of every job with a routed flow.
+
+    Flows that are missing from ``routes`` do not count."""
     return levels_of(problem, passing(problem, routes))
 
 
 def phase_levels(problem: Problem, routes: Routes) -> dict[JobId, dict[int, float]]:
-    """Per job with a routed flow and phase the largest load (at least 1) on a link that the phase uses: by the phase
-    itself, and by the largest phase of every other job there. The job's level is the largest of them."""
+    """Return the slowdown of each phase, for every job with a routed flow and every phase of it.
+
+    It is the largest load (at least 1) of a link that the phase uses. There the phase itself counts, and the largest
+    phase of every other job. The job's slowdown is the largest of its phases' slowdowns."""
     numbers = problem.numbers
     rows = passing(problem, routes)
     flows, links, shares = rows.flow, rows.link, rows.share
@@ -62,13 +68,13 @@ def phase_levels(problem: Problem, routes: Routes) -> dict[JobId, dict[int, floa
 
 
 def nic_levels(problem: Problem, flows: Ints) -> dict[JobId, float]:
-    """The same as if these flows (by number) passed nothing but their NICs, which no routing can change."""
+    """Return the slowdowns that result if these flows (by number) load only their NICs, which no routing can change."""
     links = problem.numbers.nics[flows].T.ravel()
     return levels_of(problem, Passing(flows, np.concatenate([flows, flows]), links, np.ones(len(links))))
 
 
 def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, float]]:
-    """Load of every link that the routed flows use, by each job, as a share of the link's capacity."""
+    """Return the load that each job causes on every link that routed flows use, as a fraction of its capacity."""
     _, on_link = _loads(problem, passing(problem, routes))
     link_ids, job_ids = list(problem.link_number), problem.numbers.job_ids
     load = on_link.bps / problem.numbers.capacity_bps[on_link.place]
@@ -79,7 +85,7 @@ def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, floa
 
 
 def links_beyond(problem: Problem, routes: Routes | NumberedRoutes, level: Mapping[JobId, float]) -> set[LinkId]:
-    """The links whose load is beyond the level of a job on them."""
+    """Return the links whose load exceeds the slowdown in ``level`` of a job that uses them."""
     loads, on_link = _loads(problem, passing(problem, routes))
     most = np.array([level[job] for job in problem.numbers.job_ids])
     link_ids = list(problem.link_number)
@@ -88,13 +94,14 @@ def links_beyond(problem: Problem, routes: Routes | NumberedRoutes, level: Mappi
 
 
 def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
-    """Jobs that may be slower than their level, because others have more connections per flow on a link of theirs.
+    """Return jobs that may be slower than predicted, because other jobs open more connections per flow on their links.
 
-    A link that is full gives each connection the same part (docs/explanation/simulator.md), and a flow has as many as
-    it has pieces; pieces that are paced are one. A connection has at least the least part that a link of its path
-    would give it if all sent: its flow's demand x capacity / the demands of the flows of all connections there. That is
-    1 / level of what it has to send where all flows have as many. Flows of unequal demand are taken to be weighed by
-    it, as levels are."""
+    A saturated link gives each of its connections the same rate (docs/explanation/simulator.md). A flow has one
+    connection per subflow; paced subflows together count as one connection. A connection gets at least the smallest
+    rate that any link of its path would give it if all connections sent at once. On one link that rate is its flow's
+    demand x capacity / the sum, over all connections there, of their flows' demands. When all flows have equally many
+    connections, this is 1 / slowdown of what the connection has to send. Flows of unequal demand are assumed to get
+    rates in proportion to their demands, as slowdowns assume too."""
     routed = [(flow, number, routes[flow.id]) for number, flow in enumerate(problem.flows) if flow.id in routes]
     if not any(flow.id.piece or (len(route) > 1 and not flow.paced) for flow, _, route in routed):
         return frozenset()
@@ -121,7 +128,7 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
 
 
 class Peaks(NamedTuple):
-    """One row per place and job there, ascending: the job's largest load over its phases."""
+    """Largest load of each job over its phases; one row per place and job there, in ascending order."""
 
     place: Ints
     job: Ints
@@ -129,30 +136,31 @@ class Peaks(NamedTuple):
 
 
 def peaks(places: Ints, cells: Ints, bps: Floats, cell_job: Ints) -> Peaks:
-    """The load of places (links, cuts, ...) in bit/s, summed per cell: ``bps`` of cell ``cells`` is added at
-    ``places``, row by row. ``cell_job``: see ``Numbers``."""
+    """Return the largest load (bit/s) of each job at each place, such as a link or cut.
+
+    Row i adds ``bps[i]`` of cell ``cells[i]`` at ``places[i]``. ``cell_job``: see ``Numbers``."""
     count = max(1, len(cell_job))
     at, row = distinct(places * count + cells)
     sums = np.bincount(row, bps, len(at))
     place, job = at // count, cell_job[at % count]
-    # Cells are in the order of jobs, so the phases of one job at one place lie side by side.
+    # Cells are ordered by job, so the rows of one job's phases at one place are adjacent.
     starts = np.flatnonzero(np.diff(place, prepend=-1) | np.diff(job, prepend=-1))
     largest: Floats = np.maximum.reduceat(sums, starts) if len(starts) else np.zeros(0)
     return Peaks(place[starts], job[starts], largest)
 
 
 class Passing(NamedTuple):
-    """``routed``: flows that have a route. ``flow``, ``link``, ``share``: a row for every link that a piece of a flow
-    passes, NICs too."""
+    """Links that routed flows load, including NICs; one row per link and subflow."""
 
     routed: Ints
+    """Flows that have a route."""
     flow: Ints
     link: Ints
     share: Floats
 
 
 def passing(problem: Problem, routes: Routes | NumberedRoutes) -> Passing:
-    """What these routes put on links."""
+    """Return the loads of these routes on links, one row per link and subflow."""
     number, nics = problem.link_number, problem.numbers.nics
     if isinstance(routes, NumberedRoutes):
         of, hops = np.arange(len(problem.flows)), routes.links.shape[1]
@@ -174,7 +182,7 @@ def passing(problem: Problem, routes: Routes | NumberedRoutes) -> Passing:
 
 
 def levels_of(problem: Problem, rows: Passing) -> dict[JobId, float]:
-    """As ``job_levels``."""
+    """Return the slowdown of every job with a routed flow, as ``job_levels`` does."""
     numbers = problem.numbers
     loads, on_link = _loads(problem, rows)
     levels = np.ones(len(numbers.job_ids))
@@ -183,12 +191,12 @@ def levels_of(problem: Problem, rows: Passing) -> dict[JobId, float]:
 
 
 def loads_of(problem: Problem, rows: Passing) -> Floats:
-    """Per link, as a share of its capacity."""
+    """Return the load of each link as a fraction of its capacity."""
     return _loads(problem, rows)[0]
 
 
 def _loads(problem: Problem, rows: Passing) -> tuple[Floats, Peaks]:
-    """Per link its load; per link and job the job's largest phase."""
+    """Return the load of each link, and per link and job the bit/s of the job's largest phase."""
     numbers = problem.numbers
     piece, entry = numbers.entries_of(rows.flow)
     bps = numbers.entry_bps[entry] * rows.share[piece]
@@ -198,7 +206,7 @@ def _loads(problem: Problem, rows: Passing) -> tuple[Floats, Peaks]:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Pieces of flows that are on the same link in every draw: one row per flow (by number) and link it passes."""
+    """Subflows that take the same links in every draw; one row per flow (by number) and link that it passes."""
 
     flow: Ints
     link: Ints
@@ -209,10 +217,10 @@ NOTHING_FIXED = Fixed(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 class FabricLoads:
-    """``flows``: numbers of the flows that differ between draws; they are the columns of ``links`` in what follows.
+    """Loads and slowdowns of many random draws at once.
 
-    ``links`` has the shape (hops, draws, columns). Links are numbered as in ``capacity_bps``.
-    """
+    ``flows``: numbers of the flows whose paths differ between draws. They are the columns of the arrays ``links``
+    below, whose shape is (hops, draws, columns). Links are numbered as in ``capacity_bps``."""
 
     def __init__(self, problem: Problem, capacity_bps: Floats, flows: Ints, fixed: Fixed = NOTHING_FIXED) -> None:
         numbers = problem.numbers
@@ -221,7 +229,7 @@ class FabricLoads:
         phases = np.bincount(numbers.cell_job, minlength=self._jobs)
         column, entry = numbers.entries_of(flows)
         row, fixed_entry = numbers.entries_of(fixed.flow)
-        # Flows that send nothing use no link.
+        # Flows without demand use no link.
         sending, self._fixed_link = np.unique(column), fixed.link[row]
         self._by_job = sending[np.argsort(numbers.job[flows[sending]], kind="stable")]
         self._job = numbers.job[flows[self._by_job]]
@@ -240,7 +248,7 @@ class FabricLoads:
             )
 
     def of(self, links: Ints) -> Floats:
-        """Load of every link: shape (draws, links)."""
+        """Return the load of every link in every draw; shape (draws, links)."""
         width = len(self._capacity_bps)
         bps = self._single.sums(self._single.taken(links), self._single.fixed_link, width)
         for cells in self._several.values():
@@ -251,7 +259,7 @@ class FabricLoads:
         return bps
 
     def of_jobs(self, links: Ints, loads: Floats) -> Floats:
-        """Per draw and job the largest load on a link that it uses, 0 when there is none: shape (draws, jobs)."""
+        """Return the largest load of a link that each job uses, 0 when it uses none; shape (draws, jobs)."""
         levels = np.zeros((len(loads), self._jobs))
         if len(self._job):
             rows = np.arange(len(loads))[:, None] * loads.shape[1]
@@ -265,7 +273,7 @@ class FabricLoads:
 
 
 class _Cell:
-    """One phase of one job, or all jobs that have a single phase together: their columns, and what is fixed."""
+    """Columns and fixed subflows of one phase of a job, or of all jobs that have a single phase."""
 
     def __init__(self, columns: Ints, bps: Floats, fixed_link: Ints, fixed_bps: Floats) -> None:
         self.columns = columns
@@ -275,18 +283,19 @@ class _Cell:
         self._equal_bps = float(bps[0]) if len(bps) and (bps == bps[0]).all() else None
 
     def taken(self, links: Ints) -> Ints:
-        """The links that these columns take."""
+        """Return the links that these columns take."""
         return links if len(self.columns) == links.shape[2] else links[:, :, self.columns]
 
     def sums(self, taken: Ints, fixed_link: Ints, width: int) -> Floats:
-        """Bit/s on every link, shape (draws, ``width``). ``taken`` and ``fixed_link`` are numbered alike, below
-        ``width``."""
+        """Return the bit/s on every link; shape (draws, ``width``).
+
+        ``taken`` and ``fixed_link`` have the same numbering, below ``width``."""
         draws = taken.shape[1]
         at = (taken + (np.arange(draws) * width)[:, None]).ravel()
         if self._equal_bps is not None:
             sums = np.multiply(np.bincount(at, minlength=draws * width), self._equal_bps, dtype=np.float64)
         else:
-            # numpy returns integers when there is nothing to count, in spite of the weights.
+            # bincount returns integers when it has nothing to count, in spite of the weights.
             weights = np.broadcast_to(self._bps, taken.shape).ravel()
             sums = np.asarray(np.bincount(at, weights, draws * width), np.float64)
         found: Floats = sums.reshape(draws, width)
@@ -296,7 +305,9 @@ class _Cell:
 
 
 def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """The links that one job uses, and the place of every link among them: this keeps its sums in small arrays."""
+    """Return the links that one job uses, and the position of every link among them.
+
+    The job's sums then fit into small arrays."""
     on = np.zeros(width, bool)
     for cell in cells:
         on[cell.taken(links)] = True
@@ -305,10 +316,10 @@ def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Int
 
 
 class Increments:
-    """What flows add to the load of links when they come and go one by one, for searches.
+    """Loads that flows add to links when a search adds and removes them one by one.
 
-    Jobs of several phases load a link with their largest one, so what a flow adds depends on what else is there: of
-    those jobs the sums per phase and link are kept. Flows are numbered as in ``Numbers``, links as in
+    A job with several phases loads a link with its largest phase, so what a flow adds depends on the job's other flows
+    there. For these jobs the sums per phase and link are kept. Flows are numbered as in ``Numbers``, links as in
     ``capacity_bps``."""
 
     def __init__(self, problem: Problem, capacity_bps: Floats) -> None:
@@ -328,19 +339,19 @@ class Increments:
             own[cell - first_cell[job]] = numbers.entry_bps[entry]
 
     def count_rows(self, flows: Ints, links: Ints, shares: Floats) -> None:
-        """A share of each of these flows comes to a link each; a flow may be there several times."""
+        """Add a share of each flow to one link each; a flow may occur several times."""
         several = np.zeros(len(self._job), bool)
         several[list(self._bps)] = True
         for row in np.flatnonzero(several[flows]).tolist():
             self.count(int(flows[row]), links[row : row + 1], float(shares[row]))
 
     def count(self, flow: int, links: Ints | Sequence[int], share: float = 1.0) -> None:
-        """A share of the flow comes to these links, or leaves them where it is negative."""
+        """Add a share of the flow to these links; a negative share removes it."""
         if flow in self._bps:
             self._sums[self._job[flow]][:, links] += share * self._bps[flow][:, None]
 
     def added(self, flow: int, links: Ints, share: float = 1.0) -> Floats:
-        """What a share of the flow, not yet counted, would add to the load of each of these links."""
+        """Return the load that a share of the flow, not counted yet, would add to each of these links."""
         if flow not in self._bps:
             return self.alone(flow, links, share)
         sums = self._sums[self._job[flow]][:, links]
@@ -349,12 +360,12 @@ class Increments:
         return added
 
     def alone(self, flow: int, links: Ints, share: float = 1.0) -> Floats:
-        """The load of each of these links with this share of the flow alone."""
+        """Return the load of each of these links when only this share of the flow uses it."""
         load: Floats = share * self._peak_bps[flow] * self._per_bps[links]
         return load
 
     def weight(self, flow: int, link: int) -> float:
-        """The part of the link's load that would not be there without the flow, which is counted."""
+        """Return the load that the link would lose without the flow, which must have been counted."""
         if flow not in self._bps:
             return self._peak_bps[flow] * self._per_bps_of[link]
         sums = self._sums[self._job[flow]][:, link]
@@ -362,14 +373,15 @@ class Increments:
 
 
 def network_efficiency(levels: Iterable[float]) -> float | None:
-    """1 / the worst level; None without any."""
+    """Return 1 / the worst slowdown; None when there is none."""
     worst = max(levels, default=None)
     return None if worst is None else 1.0 / worst
 
 
 def first_difference(levels: Sequence[float], others: Sequence[float]) -> int | None:
-    """Index of the first entry in which two vectors of levels, sorted from the worst, differ by more than the
-    tolerance; None when they are equal. Both have one entry per job of the same jobs."""
+    """Return the index of the first entry in which two sorted vectors differ by more than the tolerance.
+
+    The vectors have the slowdowns of the same jobs, from the worst. None when they are equal."""
     for index, (a, b) in enumerate(zip(levels, others, strict=True)):
         if abs(a - b) > LEVEL_TOLERANCE * max(a, b):
             return index

@@ -1,14 +1,15 @@
-"""What the planner routes: flows of jobs, and their routes.
+"""Flows of jobs, which the planner routes, and their routes.
 
 A *flow* is a virtual link of one job with known ends: all bytes that the job sends from one host to another. A *route*
-is how it travels: whole on one path, or in *subflows* with a share each. A flow may take part in several phases of its
-job, with a demand in each:
+says how the flow travels: whole on one path, or in *subflows*, each with a share of the bytes. A flow may take part in
+several phases of its job, with a demand in each:
 
-- T0 of a phase: the job's communication time alone on an idle fabric, set by its busiest NIC.
-- Demand of a flow in a phase: its bits / T0, in bit/s; sent at this rate, all flows of the phase end together.
+- The ideal time of a phase is its communication time when the job is alone on an idle fabric. The busiest NIC sets it.
+- The demand of a flow in a phase is its bits / the ideal time, in bit/s. When all flows of the phase send at their
+  demands, they all end together.
 
-Phases never overlap, so a link's load counts only the job's largest phase on it (``efficiency``).
-"""
+The phases of one job never overlap, so the load of a link counts only the job's largest phase on it
+(``efficiency``)."""
 
 from __future__ import annotations
 
@@ -22,13 +23,16 @@ from signalbox.jobs.subflows import Dividing
 
 
 class FlowId(NamedTuple):
-    """Source and destination address; at most one job without an owner announces a pair. ``owner`` and ``piece``: of
-    flows that have the same addresses, see ``signalbox.jobs.subflows``."""
+    """Source and destination address of a flow, and what separates it from flows with the same addresses.
+
+    At most one job without an ``owner`` may announce a pair of addresses."""
 
     src_ip: str
     dst_ip: str
     owner: str = ""
+    """Job of the flow where several jobs share the pair, see ``signalbox.jobs.subflows``; else empty."""
     piece: int = 0
+    """Number of this subflow where the job has divided the pair into equal subflows; else 0."""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -36,55 +40,56 @@ class FlowId(NamedTuple):
 
     @property
     def back(self) -> FlowId:
-        """The same the other way."""
+        """Flow in the opposite direction."""
         return self._replace(src_ip=self.dst_ip, dst_ip=self.src_ip)
 
     @property
     def joined(self) -> FlowId:
-        """The same for all pieces."""
+        """Common id of all equal subflows of the same pair and owner."""
         return FlowId(self.src_ip, self.dst_ip, self.owner) if self.piece else self
 
 
 def flow_ids(dividing: Dividing, pair: tuple[str, str]) -> tuple[FlowId, ...]:
-    """Of a job's flows from one address to another: one, or one per piece."""
+    """Return the ids of a job's flows between a pair of addresses: one, or one per equal subflow."""
     return tuple(FlowId(*pair, dividing.owner, piece) for piece in range(len(dividing.pieces(pair).weights)))
 
 
 class Subflow(NamedTuple):
-    """A piece of a flow: ``share`` of its bytes, in (0, 1], on one path."""
+    """Part of a flow that takes one path."""
 
     path: Path
     share: float
+    """Share of the flow's bytes, in (0, 1]."""
 
 
 Route = tuple[Subflow, ...]
-"""The pieces of one flow, in the order of their source-port classes. Their shares add up to 1."""
+"""Subflows of one flow, in the order of their source-port classes. Their shares add up to 1."""
 
 Routes = Mapping[FlowId, Route]
 
 
 def whole(path: Path) -> Route:
-    """The route of a flow that is not split."""
+    """Return the route of a flow that takes one path."""
     return (Subflow(path, 1.0),)
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """``demand_bps``: per phase, bytes of the phase / T0 of the phase (bit/s), in ascending phase order.
-
-    ``nic_links``: the source's link in and the destination's link out, loaded whatever the path.
-    ``current``: how the flow is pinned now, None under ECMP. ``max_subflows``: into how many pieces its job can
-    divide it; 1 is whole. ``paced``: each of these pieces is sent at its own steady rate. ``idle_phases``: of its job,
-    which are not sent now and will not be for some time: other traffic patterns have them.
-    """
+    """Demand of one job between two hosts, and the route that it has now."""
 
     id: FlowId
     job_id: JobId
     src_leaf: Dpid
     dst_leaf: Dpid
     nic_links: tuple[LinkId, LinkId]
+    """Uplink of the source host and downlink of the destination host, which the flow loads on every path."""
     demand_bps: tuple[tuple[int, float], ...]
+    """Demand of each phase in bit/s (bits of the phase / its ideal time), in ascending order of phases."""
     current: Route | None = None
+    """Route that the flow is pinned to now; None when ECMP routes it."""
     max_subflows: int = 1
+    """Largest number of subflows into which the job can divide the flow; 1 for a flow that stays whole."""
     paced: bool = False
+    """Whether each subflow is sent at a steady rate of its own."""
     idle_phases: frozenset[int] = frozenset()
+    """Phases of other traffic patterns, which the job does not send now and will not send for some time."""

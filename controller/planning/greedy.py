@@ -1,13 +1,12 @@
-"""A greedy path assignment for any fabric, capacities and demands: the planner's repair and warm start.
+"""Greedy path assignment for any fabric, capacities and demands: repair and warm start of the planner.
 
-After the greedy of arXiv 2503.05324 (as published: ``baselines``), but with loads instead of numbers of flows.
-Flows are taken leaf by leaf, from the most loaded set (flows out of one leaf, or into one) to the least; each takes the
-shortest path whose largest link load is smallest, the first on ties. On an unbroken leaf-spine with equal flows its
-largest load is at most twice the optimum, whatever the order.
+It follows the greedy of arXiv 2503.05324 (``baselines`` has it as published), but compares loads instead of numbers of
+flows. A *set* has the flows out of one leaf, or those into one. The sets are served from the most loaded to the least.
+Each flow takes the shortest path whose largest link load becomes smallest, and the first of several. On an intact
+leaf-spine with equal flows the largest load is at most twice the optimum, in any order of flows.
 
-In: a ``Problem``. Out: one route per flow that has a path. ``PathChoices`` has the shortest paths of all flows as rows
-of link numbers, for published schemes too.
-"""
+In: a ``Problem``. Out: one route per flow that has a path. ``PathChoices`` holds the shortest paths of all flows as
+rows of link numbers, also for the published schemes."""
 
 from __future__ import annotations
 
@@ -23,14 +22,16 @@ from controller.planning.efficiency import Increments, loads_of, passing
 from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, Routes, whole
 
 _MOST_PATHS = 512
-"""A pair of switches with more shortest paths than this is left with the problem's candidates."""
+"""Number of shortest paths of a pair of switches above which only the problem's candidates are used."""
 _BLOCK = 512
-"""States whose paths are listed together: few enough for the processor's cache."""
+"""Number of states whose paths are listed at once, so that the arrays fit into the processor's cache."""
 
 
 def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
-    """``keep_current``: flows stay on their current route where that still stands. Otherwise the running routes are
-    ignored, except that a tie goes to the current path. All other flows are assigned, whole."""
+    """Assign a whole route to every flow that has a path.
+
+    ``keep_current``: whether flows stay on their current route where it is valid. Otherwise running routes are ignored,
+    except that the current path wins ties."""
     routes: dict[FlowId, Route] = {}
     waiting = []
     for number, flow in enumerate(problem.flows):
@@ -56,7 +57,7 @@ def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
 
 
 class _Loads:
-    """Load of every link, in the numbers of ``NextHops``, while flows are put on it."""
+    """Loads of all links, in the numbers of ``NextHops``, updated as flows are added."""
 
     def __init__(self, problem: Problem, next_hops: NextHops) -> None:
         self._flows = problem.flows
@@ -65,7 +66,7 @@ class _Loads:
         self._increments = Increments(problem, next_hops.capacity_bps)
 
     def put_all(self, problem: Problem, routes: Routes) -> None:
-        """Of a network without any load."""
+        """Add all routes to a network without load."""
         rows = passing(problem, routes)
         place = np.array([problem.link_number[link] for link in self._number], np.int64)
         number = np.full(len(problem.capacity_bps), -1)
@@ -79,8 +80,9 @@ class _Loads:
         self._increments.count(flow, links, share)
 
     def least_loaded(self, flow: int, options: Ints) -> Ints:
-        """``options``: the links of each path, shape (hops, paths). Those of the path on which the flow's worst link
-        ends up least loaded; on ties the current path, or the first."""
+        """Return the links of the path on which the flow's most loaded link ends up least loaded.
+
+        The current path wins ties, else the first path. ``options`` has the links of each path; shape (hops, paths)."""
         worst = self._load[options[0]] + self._increments.added(flow, options[0])
         for links in options[1:]:
             np.maximum(worst, self._load[links] + self._increments.added(flow, links), out=worst)
@@ -95,8 +97,10 @@ class _Loads:
 
 
 def largest_set_first(flows: Sequence[Flow], numbers: Iterable[int], weights: Sequence[float]) -> list[int]:
-    """These flows in the order of the sets out of and into each leaf, the one with the largest weight first; in a set
-    in their order. Of equal sets those out of a leaf come first, then the lower leaf."""
+    """Return the flows ordered by their sets: the flows out of or into one leaf, the set with the largest weight first.
+
+    Within a set the flows keep their order. Among sets of equal weight those out of a leaf come first, then the lower
+    leaf."""
     sets: defaultdict[tuple[bool, Dpid], list[int]] = defaultdict(list)
     for number in numbers:
         sets[False, flows[number].src_leaf].append(number)
@@ -105,17 +109,20 @@ def largest_set_first(flows: Sequence[Flow], numbers: Iterable[int], weights: Se
     return list(dict.fromkeys(number for key in order for number in sets[key]))
 
 
-# ---- all paths in numbers
+# ---- all paths as arrays
 
 
 class PathChoices:
-    """The shortest paths of all flows at once: the same as ``CandidatePaths.between`` finds pair by pair, seven times
-    as fast on 64 x 32.
+    """Shortest paths of all flows, computed at once.
 
-    ``flows``: those that have a way through the fabric. ``options``: per flow its paths, shape (hops, paths), as link
-    numbers of ``next_hops``; shorter paths are filled up with ``nothing``. Their order goes round the first switch's
-    next hops, from the lowest on: the first k paths have as many different first links as k paths can. ``peak_bps``:
-    per flow its largest demand, for schemes without phases. ``complete``: no path that flows may take is missing."""
+    The paths are those that ``CandidatePaths.between`` finds pair by pair, seven times as fast on 64 x 32 switches.
+
+    - ``flows``: the flows that have a path through the fabric.
+    - ``options``: per flow its paths as link numbers of ``next_hops``, shape (hops, paths); shorter paths are padded
+      with ``nothing``. Paths cycle through the first switch's next hops, from the lowest on. The first k paths
+      therefore have as many different first links as k paths can have.
+    - ``peak_bps``: per flow its largest demand, for schemes without phases.
+    - ``complete``: whether ``options`` has every path that flows may take."""
 
     def __init__(self, problem: Problem, next_hops: NextHops) -> None:
         self.next_hops = next_hops
@@ -132,12 +139,12 @@ class PathChoices:
         self.options: Sequence[Ints] = [of_pair[number] for number in pair.tolist()]
 
     def no_links(self) -> Ints:
-        """Return for every flow a path that is filled up with ``nothing``, shape (hops, flows)."""
+        """Return a path of padding (``nothing``) for every flow; shape (hops, flows)."""
         return np.full((self.next_hops.longest, len(self.flows)), self.next_hops.nothing)
 
 
 def _path_counts(next_hops: NextHops) -> Floats:
-    """How many shortest paths lead on from each state."""
+    """Return the number of shortest paths from each state."""
     counts = np.zeros(len(next_hops.size))
     counts[-1] = 1
     for _ in range(next_hops.longest):
@@ -146,7 +153,7 @@ def _path_counts(next_hops: NextHops) -> Floats:
 
 
 def _all_paths(next_hops: NextHops, states: Ints) -> list[Ints]:
-    """Per state the paths from there, the shape of each is (hops, paths)."""
+    """Return the paths from each state; the shape of each entry is (hops, paths)."""
     owner, here = np.arange(len(states)), states
     links = np.zeros((0, len(states)), np.int64)
     for _ in range(next_hops.longest):
@@ -162,14 +169,14 @@ def _all_paths(next_hops: NextHops, states: Ints) -> list[Ints]:
 
 
 def _ranks(owner: Ints, first: Ints) -> Ints:
-    """The number of each path among those of the same owner and first link, which lie side by side."""
+    """Return the index of each path among the adjacent paths with the same owner and first link."""
     begins = np.flatnonzero(np.diff(owner, prepend=-1) | np.diff(first, prepend=-1))
     ranks: Ints = np.arange(len(owner)) - np.repeat(begins, np.diff(begins, append=len(owner)))
     return ranks
 
 
 def _candidates(problem: Problem, next_hops: NextHops, flows: Sequence[Flow]) -> list[Ints]:
-    """Per flow the problem's candidates."""
+    """Return the problem's candidate paths of each flow."""
     found = []
     for flow in flows:
         paths = problem.candidates(flow)

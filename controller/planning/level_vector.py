@@ -1,23 +1,23 @@
-"""Lower bounds of all levels, sorted from the worst: what the cuts require of the jobs *together*.
+"""Lower bounds of all slowdowns, sorted from the worst: what the cuts require of the jobs *together*.
 
-A leaf with more flows than uplinks implies that one of their jobs is slow. Two such leaves may share one slow job, or
-need two. CP-SAT finds the lexicographically least levels within all inequalities (``Need``). The model has jobs and
-levels but no flows: it is small however many flows there are.
+In names a slowdown is a "level". A leaf with more flows than uplinks implies that one of their jobs is slow. Two such
+leaves may share one slow job, or need two. CP-SAT finds the lexicographically least slowdowns that satisfy all
+inequalities (``Need``). The model has jobs and slowdowns but no flows, so it is small however many flows there are.
 
-Say every job j stays at or below a level t_j. Then no link is loaded beyond the least t_j of the jobs on it, and the
-shares f(s, t_j) that its flows (of load s) have of it add up to at most 1, where f does not grow with t and is one of
+Suppose every job j has a slowdown of at most t_j. Then the load of a link is at most the least t_j of the jobs on it. A
+flow of load s of job j uses the share f(s, t_j) of a link. The shares of all flows on the link add up to at most 1. The
+function f does not increase with t and is one of these:
 
 - fluid: s / t, with the largest phase of each job;
-- count: 1 / floor(t / s0) for s >= s0, else 0: so many flows of at least s0 fit on a link;
+- count: 1 / floor(t / s0) for s >= s0, else 0, because a link has room for that many flows of at least s0;
 - volume: s / t for s >= s0, else 0.
 
-In the last two a flow that leaves no room for another of s0 (s > t - s0) has a whole link (a dual feasible function of
-bin packing: Fekete and Schepers, "New classes of fast lower bounds for bin packing problems", 2001). Summed over the m
-links of a cut the shares are at most m. Where all demands are multiples of one unit, t is rounded down to what they can
-add up to.
+In the last two a flow that leaves no room for another one of load s0 (s > t - s0) has a whole link. This is a dual
+feasible function of bin packing (Fekete and Schepers, "New classes of fast lower bounds for bin packing problems",
+2001). Summed over the m links of a cut the shares are at most m. When all demands are multiples of one unit, t is
+rounded down to a load that such demands can add up to.
 
-In: a problem's ``Bounds``. Out: a ``LevelVector``.
-"""
+In: a problem's ``Bounds``. Out: a ``LevelVector``."""
 
 from __future__ import annotations
 
@@ -35,31 +35,34 @@ from controller.planning.solver import cp_model, solver_within
 from signalbox.jobs.spec import JobId
 
 _SCALE = 1_000_000
-"""Integer units per cut. What jobs need of it is rounded down, so that the bound stays one."""
+"""Integer units per cut. Needs of jobs are rounded down, so that the result stays a lower bound."""
 _ROUNDING = 1e-9
 _MOST_LEVELS = 64
-"""Number of levels that are distinguished, from the highest possible one."""
+"""Number of slowdowns that the model distinguishes, from the highest possible one down."""
 _SMALL = 0.5
-"""Cuts less full than this at the jobs' own bounds are left out: no share is more than twice s / t."""
+"""Load of a cut, at the jobs' own bounds, below which it is left out: no share is more than twice s / t."""
 _MOST_STEPS = 64
 _MOST_TERMS = 250_000
-"""Levels x jobs x needs. A larger model takes a second and more."""
+"""Largest product of slowdowns, jobs and needs. A larger model takes a second and more."""
 _SECONDS = 0.2
-"""Deterministic time per stage, a hundred times what it takes."""
+"""Deterministic time per stage, a hundred times what a stage needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class LevelVector:
-    """``levels``: sorted from the worst, one per job; no routing's sorted levels are lexicographically smaller.
-    ``ceiling``: per job a level, all together the least that the cuts allow: what a routing may aim at."""
+    """Lower bounds of the sorted slowdowns, and slowdowns of single jobs that match them."""
 
     levels: tuple[float, ...]
+    """Bounds sorted from the worst, one per job: no routing has lexicographically smaller sorted slowdowns."""
     ceiling: Mapping[JobId, float]
+    """Slowdown of each job at which a routing may aim; together they are the least that the cuts allow."""
 
 
 def level_vector(bounds: Bounds, limits: PlanLimits) -> LevelVector:
-    """At least as strong as ``bounds.vector``. Where the model would be too large, or when ``limits.until`` is over,
-    only the worst level may be more than that."""
+    """Return bounds at least as strong as ``bounds.vector``.
+
+    When the model would be too large, or the time ``limits.until`` is over, only the bound of the worst slowdown may be
+    stronger."""
     needs = contested(bounds)
     worst = least_worst(needs, bounds.worst)
     levels = _levels(bounds, needs, worst)
@@ -73,8 +76,10 @@ def level_vector(bounds: Bounds, limits: PlanLimits) -> LevelVector:
 
 
 def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
-    """Of two lower bounds of sorted levels the lexicographically larger one; what is missing at the end is 1. Entry by
-    entry the larger would be wrong: an entry holds for routings that reach those before it."""
+    """Return the lexicographically larger of two lower bounds of sorted slowdowns.
+
+    Missing entries at the end count as 1. Taking the larger entry at each position would be wrong, because an entry
+    holds only for routings that reach the entries before it."""
     pairs = list(zip_longest(one, other, fillvalue=1.0))
     left, right = zip(*pairs, strict=True) if pairs else ((), ())
     index = first_difference(left, right)
@@ -82,7 +87,9 @@ def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
 
 
 def _levels(bounds: Bounds, needs: Iterable[Need], worst: float) -> list[float]:
-    """The jobs' own bounds, and above them all levels at which a job's need changes; ascending up to ``worst``."""
+    """Return the slowdowns that the model distinguishes, ascending up to ``worst``.
+
+    These are the jobs' own bounds, and all slowdowns above them at which a job's need changes."""
     lowest = min(bounds.job.values(), default=1.0)
     levels = {*bounds.job.values(), worst, *(level for need in needs for level in need.changes(worst))}
     ascending = sorted(level for level in levels if lowest <= level <= worst)
@@ -91,14 +98,14 @@ def _levels(bounds: Bounds, needs: Iterable[Need], worst: float) -> list[float]:
 
 
 class _Model:
-    """``_above``: per job and level whether the job's level is at least that one; below the next level it may be
-    anywhere."""
+    """CP-SAT model of the jobs' slowdowns."""
 
     def __init__(self, bounds: Bounds, needs: Sequence[Need], levels: Sequence[float], limits: PlanLimits) -> None:
         self._bounds = bounds
         self._until = limits.until
         self._levels = levels
         self._cp = cp_model.CpModel()
+        # Per job and slowdown: whether the job's slowdown is at least that one. Below the next one it may be anywhere.
         self._above = [
             [self._cp.new_int_var(level <= floor * (1 + _ROUNDING), 1, f"{job} >= {level}") for level in levels]
             for job, floor in bounds.job.items()
@@ -115,7 +122,9 @@ class _Model:
             self._fits(np.floor(shares * _SCALE).astype(np.int64))
 
     def _fits(self, shares: Ints) -> None:
-        """``shares``: of a cut at each level, shape (levels, jobs)."""
+        """Require that the jobs' shares of a cut add up to at most 1.
+
+        ``shares``: shares at each slowdown in units of ``_SCALE``; shape (slowdowns, jobs)."""
         saved = -np.diff(shares, axis=0)
         terms = [
             int(less) * higher
@@ -126,7 +135,7 @@ class _Model:
         self._cp.add(sum(terms) >= int(shares[0].sum()) - _SCALE)
 
     def solve(self) -> LevelVector | None:
-        """None when time runs out."""
+        """Return the least sorted slowdowns; None when time runs out."""
         jobs = len(self._above)
         height = [sum(above[1:]) for above in self._above]
         found: list[float] = []
@@ -152,7 +161,7 @@ class _Model:
         return self._largest_first(found, height)
 
     def _largest_first(self, found: list[float], height: Sequence[Any]) -> LevelVector | None:
-        """Among the jobs that may be the slow ones, those with the most flows: more routings then reach the levels."""
+        """Choose the jobs with the most flows as slow jobs, so that more routings reach the bounds."""
         cuts = self._bounds.cuts
         flows = dict(zip(cuts.job_ids, np.bincount(cuts.job, minlength=len(cuts.job_ids)).tolist(), strict=True))
         weights = [flows[job] for job in self._bounds.job]
@@ -171,22 +180,27 @@ class _Model:
         return solver if solver.solve(self._cp) == cp_model.OPTIMAL else None
 
 
-# ---- what cuts require
+# ---- requirements of cuts
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """``amounts``: per load and job the flows across a cut / its links. ``loads``: what one flow puts on a link,
-    descending; the last one is s0. For the fluid there is one amount, the job's load, and no ``loads``. ``step``: what
-    the load of a link is a multiple of, 0 when there is nothing."""
+    """Inequality that one cut imposes on the slowdowns of the jobs."""
 
     amounts: tuple[tuple[float, ...], ...]
+    """Number of flows across the cut / its links, per load and job.
+
+    A fluid need has one row with the load of each job."""
     loads: tuple[float, ...]
+    """Loads that one flow puts on a link, descending; the last one is s0. Empty for a fluid need."""
     by_volume: bool
     step: float
+    """Number of which the load of a link is a multiple; 0 when there is none."""
 
     def of(self, level: float) -> Floats:
-        """Per job the share of the cut that it needs when it stays at or below ``level``. All together get 1."""
+        """Return the share of the cut that each job needs to have a slowdown of at most ``level``.
+
+        The inequality holds when the shares add up to at most 1."""
         shares: Floats = np.array(self._shares(level)) @ np.array(self.amounts)
         return shares
 
@@ -203,7 +217,9 @@ class Need:
         ]
 
     def after(self, level: float) -> float:
-        """The next level at which all jobs together may need less than is there, as they do not at this one."""
+        """Return the next slowdown above ``level`` at which the jobs' shares may add up to less.
+
+        ``level`` must be a slowdown at which they add up to more than 1."""
         if self.step:
             return (int(level / self.step * (1 + _ROUNDING)) + 1) * self.step
         if not self.loads:
@@ -219,11 +235,13 @@ class Need:
         return min(following, rest / (1 - large)) if large < 1 else following
 
     def _alone(self, load: float, level: float) -> bool:
-        """Whether a flow of this load leaves no room for another."""
+        """Return whether a flow of this load leaves no room for another one on a link."""
         return load > (level - self.loads[-1]) * (1 + _ROUNDING)
 
     def changes(self, highest: float) -> Iterator[float]:
-        """Levels at which ``of`` changes, up to ``highest``; where they are dense only the highest of them."""
+        """Yield the slowdowns up to ``highest`` at which ``of`` changes.
+
+        Of steps that follow closely on one another only the highest ``_MOST_STEPS`` are included."""
         step = self.step or (self.loads[-1] if self.loads else 0.0)
         if step:
             most = int(highest / step * (1 + _ROUNDING))
@@ -233,7 +251,7 @@ class Need:
 
 
 def contested(bounds: Bounds) -> list[Need]:
-    """The needs that leave a job above its own lower bound."""
+    """Return the needs that force a job above its own lower bound."""
     floors = np.array(list(bounds.job.values()))
     place = {job: column for column, job in enumerate(bounds.cuts.job_ids)}
     column = [place[job] for job in bounds.job]
@@ -242,8 +260,9 @@ def contested(bounds: Bounds) -> list[Need]:
 
 
 def least_worst(needs: Sequence[Need], worst: float) -> float:
-    """A lower bound of the level that meets all needs when all jobs have it: the first one from ``worst`` on, unless
-    there are too many steps on the way."""
+    """Return a lower bound (at least ``worst``) of a slowdown that satisfies all needs when all jobs have it.
+
+    The search stops after ``_MOST_STEPS`` steps."""
     level = worst
     for _ in range(_MOST_STEPS):
         following = [need.after(level) for need in needs if need.of(level).sum() > 1 + _ROUNDING]
@@ -254,7 +273,7 @@ def least_worst(needs: Sequence[Need], worst: float) -> float:
 
 
 def _required(need: Need, floors: Floats) -> float:
-    """The shares that all jobs need together at their own bounds."""
+    """Return the sum of the shares that all jobs need at their own bounds."""
     return float(sum(need.of(floor)[floors == floor].sum() for floor in np.unique(floors).tolist()))
 
 

@@ -1,4 +1,4 @@
-"""Requests that need planning, and what passes between the control loop and the threads that plan."""
+"""Requests that need planning, and the messages between the control loop and the planning threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from signalbox.words import Strategy
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """Replies with a ``ReplanOutcome``."""
+    """Request for a new plan. The reply is a ``ReplanOutcome``."""
 
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
@@ -40,7 +40,7 @@ class ReplanOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SetStrategy:
-    """Replies with a ``StrategySet`` after the last barrier."""
+    """Request for another mode of the controller. The reply is a ``StrategySet``, sent after the last barrier."""
 
     strategy: Strategy
     reply: Future[Any] = field(default_factory=Future, compare=False)
@@ -55,34 +55,38 @@ class StrategySet:
 
 @dataclass(frozen=True, slots=True)
 class SolvePlan:
-    """A waiting request is replaced by a newer one; the one being solved is finished. ``min_gain``: that makes a plan
-    worth its moves. ``target``: that an earlier cycle left. ``installs``: a plan that is worth its moves becomes the
-    running routes; the levels of those are worked out if it does not. ``anew``: a plan that was cut short is not given
-    again, however often it was: an operator asks. ``repairs``: flows whose paths have gone are routed before the
-    plan is made, and adopted at once."""
+    """Request for a plan. A newer request replaces one that waits; the planner finishes the one that it is solving."""
 
     snapshot: Snapshot
     limits: PlanLimits
     min_gain: float = 0.0
+    """Relative gain from which a plan is worth its moves."""
     target: TargetLeft | None = None
+    """Goal plan that an earlier cycle left."""
     installs: bool = True
+    """Whether a plan that is worth its moves becomes the running routes.
+
+    The planner computes the slowdowns of the running routes when they stay."""
     anew: bool = False
+    """Whether an operator requests the plan. A plan that was cut short is then computed again, however often it was."""
     repairs: bool = True
+    """Whether flows on lost paths get new routes first, which the control loop adopts at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkOutLevels:
-    """Of the running routes; nothing is planned. ``draws``: of ECMP."""
+    """Request for the slowdowns of the running routes, without a plan."""
 
     snapshot: Snapshot
     draws: int
+    """Number of random draws of ECMP."""
 
 
 PlanningRequest = SolvePlan | WorkOutLevels
 
 
 Answer = Planned | Levels
-"""What planning tells the control loop."""
+"""Answers of the planning process to the control loop."""
 
 Request = (
     RegisterJob
@@ -100,4 +104,4 @@ Request = (
     | Question
     | ForgetParts
 )
-"""What the API asks of the control loop, which resolves ``reply`` with a value or a ``SignalboxError``."""
+"""Requests of the API to the control loop, which resolves ``reply`` with a value or a ``SignalboxError``."""

@@ -1,8 +1,7 @@
-"""A problem as arrays: its links, and its flows with their demands; and routes of whole sets of flows.
+"""Problems as arrays of links, flows and demands, and routes of whole sets of flows.
 
 In: capacities, candidate paths and flows of a ``Problem``. Out: ``Links`` and ``Numbers``, which bounds, closed forms,
-levels and searches count with; ``NumberedRoutes``, the form in which closed forms give their routes.
-"""
+slowdowns and searches compute with, and ``NumberedRoutes``, the form in which closed forms return their routes."""
 
 from __future__ import annotations
 
@@ -24,13 +23,15 @@ Floats = NDArray[np.float64]
 
 
 _DENSE, _SMALL = 8, 65_536
-"""A table of so many rows per key, and so many more, costs less than sorting the keys."""
+"""Size up to which a table over all keys is cheaper than sorting: ``_DENSE`` rows per key plus ``_SMALL`` rows."""
 
 
 class Links:
-    """``number``: the place of each link in ``capacity_bps``, NICs too. ``fabric``: the numbers of the links between
-    switches, in the order of ``CandidatePaths.far_end``; ``tail``, ``head``: the switches that they lead from and to,
-    by ``switch``. Raises ``KeyError`` with a link between switches that has no capacity."""
+    """Links of a problem as arrays. Raises ``KeyError`` with the link when a link between switches has no capacity.
+
+    - ``number``: the number of each link, which is its position in ``capacity_bps``; links of NICs included.
+    - ``fabric``: numbers of the links between switches, in the order of ``CandidatePaths.far_end``.
+    - ``tail``, ``head``: numbers (``switch``) of the switches where each link of ``fabric`` begins and ends."""
 
     def __init__(self, capacity_bps: Mapping[LinkId, float], paths: CandidatePaths) -> None:
         far_end = paths.far_end
@@ -46,17 +47,19 @@ class Links:
 
     @cached_property
     def ids(self) -> Sequence[LinkId]:
-        """By number."""
+        """Link of each number."""
         return list(self.number)
 
     @cached_property
     def dpids(self) -> Sequence[Dpid]:
-        """By the switches' numbers."""
+        """Switch of each number."""
         return list(self.switch)
 
     def around(self, leaves: Sequence[Dpid], *, outward: bool) -> Around:
-        """The links out of these switches, or those into them: by switch, then by the switch at the other end, the
-        fastest of several first, then by port."""
+        """Return the links out of these switches, or those into them.
+
+        Rows are sorted by switch, then by the switch at the other end, then by capacity (fastest first), then by
+        port."""
         found = self._around.get((tuple(leaves), outward))
         if found is None:
             found = self._around[tuple(leaves), outward] = self._find_around(leaves, outward)
@@ -79,7 +82,7 @@ class Links:
 
     @cached_property
     def _parallel(self) -> bool:
-        """Whether some switches have several cables between them."""
+        """Whether a pair of switches has several cables between them."""
         return len(np.unique(self.tail * len(self.switch) + self.head)) < len(self.tail)
 
     @cached_property
@@ -88,24 +91,31 @@ class Links:
 
 
 class Around(NamedTuple):
-    """Links at some switches, a row each: the place of the switch, the number of the switch at the other end, which of
-    the cables between these two, the link."""
+    """Links at some switches, one per row."""
 
     at: Ints
+    """Position of the switch in the list that was asked for."""
     other: Ints
+    """Number of the switch at the other end."""
     cable: Ints
+    """Index of the cable among those between the same two switches."""
     link: Ints
+    """Number of the link."""
 
 
 class Numbers:
-    """Links go by ``Links.number``, flows by their place in ``Problem.flows``, jobs by their place in ``job_ids``,
-    which is sorted. An *entry* is one flow in one phase, a *cell* one job in one phase.
+    """Flows and demands of a problem as arrays. Raises ``KeyError`` with the link when a host's link has no capacity.
 
-    ``capacity_bps``: per link. ``leaves``: the switches with ends of flows, ascending. ``src``, ``dst`` (its leaves, by
-    their place there), ``job``, ``nics`` (its two links), ``peak_bps`` (its largest demand), ``most`` (pieces that it
-    may have): per flow. ``entry_flow``, ``entry_bps``, ``entry_cell``: per entry. ``cell_job``: per cell, ascending.
-    Raises ``KeyError`` with a link of a host that has no capacity.
-    """
+    Links have the numbers of ``Links.number``, flows their position in ``Problem.flows``, jobs their position in the
+    sorted ``job_ids``. An *entry* is one flow in one phase, a *cell* one job in one phase.
+
+    - ``capacity_bps``: per link.
+    - ``leaves``: the switches at which flows begin or end, ascending.
+    - ``src``, ``dst``: per flow the positions of its leaves in ``leaves``.
+    - ``job``, ``nics``, ``peak_bps``, ``most``: per flow its job, its two NIC links, its largest demand, its
+      ``max_subflows``.
+    - ``entry_flow``, ``entry_bps``, ``entry_cell``: per entry its flow, its demand, its cell.
+    - ``cell_job``, ``cell_phase``: per cell its job and phase, ascending."""
 
     def __init__(self, flows: Sequence[Flow], links: Links) -> None:
         number, count = links.number, len(flows)
@@ -136,7 +146,7 @@ class Numbers:
         self.cell_job, self.cell_phase = used // width, used % width
 
     def entries_of(self, flows: Ints) -> tuple[Ints, Ints]:
-        """(index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
+        """Return (index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
         if self._single:
             return np.arange(len(flows)), flows
         times = self._entries[flows]
@@ -145,37 +155,37 @@ class Numbers:
 
     @cached_property
     def crossing(self) -> Ints:
-        """The flows between leaves."""
+        """Flows whose ends are at different leaves."""
         return np.flatnonzero(self.src != self.dst)
 
 
 class NumberedRoutes(NamedTuple):
-    """Routes of a problem's flows, in its numbers: a row per piece of each flow between leaves.
+    """Routes of a problem's flows as arrays, one row per subflow of each flow between different leaves.
 
-    The rows of one flow are side by side. Flows that do not leave their leaf have no row.
-    """
+    The rows of one flow are adjacent. Flows within one leaf have no row."""
 
     flow: Ints
     links: Ints
-    """Shape (rows, hops)."""
+    """Links of each path; shape (rows, hops)."""
     share: Floats
 
     @classmethod
     def joined(cls, parts: Iterable[NumberedRoutes]) -> NumberedRoutes:
-        """Return the routes of all parts, one after the other; at least one part."""
+        """Return the rows of all parts, one after the other. There must be at least one part."""
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def link_rows(paths: Sequence[Path], number: Mapping[LinkId, int]) -> Ints:
-    """The links of paths; shape (paths, links of the longest). Shorter ones have their last link repeated."""
+    """Return the links of each path; shape (paths, links of the longest path). Shorter paths repeat their last link."""
     longest = max(map(len, paths), default=0)
     filled = ((*path, *path[-1:] * (longest - len(path))) for path in paths)
     return np.array([[number[link] for link in path] for path in filled], np.int64)
 
 
 def distinct(keys: Ints) -> tuple[Ints, Ints]:
-    """The different keys (at least 0), ascending, and of each key its place among them: ``np.unique``, without sorting
-    where keys are small."""
+    """Return the distinct keys in ascending order, and the position of each key among them.
+
+    This is ``np.unique`` without sorting when the keys are small. Keys must be at least 0."""
     size = int(keys.max(initial=-1)) + 1
     if size > _DENSE * len(keys) + _SMALL:
         return np.unique(keys, return_inverse=True)

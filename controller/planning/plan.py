@@ -1,8 +1,7 @@
-"""The planner's answer: a checked plan with its certificate, or the reason why there is none.
+"""Results of the planner: a checked plan with its certificate, or the reason why there is none.
 
-Routings that may become the plan are ``Draft``s. In: routes from any of the planners. Out: how drafts compare, and a
-``Plan`` whose claims the checker can judge.
-"""
+In: routes from any of the solvers, as candidates (``Draft``). Out: the order of candidates, and a ``Plan`` whose claims
+the checker can verify."""
 
 from __future__ import annotations
 
@@ -22,33 +21,35 @@ from signalbox.jobs.spec import JobId
 Certificate = Literal["optimal", "gap", "heuristic"]
 
 BOUNDING_SOLVERS = ("cpsat", "lp", "ilp")
-"""Solvers that search for the optimum, and give a bound when they stop before."""
+"""Solvers that search for the optimum, and return a lower bound when they stop early."""
 
 _MOST_NAMED = 3
-"""Flows of a group, in one sentence."""
+"""Number of flows that one sentence lists by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class EcmpLevel:
-    """A level under hashing, over seeded draws on the same snapshot: of a plan that of the worst job."""
+    """Statistics of a slowdown under ECMP hashing, over seeded random draws on one snapshot.
+
+    The slowdown is that of a job, or for a plan that of its worst job."""
 
     mean: float
     p95: float
 
     def is_as_good_as(self, level: float, min_gain: float) -> bool:
-        """Whether at most one draw of 20 has a level that is larger by more than ``min_gain`` (relative)."""
+        """Return whether at most 5 % of the draws exceed ``level`` by more than ``min_gain`` (relative)."""
         return self.p95 <= level * (1 + min_gain)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanTimes:
-    """Milliseconds per stage. ``ecmp_ms``: the comparison with ECMP, which follows the check and is not part of
-    ``total_ms``."""
+    """Time of each stage in milliseconds."""
 
     build_ms: float
     solve_ms: float
     check_ms: float
     ecmp_ms: float = 0.0
+    """Time of the comparison with ECMP. It follows the check and does not count in ``total_ms``."""
 
     @property
     def total_ms(self) -> float:
@@ -57,35 +58,43 @@ class PlanTimes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``routes``: of every routed flow. ``job_level``: L_j >= 1, see ``efficiency``.
-
-    ``bound``: no routing within the flows' ``max_subflows`` has a smaller worst level. ``fluid_bound``: none has if all
-    flows may be split at will; ``integer_bound``: none has if all are whole. ``gap``: max_level / bound - 1.
-    ``certificate``: ``optimal`` when all levels are proven, ``gap`` when the worst level is or a solver gave a bound
-    for it, ``heuristic`` when there are only closed-form bounds. ``levels_proven``: how many entries of the descending
-    vector of job levels are proven optimal, over all shortest paths. ``levels_proven_listed``: how many are over the
-    candidate paths, ``candidates_listed`` per pair of switches at most; both are 0 where these prove no more or are all
-    shortest paths. ``moves``: flows whose current route still stands and which the plan routes
-    otherwise. ``solver``: the stage that made the routes. ``ecmp``: None without draws.
-    ``cut_short``: the time limit was over before the searches had ended; a faster machine might find more.
-    """
+    """Checked routing with bounds that prove how good it is."""
 
     generation: int
     routes: Routes
+    """Route of every routed flow."""
     unrouted: tuple[FlowId, ...]
     job_level: Mapping[JobId, float]
+    """Slowdown (>= 1) of each job, see ``efficiency``."""
     bound: float
+    """Lower bound of the worst slowdown over all routings within the flows' ``max_subflows``."""
     fluid_bound: float
+    """Lower bound of the worst slowdown when all flows may be split in any proportion."""
     integer_bound: float
+    """Lower bound of the worst slowdown when all flows are whole."""
     certificate: Certificate
+    """Strength of the proof that the plan is good.
+
+    - ``optimal``: all slowdowns are proven.
+    - ``gap``: the worst slowdown is proven, or a solver gave a bound for it.
+    - ``heuristic``: there are only closed-form bounds."""
     levels_proven: int
+    """Number of entries of the descending vector of slowdowns that are proven optimal over all shortest paths."""
     moves: int
+    """Number of flows with a valid current route that the plan routes differently."""
     solver: str
+    """Stage that made the routes."""
     ecmp: EcmpLevel | None
+    """Worst slowdown under ECMP; None when there were no draws."""
     times: PlanTimes
     cut_short: bool = False
+    """Whether the time limit ended a search; a faster machine might then find a better plan."""
     levels_proven_listed: int = 0
+    """Number of entries that are proven optimal over the candidate paths.
+
+    The number is 0 when it is no larger than ``levels_proven``, or when the candidates are all shortest paths."""
     candidates_listed: int = 0
+    """Largest number of candidate paths per pair of switches; 0 when ``levels_proven_listed`` is 0."""
 
     @property
     def max_level(self) -> float:
@@ -93,11 +102,12 @@ class Plan:
 
     @property
     def gap(self) -> float:
+        """Relative distance between the worst slowdown and its lower bound."""
         return max(0.0, self.max_level / self.bound - 1.0)
 
     @property
     def subflows(self) -> int:
-        """Pieces of all routed flows."""
+        """Number of subflows of all routed flows."""
         return sum(map(len, self.routes.values()))
 
     @property
@@ -107,14 +117,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:
-    """The planner could not answer; the running routes stay as they are."""
+    """Reason why there is no plan. The running routes stay as they are."""
 
     generation: int
     reason: str
 
 
 def answered(answer: Plan | NoPlan, where: str = "") -> Plan:
-    """The plan. Raises ``SignalboxError`` when there is none; ``where`` is a part of its text."""
+    """Return the plan, or raise ``SignalboxError`` when there is none; ``where`` becomes a part of its text."""
     if isinstance(answer, NoPlan):
         raise SignalboxError(f"no plan{where}: {answer.reason}")
     return answer
@@ -125,37 +135,39 @@ def answered(answer: Plan | NoPlan, where: str = "") -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """``moves``: flows whose current route stands and which are routed otherwise. ``solver``: the stage that made
-    it. ``paths``: see ``paths_used``; 0 where no flows are in equal pieces. ``numbered``: the routes in numbers, where
-    these are known."""
+    """Candidate for the plan: routes and their slowdowns."""
 
     solver: str
+    """Stage that made the routes."""
     routes: Routes
     job_level: Mapping[JobId, float]
     moves: int
+    """Number of flows with a valid current route that the candidate routes differently."""
     paths: int = 0
+    """Number of paths, see ``paths_used``; 0 when no flow is divided into equal subflows."""
     numbered: NumberedRoutes | None = field(default=None, repr=False)
+    """Routes as arrays, where the solver returned them in this form."""
 
     @property
     def vector(self) -> tuple[float, ...]:
-        """The levels sorted from the worst."""
+        """Slowdowns in descending order."""
         return tuple(sorted(self.job_level.values(), reverse=True))
 
 
 class Drafts(NamedTuple):
-    """Routings that may become the plan, and what is proven of all routings."""
+    """Candidates for the plan, and lower bounds that hold for all routings."""
 
     drafts: list[Draft]
     proven: tuple[float, ...] = ()
-    """Lower bounds of the sorted levels, over all shortest paths; empty where only the cuts are known."""
+    """Lower bounds of the sorted slowdowns over all shortest paths; empty when only the bounds of cuts are known."""
     listed: tuple[float, ...] | None = None
-    """The same over the candidate paths; None where these are all shortest paths."""
+    """Lower bounds of the sorted slowdowns over the candidate paths; None when these are all shortest paths."""
     integer: float = 1.0
-    """Lower bound of the worst level that whole flows can have."""
+    """Lower bound of the worst slowdown when all flows are whole."""
 
 
 def routes_of(problem: Problem, numbered: NumberedRoutes) -> dict[FlowId, Route]:
-    """By flow."""
+    """Return the route of each flow."""
     flows, ids = problem.flows, problem.links.ids
     hops = [[ids[link] for link in column] for column in numbered.links.T.tolist()]
     pieces = map(tuple.__new__, repeat(Subflow), zip(zip(*hops, strict=True), numbered.share.tolist(), strict=True))
@@ -170,7 +182,7 @@ def routes_of(problem: Problem, numbered: NumberedRoutes) -> dict[FlowId, Route]
 
 
 def paths_used(routes: Routes) -> int:
-    """Paths of all flows; one that several pieces of one flow take counts once."""
+    """Return the number of paths of all flows; a path that several equal subflows of one pair take counts once."""
     return len({(flow.joined, path) for flow, route in routes.items() for path, _ in route})
 
 
@@ -184,7 +196,7 @@ def draft(problem: Problem, solver: str, routes: Routes | NumberedRoutes) -> Dra
 
 
 def compare(a: Draft, b: Draft) -> int:
-    """Negative when ``a`` is the better routing: smaller sorted levels, then fewer moves, then fewer paths."""
+    """Return a negative number when ``a`` is better: smaller sorted slowdowns, then fewer moves, then fewer paths."""
     index = first_difference(a.vector, b.vector)
     if index is not None:
         return -1 if a.vector[index] < b.vector[index] else 1
@@ -192,7 +204,7 @@ def compare(a: Draft, b: Draft) -> int:
 
 
 def levels_proven(levels: Sequence[float], proven: Sequence[float]) -> int:
-    """How many entries, from the worst, are no larger than their lower bound."""
+    """Return how many slowdowns, from the worst on, are no larger than their lower bounds."""
     for index, (level, bound) in enumerate(zip(levels, proven, strict=True)):
         if level > bound * (1 + LEVEL_TOLERANCE):
             return index
@@ -200,7 +212,7 @@ def levels_proven(levels: Sequence[float], proven: Sequence[float]) -> int:
 
 
 def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times: PlanTimes) -> Plan:
-    """Return the draft as a plan. ``of``: where it comes from; what is proven there is at least ``bounds.vector``."""
+    """Return the candidate as a plan. Its proven bounds are those of ``of``, or else ``bounds.vector``."""
     proven = of.proven or bounds.vector
     count = levels_proven(draft.vector, proven)
     count_listed = levels_proven(draft.vector, of.listed) if of.listed else 0
@@ -232,19 +244,23 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A plan that needs more moves than a cycle may make. ``problem``: that it was made for. ``moves``: left after this
-    cycle's. ``held``: it was found in an earlier cycle. ``blocked``: no moves within the cap were found that lead on;
-    of those that are left, the moves of these flows would have to be made together. ``smallest``: proven that fewer of
-    them do not improve anything. Other routes may need fewer. ``searched``: the cap for which the search that ended
-    blocked came to its end, so that it would find nothing again; 0 where time was over."""
+    """Goal plan: a plan that needs more moves than one cycle may make."""
 
     plan: Plan
     problem: Problem
+    """Problem that the plan was made for."""
     moves: int
+    """Number of moves that are left after those of this cycle."""
     held: bool
+    """Whether an earlier cycle found the goal plan."""
     blocked: tuple[FlowId, ...] = ()
+    """Flows that would have to move together, when no moves within the cap lead towards the goal plan; else empty."""
     smallest: bool = False
+    """Whether it is proven that no fewer of the remaining moves improve the slowdowns. Other routes may need fewer."""
     searched: int = 0
+    """Cap for which the search proved that no moves lead on; 0 when the time ran out before.
+
+    A new search with this cap or a smaller one would find no moves either."""
 
     @property
     def left(self) -> TargetLeft:
@@ -252,13 +268,15 @@ class Target:
 
 
 class TargetLeft(NamedTuple):
-    """What the control loop knows of a target; the rest of it stays where plans are made. ``generation``: of the
-    cycle that left it. ``blocked``: how many flows would have to move together. ``job_level``: with its routes."""
+    """Summary of a goal plan for the control loop; the rest of the goal plan stays in the planning process."""
 
     generation: int
+    """Generation of the cycle that left the goal plan."""
     moves: int
     blocked: int
+    """Number of flows that would have to move together; 0 when moves lead on."""
     job_level: Mapping[JobId, float]
+    """Slowdowns of the jobs under the routes of the goal plan."""
 
     @property
     def max_level(self) -> float:
@@ -270,23 +288,29 @@ class TargetLeft(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``moving``: with the flows that the plan moves. Else only flows that are not pinned, or whose path has gone, get
-    new routes, as in ``stay``."""
+    """Decision whether to adopt a plan, with its reason."""
 
     adopt: bool
     reason: str
     moving: bool = True
+    """Whether the flows that the plan moves are moved.
+
+    Otherwise new routes go only to flows that are not pinned or whose path is lost, as in the plan ``stay`` of
+    ``decide``."""
 
 
 def decide(
     problem: Problem, plan: Plan, min_gain: float, stay: Plan | None = None, target: Target | None = None
 ) -> Decision:
-    """A plan is adopted when it pins or repairs something, or gains enough to be worth its moves (hysteresis). Where it
-    does both these are decided apart, if there is a plan that moves nothing: ``stay``.
+    """Return whether the plan is adopted.
 
-    ``min_gain``: relative, at the first entry of the sorted levels that differs from the running routes' (0.02 is
-    2 %). ``target``: that the plan leads to; then what the target gains counts, and nothing more is asked for when it
-    was adopted before."""
+    A plan is adopted when it pins flows or repairs routes, or when its gain is worth its moves (hysteresis). When it
+    does both and there is a plan ``stay`` that moves nothing, the two are decided separately.
+
+    ``min_gain``: smallest relative gain, at the first entry of the sorted slowdowns that differs from the running
+    routes (0.02 is 2 %).
+    ``target``: goal plan that the plan leads to. Its gain then counts, and a goal plan that was adopted before needs no
+    ``min_gain``."""
     routed = [flow for flow in problem.flows if flow.id in plan.routes]
     never = sum(flow.current is None and flow.src_leaf != flow.dst_leaf for flow in routed)
     astray = [flow.current for flow in routed if flow.current is not None and flow.id not in problem.standing]
@@ -310,7 +334,7 @@ def decide(
 
 
 def _running_levels(problem: Problem, plan: Plan) -> tuple[float, ...]:
-    """Of the flows that the plan routes."""
+    """Return the sorted slowdowns of the flows that the plan routes, on their running routes."""
     routes = {
         flow.id: plan.routes[flow.id] if flow.current is None else flow.current
         for flow in problem.flows
@@ -320,7 +344,7 @@ def _running_levels(problem: Problem, plan: Plan) -> tuple[float, ...]:
 
 
 def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, target: Target | None) -> Decision:
-    """``before``: the levels without the plan's moves."""
+    """Decide whether the moves are worth their gain. ``before`` has the sorted slowdowns without the plan's moves."""
     aim = target.plan if target else plan
     index = first_difference(before, aim.sorted_levels)
     if index is None and not target:
@@ -338,13 +362,13 @@ def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, target: Targe
 
 
 def relative_gain(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return by which part the first of the sorted levels that differs is smaller; 0 where none does."""
+    """Return the relative decrease of the first sorted slowdown that differs; 0 when none differs."""
     index = first_difference(before, after)
     return 0.0 if index is None else 1 - after[index] / before[index]
 
 
 def _change(before: Sequence[float], after: Sequence[float], falls: str = "falls") -> str:
-    """The first entry that differs, in words."""
+    """Describe the first slowdown that differs."""
     index = first_difference(before, after)
     if index is None:
         return "no level changes"

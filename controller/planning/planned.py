@@ -1,9 +1,8 @@
-"""What the control loop has to know of routes and of a plan. Pure.
+"""Facts about routes and plans that the control loop needs. Pure.
 
-The threads that plan work it out: where tens of thousands of flows are pinned it takes seconds, for which the loop
-would be held. In: the problem, and the plan or repair for it. Out: the levels of the running routes; the plan with
-subflows in place, and whether it is worth its moves.
-"""
+The planning threads compute them: with tens of thousands of pinned flows this takes seconds, for which the loop would
+block. In: the problem, and the plan or repair for it. Out: the slowdowns of the running routes, the plan with its
+subflows in their current classes, and whether it is worth its moves."""
 
 from __future__ import annotations
 
@@ -23,22 +22,25 @@ NO_ROUTES: Routes = {}
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Levels of jobs under certain routes, for what the jobs send now; or the worst levels of published schemes for the
-    same problem, which are worked out later and come apart."""
+    """Slowdowns of jobs under certain routes, for what the jobs send now; or worst slowdowns of published schemes.
+
+    The slowdowns of the schemes are for the same problem; the planner computes them later and sends them separately."""
 
     generation: int
     """Generation of the problem."""
     of_job: Mapping[JobId, float] = field(default_factory=dict)
     of_phase: Mapping[JobId, Mapping[int, float]] = field(default_factory=dict)
-    """Levels of each phase; empty where not all flows are pinned."""
+    """Slowdown of each phase; empty when some flows are not pinned."""
     outweighed: frozenset[JobId] = frozenset()
-    """See ``efficiency``."""
+    """Jobs that may be slower than predicted, see ``efficiency.outweighed``."""
     of_scheme: Mapping[str, float] | None = None
-    """Worst level under each published scheme. None where these are levels of jobs."""
+    """Worst slowdown under each published scheme; None when this object has slowdowns of jobs."""
 
 
 def levels(problem: Problem, draws: int) -> Levels | None:
-    """None where paths of running routes are gone: nothing runs as it is planned. ``draws``: of ECMP."""
+    """Return the slowdowns of the running routes; None when one of their paths is lost.
+
+    Some flows then do not run as planned. ``draws``: number of random draws of ECMP."""
     if problem.broken:
         return None
     problem = problem.now
@@ -51,31 +53,33 @@ def levels(problem: Problem, draws: int) -> Levels | None:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The answer to one ``SolvePlan``: a repair, or the plan that follows it."""
+    """Answer to one ``SolvePlan``: a repair, or the plan that follows it."""
 
     answer: Plan | NoPlan
-    """Subflows are in the classes that they are in now where that is possible: then rules and connections stay."""
+    """Plan, or the reason why there is none.
+
+    Subflows keep their current source-port classes where possible, so that rules and connections stay."""
     repair: bool = False
-    """Whether this is only new paths for flows whose own have gone."""
+    """Whether the plan only gives new paths to flows whose own paths are lost."""
     decision: Decision | None = None
-    """On the plan; None without one."""
+    """Decision whether to adopt the plan; None without a plan."""
     levels: Levels | None = None
-    """Of the plan's routes; None where ``decision`` is."""
+    """Slowdowns under the plan's routes; None when ``decision`` is None."""
     repaired: int = 0
-    """Flows whose path has gone and that have another one."""
+    """Number of flows whose path was lost and that have another one in the plan."""
     target: TargetLeft | None = None
-    """What is left of the target when the plan is adopted; None when there is none."""
+    """Part of the goal plan that is left when the plan is adopted; None when there is no goal plan."""
     for_now: bool = False
     """Whether the plan is for ``Problem.now``."""
 
     @property
     def plan(self) -> Plan:
-        """The plan. Raises ``SignalboxError`` when there is none."""
+        """Plan of the answer. Raises ``SignalboxError`` when there is none."""
         return answered(self.answer)
 
     @property
     def adopted(self) -> bool:
-        """Whether the plan is worth its moves, as far as the planner has decided."""
+        """Whether the planner considers the plan worth its moves."""
         return self.decision is not None and self.decision.adopt
 
 
@@ -87,12 +91,12 @@ def decided(
     stay: Plan | None = None,
     target: Target | None = None,
 ) -> Planned:
-    """Return the plan with the decision on it and the levels that it gives.
+    """Return the plan with the decision whether to adopt it, and its slowdowns.
 
-    ``min_gain``, ``stay``, ``target``: see ``plan.decide``; without ``min_gain`` the plan is a repair, which is adopted
-    at once. ``running``: all routes. The plan's routes share with them what they have in common, so that the control
-    loop need not compare them one by one.
-    """
+    ``min_gain``, ``stay``, ``target``: see ``plan.decide``. Without ``min_gain`` the plan is a repair, which is adopted
+    at once.
+    ``running``: all running routes. The plan's routes share with them what they have in common, so that the control
+    loop need not compare them one by one."""
     plan = _placed(problem, plan)
     decision = Decision(True, "repair") if min_gain is None else decide(problem, plan, min_gain, stay, target)
     if stay and not decision.moving:
@@ -106,14 +110,15 @@ def decided(
 
 
 def _placed(problem: Problem, plan: Plan) -> Plan:
-    """With the subflows of each flow in the classes they are in now where that is possible."""
+    """Return the plan with the subflows of each flow in their current source-port classes where possible."""
     routes = {flow.id: in_place(plan.routes[flow.id], flow.current) for flow in problem.flows if flow.id in plan.routes}
     return replace(plan, routes=routes, moves=problem.moves(routes))
 
 
 def in_place(route: Route, running: Route | None) -> Route:
-    """The same subflows, in an order that leaves as many as possible in the class they have in ``running``; that object
-    itself if nothing changes."""
+    """Return the same subflows in an order that keeps as many as possible in their current source-port class.
+
+    Return the object ``running`` itself when nothing changes."""
     if running is None or route == running:
         return running or route
     if len(route) == 1:

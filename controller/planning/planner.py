@@ -1,15 +1,17 @@
-"""From problem to plan: bounds, then routings from the cheapest planner to the most expensive until one is proven
-optimal, then the independent check; the best valid routing is the plan.
+"""Planner: turns a problem into a plan by bounds, candidates, and an independent check.
 
-1. *running*: the routes as they are; the greedy finds paths for flows that have none. With a cap on moves, *relief* of
-   the fullest links.
-2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal, on two
-   tiers or three; *aligned-cutting*: the same from the running routes, with few moves.
-3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: any fabric and flows, with few moves.
+Solvers run from the cheapest to the most expensive until a candidate is proven optimal. The best candidate that passes
+the check is the plan.
 
-In: one frozen ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is kept
-between calls. If a solver fails, the running routes and those of the other planners remain.
-"""
+1. *running*: the routes as they are; the greedy finds paths for flows that have none. With a cap on moves, *relief*
+   unloads the most loaded links.
+2. *edge-coloring*, *interval-cutting*: exact in closed form when all leaves are alike and all flows are equal, on two
+   tiers or three. *aligned-cutting*: the same from the running routes, with few moves.
+3. *lp* when flows may be split, *local-search* and *cpsat* when all are whole: for any fabric and flows, with few
+   moves.
+
+In: one immutable ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is
+kept between calls. If a solver fails, the running routes and the candidates of the other solvers remain."""
 
 from __future__ import annotations
 
@@ -42,36 +44,38 @@ from controller.planning.whole_flows import search as whole_search
 log = structlog.get_logger(__name__)
 
 _FINISH_S = 8e-6
-"""Per flow, for what follows the searches: comparing routings, the certificate, the check."""
+"""Seconds per flow that are reserved for the work after the searches: comparing candidates, certificate, check."""
 _CLOSED_S = 16e-6
-"""Per flow, for closed forms, whose plans mostly have more moves than a cap allows."""
+"""Seconds per flow that closed forms need. Their plans mostly have more moves than a cap allows."""
 _GREEDY_S = 30e-6
-"""Per flow, for the greedy, on 128 spines."""
+"""Seconds per flow that the greedy needs on 128 spines."""
 
 
 _JOINED_SHARE = 0.25
-"""Of the time that is left: for a plan in which no flow is cut into pieces."""
+"""Share of the time left that is spent on plans in which no flow is divided into equal subflows."""
 
 
 class Fault(Exception):
-    """There is no plan; the message says why."""
+    """The problem contradicts itself, so that there is no plan; the message says why."""
 
 
 def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
-    """Routes every flow that has a candidate path; the others are ``unrouted``. A problem that contradicts itself gets
-    a ``NoPlan``."""
+    """Return a plan that routes every flow with a candidate path; the other flows are ``unrouted``.
+
+    Return a ``NoPlan`` for a problem that contradicts itself."""
     limits = limits.begun()
     return judged(problem, limits, lambda bounds: _drafts(problem, limits, bounds))
 
 
 def repair(problem: Problem) -> Plan | NoPlan:
-    """The running routes, with paths from the greedy for the flows that have none (any more): a plan within
-    milliseconds, moving nothing else."""
+    """Return the running routes, with paths from the greedy for flows whose path is missing or lost.
+
+    The repair takes milliseconds and moves no other flow."""
     return judged(problem, PlanLimits(ecmp_draws=0), lambda _: Drafts([_running(problem)]))
 
 
 def relieved(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
-    """As ``repair``, and the fullest links are relieved within the cap on moves: within a fraction of a second."""
+    """Return the repair with the most loaded links unloaded within the cap on moves, in a fraction of a second."""
 
     def drafts(bounds: Bounds) -> Drafts:
         kept = _running(problem)
@@ -82,9 +86,10 @@ def relieved(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
 
 
 def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Problem]:
-    """The repair, None when there is nothing to repair or it cannot be done, and the problem for the plan that follows:
-    it starts from the repaired routes, so that only what is worth a second move is moved again. ``running``: see
-    ``decided``."""
+    """Repair broken routes; return the repair, and the problem for the plan that follows.
+
+    That problem starts from the repaired routes, so that the plan moves a repaired flow again only when the move is
+    worth it. The repair is None when no route is broken, or when the repair fails. ``running``: see ``decided``."""
     if not problem.broken:
         return None, problem
     try:
@@ -100,8 +105,10 @@ def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Pro
 
 @contextmanager
 def _collecting_later() -> Iterator[None]:
-    """Without garbage collections, which would look through all routes again and again while they are made, and find
-    nothing: hardly anything here is in a cycle."""
+    """Run without garbage collections.
+
+    Collections would scan all routes again and again while they are made. They would free next to nothing, since hardly
+    any object here is in a cycle."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -113,8 +120,10 @@ def _collecting_later() -> Iterator[None]:
 
 @_collecting_later()
 def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Drafts]) -> Plan | NoPlan:
-    """``route`` makes drafts from the problem's closed-form bounds, or raises ``Fault``. The best draft that the
-    checker accepts is the plan; ECMP is drawn after that, if the limits want it."""
+    """Return as a plan the best candidate that the checker accepts.
+
+    ``route`` makes candidates from the problem's closed-form bounds, or raises ``Fault``. The plan is then compared
+    with ECMP if ``limits`` has draws."""
     started = time.perf_counter()
     try:
         refuse_faults(problem)
@@ -141,7 +150,7 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Draft
 def _first_valid(
     problem: Problem, limits: PlanLimits, bounds: Bounds, found: Drafts, times: PlanTimes
 ) -> Plan | NoPlan:
-    """The best draft that passes the checker."""
+    """Return the best candidate that passes the checker."""
     violations: tuple[str, ...] = ()
     for candidate in sorted(found.drafts, key=cmp_to_key(compare)):
         answer = certified(problem, candidate, bounds, found, times)
@@ -153,7 +162,7 @@ def _first_valid(
 
 
 def refuse_faults(problem: Problem) -> None:
-    """Raises ``Fault`` when the problem contradicts itself."""
+    """Raise ``Fault`` when the problem contradicts itself."""
     if len({flow.id for flow in problem.flows}) < len(problem.flows):
         raise Fault("a flow is in the problem twice")
     try:
@@ -170,7 +179,7 @@ def refuse_faults(problem: Problem) -> None:
 
 
 def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
-    """Routings within the cap on moves."""
+    """Return candidates within the cap on moves."""
     limits = limits.sooner(_FINISH_S * len(problem.flows))
     cap = math.inf if limits.max_moves is None else limits.max_moves
     kept: Draft | None = None
@@ -208,7 +217,9 @@ def _in_closed_form(problem: Problem, bounds: Bounds) -> Iterator[Draft]:
 
 
 def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Draft]:
-    """Of flows in equal pieces: all pieces on one path, and no more of them cut than a closed form has to."""
+    """Yield candidates for flows that are divided into equal subflows.
+
+    All subflows of a flow take one path, or no more flows are divided over paths than a closed form requires."""
     whole = joining.joined(problem) if problem.in_pieces else None
     if whole is None:
         return
@@ -219,7 +230,8 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
         yield draft(problem, "edge-coloring", laid)
         if len(problem.flows) > whole_search.MAX_FLOWS:
             return
-    # Where no whole flows can be as good as pieces, they are not searched for: ``_rejoined`` cuts what is too much.
+    # Whole flows are not searched for when they cannot be as good as subflows: ``_rejoined`` then divides what is
+    # needed.
     left_s = min(limits.left_s, limits.time_limit_s)
     until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if possible else -math.inf
     part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=[])
@@ -231,7 +243,10 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
 
 
 def _rejoined(problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds: Bounds) -> Iterator[Draft]:
-    """From the routes with the fewest paths pieces go elsewhere until the levels are those of the best draft."""
+    """Yield a candidate with few paths.
+
+    It starts from the candidate with the fewest paths; subflows move until the slowdowns are those of the best
+    candidate."""
     best, start = min(drafts, key=cmp_to_key(compare)), min(drafts, key=lambda of: (of.paths, of.moves))
     if start.paths == best.paths or start.moves > best.moves or len(problem.flows) > whole_search.MAX_FLOWS:
         return
@@ -255,8 +270,9 @@ def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
 
 
 def _solved(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
-    """The routings of the planners that search, and the lower bounds that are proven. ``kept``: the routing that moves
-    least."""
+    """Return the candidates of the solvers that search, and the lower bounds that they prove.
+
+    ``kept``: the candidate with the fewest moves."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
         found = whole_search.solve(problem, limits, bounds, min(drafts, key=cmp_to_key(compare)), kept)
     else:

@@ -1,4 +1,6 @@
-"""The planner's input: one frozen snapshot of capacities, candidate paths and flows (``flows``), also in numbers."""
+"""Input of the planner: one immutable snapshot of link capacities, candidate paths and flows.
+
+The demands of the flows are defined in ``flows``; ``Problem.numbers`` holds the same snapshot as arrays."""
 
 from __future__ import annotations
 
@@ -31,53 +33,57 @@ from signalbox.jobs.spec import Dealing, JobId
 from signalbox.jobs.subflows import Dividing
 
 MIN_CAPACITY_FRACTION = 0.05
-"""Of a link's capacity, left to announced traffic however much background was measured: background that adapts gives
-way, and a problem without capacity on a link could not be solved."""
+"""Fraction of a link's capacity that stays available to announced traffic, however much background was measured.
+
+Background traffic that adapts its rate gives way to the jobs, and the planner cannot solve a problem in which a link
+has no capacity."""
 
 SILENT_PART = 0.01
-"""Of the demand of a job that has reported connections which carry nothing: enough that it has a route of its own where
-there is room, too little to take the room of a job that sends."""
+"""Fraction of its demand that is planned for a job whose reported connections carry no traffic.
+
+The fraction is large enough to give the job a route of its own where there is room. It is too small to take room from a
+job that sends."""
 
 Pairs = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """``capacity_bps``: per directed link what announced traffic may use (measured background already taken off).
-
-    ``paths``: between each pair of switches the candidate paths; a pair without any cannot be routed. ``link_number``:
-    the place of each link in ``capacity_bps``. ``drained``: links that work, but are taken out of use.
-    """
+    """Immutable input of one planning run."""
 
     generation: int
     capacity_bps: Mapping[LinkId, float]
+    """Capacity of each directed link (bit/s) for announced traffic: measured background is already subtracted."""
     paths: CandidatePaths
+    """Candidate paths between each pair of switches. A flow between a pair without candidates cannot be routed."""
     flows: tuple[Flow, ...]
     drained: frozenset[LinkId] = frozenset()
+    """Links that work, but that an operator has taken out of service."""
 
     @cached_property
     def links(self) -> Links:
-        """Raises ``KeyError`` with a link between switches that has no capacity."""
+        """Links as arrays. Raises ``KeyError`` with the link when a link between switches has no capacity."""
         return Links(self.capacity_bps, self.paths)
 
     @property
     def link_number(self) -> Mapping[LinkId, int]:
+        """Number of each link: its position in ``capacity_bps``."""
         return self.links.number
 
     @cached_property
     def numbers(self) -> Numbers:
-        """Raises ``KeyError`` with a link that has no capacity."""
+        """Flows and demands as arrays. Raises ``KeyError`` with the link when a link has no capacity."""
         return Numbers(self.flows, self.links)
 
     def with_flows(self, flows: Iterable[Flow]) -> Problem:
-        """The same problem with other flows; its links are not numbered again."""
+        """Return the same problem with other flows; it shares the numbering of links with this one."""
         other = replace(self, flows=tuple(flows))
         vars(other)["links"] = self.links
         return other
 
     @cached_property
     def now(self) -> Problem:
-        """The same problem without demand in idle phases; the same object where there are none."""
+        """Same problem without the demands of idle phases; this object itself when no flow has an idle phase."""
         if not any(flow.idle_phases for flow in self.flows):
             return self
 
@@ -89,105 +95,117 @@ class Problem:
 
     @cached_property
     def tiers(self) -> Tiers | None:
-        """Of the leaves that flows leave or enter; None with detours, which cross tiers otherwise."""
+        """Tiers above the leaves that flows leave or enter; None when the fabric has no three tiers.
+
+        Always None when candidate paths may be detours, because a detour crosses the tiers in another order."""
         crossing = [flow for flow in self.flows if flow.src_leaf != flow.dst_leaf and not self.paths.stretch]
         return find_tiers(self.paths, {leaf for flow in crossing for leaf in (flow.src_leaf, flow.dst_leaf)})
 
     @cached_property
     def in_pieces(self) -> bool:
-        """Whether some flows are equal pieces of one."""
+        """Whether a job has divided one of its flows into equal subflows, each of which is a flow of this problem."""
         return any(flow.id.piece for flow in self.flows)
 
     def candidates(self, flow: Flow) -> tuple[Path, ...]:
-        """The paths the flow may take; the one empty path when both ends share a switch."""
+        """Return the paths that the flow may take: only the empty path when both of its ends are at the same switch."""
         return self.paths.between(flow.src_leaf, flow.dst_leaf)
 
     def reachable(self, flow: Flow) -> bool:
-        """Whether the flow has a candidate; without finding them all."""
+        """Return whether the flow has a candidate path, without computing all of them."""
         return self.paths.connected(flow.src_leaf, flow.dst_leaf)
 
     @cached_property
     def standing(self) -> frozenset[FlowId]:
-        """The flows that are pinned to paths that are there."""
+        """Flows that are pinned to paths whose links all exist."""
         return frozenset(flow.id for flow in self.flows if self.stands(flow))
 
     @property
     def broken(self) -> bool:
-        """Some flow is pinned to a path that is not there (any more)."""
+        """Whether a flow is pinned to a path that no longer exists."""
         return any(flow.current is not None and flow.id not in self.standing for flow in self.flows)
 
     def with_routes(self, routes: Routes) -> Problem:
-        """The same problem, with these as the running routes."""
+        """Return the same problem with ``routes`` as the running routes."""
         return self.with_flows(replace(flow, current=routes.get(flow.id)) for flow in self.flows)
 
     def moves(self, routes: Routes) -> int:
-        """How many flows whose current route stands these routes have otherwise."""
+        """Return how many flows with a valid current route get a different one in ``routes``."""
         pinned = [flow for flow in self.flows if flow.current is not None]
         left = [flow.id for flow in pinned if routes.get(flow.id, flow.current) != flow.current]
         return sum(flow in self.standing for flow in left)
 
     def stands(self, flow: Flow) -> bool:
-        """Whether the flow is pinned, and every path it is pinned to is there."""
+        """Return whether the flow is pinned and all links of the paths that it is pinned to exist."""
         return flow.current is not None and all(
             self.paths.leads(piece.path, flow.src_leaf, flow.dst_leaf) for piece in flow.current
         )
 
 
 FlowsOf = Mapping[JobId, tuple[Flow, ...]]
-"""By job."""
+"""Flows of each job."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a problem is made of; the next one shares with it what has not changed. ``flows``: without routes, which are
-    in ``routes``."""
+    """Parts from which a problem is made. Consecutive snapshots share the parts that have not changed."""
 
     generation: int
     capacity_bps: Mapping[LinkId, float]
     paths: CandidatePaths
     flows: FlowsOf
+    """Flows without their routes, which are in ``routes``."""
     routes: Routes
     drained: frozenset[LinkId] = frozenset()
 
     @cached_property
     def problem(self) -> Problem:
-        """Made from nothing."""
+        """Problem of this snapshot, computed from scratch."""
         return self.problem_of(Routed())
 
     def problem_of(self, routed: Routed) -> Problem:
-        """``routed``: with which the problem before was made."""
+        """Return the problem of this snapshot, reusing the flows that have not changed since the previous problem.
+
+        ``routed`` must be the object with which the previous problem was made."""
         flows = in_order(routed(self.flows, self.routes))
         return Problem(self.generation, self.capacity_bps, self.paths, flows, self.drained)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    """``time_limit_s``: for everything that searches, all together. Searches count their own steps, so that the plan
-    does not depend on the machine unless they are cut at ``until`` (``time.perf_counter``), which ``begun`` sets. With
-    ``deterministic`` nothing is cut. ``left_out``: stages for which there was no time. ``max_moves``: pinned flows that
-    may change route, None for any number; flows whose current path is lost do not count. ``ecmp_draws``: 0 leaves ECMP
-    out."""
+    """Limits of one planning run."""
 
     time_limit_s: float = 2.0
+    """Time for all searches of the run together, in seconds."""
     max_moves: int | None = None
+    """Number of pinned flows that may change their route; None for no limit.
+
+    A flow whose current path is lost does not count."""
     ecmp_draws: int = 200
+    """Number of random draws in the comparison with ECMP; 0 skips it."""
     seed: int = 1
     deterministic: bool = False
+    """Whether the time limit is ignored.
+
+    Searches then end only by their own counts of steps, so that the plan does not depend on the machine."""
     until: float = math.inf
+    """Time (``time.perf_counter``) at which searches are cut off; set by ``begun``."""
     left_out: list[str] = field(default_factory=list, compare=False)
+    """Stages that were skipped for lack of time."""
 
     def begun(self) -> PlanLimits:
-        """The same, of which the time runs from now on, unless it does already."""
+        """Return these limits with the clock started, or these limits themselves when it is running already."""
         if self.deterministic or math.isfinite(self.until):
             return self
         return replace(self, until=time.perf_counter() + self.time_limit_s, left_out=[])
 
     def sooner(self, seconds: float) -> PlanLimits:
-        """The same, with the end so much earlier."""
+        """Return these limits with an end that is ``seconds`` earlier."""
         return replace(self, until=self.until - seconds)
 
     def allows(self, stage: str, seconds: float) -> bool:
-        """Whether a stage that cannot be cut has time, of which it takes about so much; if not, it is ``left_out``."""
+        """Return whether there is time for a stage that takes about ``seconds`` and cannot be cut off.
+
+        A stage without time is added to ``left_out``."""
         if self.left_s > seconds:
             return True
         self.left_out.append(stage)
@@ -198,11 +216,11 @@ class PlanLimits:
         return self.until - time.perf_counter()
 
 
-# ---- taken from the state of the network
+# ---- problems made from the state of the network
 
 
 def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route | None:
-    """How everything from one address to another travels; None when some piece of it has no route."""
+    """Return the route of all traffic between a pair of addresses; None when one of its subflows has no route."""
     ids, weights = flow_ids(dividing, pair), dividing.pieces(pair).weights
     if len(ids) == 1:
         return routes.get(ids[0])
@@ -215,33 +233,38 @@ def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route
 
 
 class Announced(Protocol):
-    """What the planner needs of a job, registered or from a file. ``pairs``: (source, destination) addresses of its
-    virtual links. ``dividing``: how it can divide each. ``silent``: it does not send yet, see ``SILENT_PART``.
-    ``idle_phases``: see ``Flow``."""
+    """Properties of a job that the planner needs; the job is registered, or read from a file."""
 
     @property
     def id(self) -> JobId: ...
     @property
     def virtual_links(self) -> tuple[VirtualLink, ...]: ...
     @property
-    def pairs(self) -> Pairs: ...
+    def pairs(self) -> Pairs:
+        """Pairs (source address, destination address) of the virtual links."""
+
     @property
-    def dividing(self) -> Dividing: ...
+    def dividing(self) -> Dividing:
+        """Ways in which the job can divide each virtual link into subflows."""
+
     @property
-    def silent(self) -> bool: ...
+    def silent(self) -> bool:
+        """Whether the job does not send yet, see ``SILENT_PART``."""
+
     @property
-    def idle_phases(self) -> frozenset[int]: ...
+    def idle_phases(self) -> frozenset[int]:
+        """Phases that the job does not send now, see ``Flow``."""
 
 
 def missing_hosts(hosts: Mapping[str, Host], addresses: frozenset[str]) -> tuple[str, ...]:
-    """The addresses that are not among the hosts, in order."""
+    """Return the addresses that belong to no known host, sorted."""
     return tuple(sorted(addresses - hosts.keys()))
 
 
 def capacities(
     links: Mapping[LinkId, Link], hosts: Mapping[str, Host], background_bps: Mapping[LinkId, float]
 ) -> dict[LinkId, float]:
-    """Per directed link, host links too, what announced traffic may use (bit/s)."""
+    """Return the capacity (bit/s) for announced traffic of each directed link, including the links of hosts."""
     bps = {link_id: link.capacity_bps for link_id, link in links.items()}
     for host in hosts.values():
         bps[host.uplink] = bps[host.downlink] = host.nic_bps
@@ -252,12 +275,14 @@ def capacities(
 
 
 def left_bps(capacity_bps: float, background_bps: float) -> float:
-    """Return what the background leaves announced traffic of a link."""
+    """Return the capacity (bit/s) of a link that its background leaves for announced traffic."""
     return max(MIN_CAPACITY_FRACTION * capacity_bps, capacity_bps - background_bps)
 
 
 class Flows:
-    """Derives the flows of jobs, without routes. Only jobs are looked at that have changed, or whose hosts have."""
+    """Cache of the flows of all jobs, without routes.
+
+    It recomputes only jobs that have changed, or whose hosts have."""
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
@@ -265,7 +290,7 @@ class Flows:
         self._flows: FlowsOf = SharedMap()
 
     def __call__(self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host]) -> FlowsOf:
-        """By job. ``jobs``: those whose hosts are all known."""
+        """Return the flows of each job. All hosts of ``jobs`` must be known."""
         changed, gone = self._changed(jobs)
         looked_at = dict.fromkeys(changed)
         if others := {ip for ip, *_ in differing(self._hosts, hosts)}:
@@ -280,7 +305,7 @@ class Flows:
 
 
 class Routed:
-    """Gives flows their current routes. Only jobs are looked at whose flows have changed, or have other routes."""
+    """Cache of the flows with their current routes. It recomputes only jobs whose flows or routes have changed."""
 
     def __init__(self) -> None:
         self._flows: FlowsOf = {}
@@ -289,7 +314,7 @@ class Routed:
         self._routed: FlowsOf = SharedMap()
 
     def __call__(self, flows: FlowsOf, routes: Routes) -> FlowsOf:
-        """By job. ``routes``: of the pinned flows."""
+        """Return the flows of each job with their current routes. ``routes`` has the routes of the pinned flows."""
         changed = [*differing(self._flows, flows)]
         for _, before, _ in changed:
             for flow in before or ():
@@ -307,7 +332,7 @@ class Routed:
 
 
 def in_order(flows: FlowsOf) -> tuple[Flow, ...]:
-    """Those of all jobs, in the order of the jobs' ids."""
+    """Return the flows of all jobs in one tuple, ordered by job id."""
     return tuple(chain.from_iterable(flows[job_id] for job_id in sorted(flows)))
 
 
@@ -319,7 +344,7 @@ def take_snapshot(
     routes: Routes,
     max_paths: int,
 ) -> Problem:
-    """Return one problem, made from nothing."""
+    """Return the problem of a network, computed from scratch."""
     flows = in_order(Routed()(Flows()({job.id: job for job in jobs}, fabric.hosts), routes))
     capacity_bps = capacities(fabric.links, fabric.hosts, background_bps)
     return Problem(generation, capacity_bps, CandidatePaths(fabric, max_paths), flows)

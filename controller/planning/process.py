@@ -1,12 +1,14 @@
-"""Plans in a separate process, so that OpenFlow, the control loop and the API do not share an interpreter with the
-planner.
+"""A separate planning process.
 
-In: requests of the control loop. Out: their answers, put into its inbox. What passes is differences (``differences``).
-Three threads stand at the controller's end: one sends the newest request, one receives, one looks whether the process
-answers. A process that ends is replaced, and the next one gets the newest request if its plan has not come; of a
-request on which two have ended, or on which one has worked for minutes, the answer is ``NoPlan``. If the first one
-cannot even begin, that is an error of the controller.
-"""
+OpenFlow, the control loop and the API thus do not share an interpreter with the planner.
+
+In: requests of the control loop. Out: their answers, put into its inbox. The two processes exchange only changes
+(``differences``). The controller's end has three threads: one sends the newest request, one receives answers, one
+checks that the process still answers.
+
+When the process ends, another one replaces it and gets the newest request if its plan is still due. A request is
+answered with ``NoPlan`` when two processes have ended while working on it, or when one has worked on it for minutes. If
+the first process ends before it can take a request, that is a fatal error of the controller."""
 
 from __future__ import annotations
 
@@ -33,24 +35,25 @@ from controller.planning.problem import Routes
 log = structlog.get_logger(__name__)
 
 RETRY_S = 5.0
-"""Before another process is started where two have not worked for as long, one after the other."""
+"""Seconds before the next start, after two processes in a row that each ran for less than this time."""
 
 STUCK_S = 60.0
-"""Without an answer, beside ``STUCK_LIMITS`` times the time limit of the request: then the process is replaced. Some
-stages before and after the search are not limited: a second at ten thousand flows."""
+"""Seconds without an answer after which the process is replaced, in addition to ``STUCK_LIMITS`` times the time limit.
+
+Some stages before and after the search have no limit; they take a second with ten thousand flows."""
 STUCK_LIMITS = 20
 
 LOOK_S = 1.0
-"""Between looks whether it answers."""
+"""Seconds between two checks that the process answers."""
 END_S = 10.0
-"""For a process that has closed its end of the connection to end."""
+"""Seconds that a process gets to end after it has closed its end of the connection."""
 
 Put = Callable[[Answer], None]
 OnCrash = Callable[[BaseException], None]
 
 
 class Planner(Protocol):
-    """``submit`` never blocks."""
+    """Object that plans in the process. ``submit`` never blocks."""
 
     def submit(self, request: PlanningRequest) -> None: ...
     def stop(self) -> None: ...
@@ -60,16 +63,19 @@ MakePlanner = Callable[[Put, OnCrash], Planner]
 
 
 def planning_worker(put: Put, on_crash: OnCrash) -> Planner:
-    """What plans in the process. OR-Tools is imported there only."""
+    """Return the planner of the process. OR-Tools is imported only there."""
     from controller.planning.worker import PlanningWorker
 
     return PlanningWorker(put, on_crash)
 
 
 class PlanningProcess:
-    """Starts the process at once. ``on_crash`` is called with the exception if a thread here fails, or the process
-    before it could take a request. ``begin``: called first in the process, such as to configure logging. ``make``: what
-    plans there. Both are pickled."""
+    """Controller's end of the planning process, which starts at once.
+
+    ``on_crash``: called with the exception when a thread here fails, or when the first process ends before it could
+    take a request.
+    ``begin``: called first in the process, for example to configure logging.
+    ``make``: makes the planner in the process. Both functions must be picklable."""
 
     def __init__(
         self,
@@ -85,10 +91,10 @@ class PlanningProcess:
         self._changed = threading.Condition()
         self._stopping = False
         self._newest: PlanningRequest | None = None
-        """Until its plan has come: each process is asked it once."""
+        """Newest request until its plan has arrived. Each process gets it once."""
         self._again: PlanningRequest | None = None
         self.replaced = 0
-        """Processes that have ended although they should work."""
+        """Number of processes that have ended unexpectedly."""
         self._retry_s = 0.0
         self._threads = [
             threading.Thread(target=self._guarded, args=(run,), name=name, daemon=True)
@@ -102,19 +108,19 @@ class PlanningProcess:
             thread.start()
 
     def submit(self, request: PlanningRequest) -> None:
-        """A request that waits to be sent is replaced."""
+        """Submit a request; it replaces one that waits to be sent."""
         with self._changed:
             self._newest = request
             self._changed.notify_all()
 
     def configure(self, begin: Callable[[], object]) -> None:
-        """Call ``begin`` in the process soon, and first in any that is started later."""
+        """Call ``begin`` soon in the process, and first in every process that is started later."""
         with self._changed:
             self._begin = begin
             self._changed.notify_all()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Ends the process, whatever it works on."""
+        """Kill the process, even while it plans."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -166,12 +172,12 @@ class PlanningProcess:
                 self._newest = None
 
     def _replace(self, child: _Child) -> None:
-        """The process has ended, or is stuck."""
+        """Start another process in place of one that has ended or hangs."""
         why = child.why_ended()
         if not (child.began or self.replaced):
             raise ChildProcessError(f"{why} before it could plan")
         self.replaced += 1
-        log.error("another planning process is started", why=why)
+        log.error("starting another planning process", why=why)
         request = child.due
         if request and (request is self._again or request is child.was_late):
             self._answered(request, None)
@@ -183,7 +189,7 @@ class PlanningProcess:
             try:
                 another = _Child(self._begin, self._make)
             except OSError as error:
-                log.error("no planning process can be started", why=str(error), again_in_s=RETRY_S)
+                log.error("cannot start a planning process", why=str(error), again_in_s=RETRY_S)
                 self._wait(RETRY_S)
                 continue
             with self._changed:
@@ -198,14 +204,16 @@ class PlanningProcess:
 
 
 class _Child(Child):
-    """One process. ``begin``: what was called in it. ``asked``: the newest request. ``was_late``: for which it was
-    ended. What is large passes in parts."""
+    """Planning process and the state of its requests. Large messages are sent in parts."""
 
     def __init__(self, begin: Callable[[], object] | None, make: MakePlanner) -> None:
         self.begin = begin
+        """Function that was called in the process."""
         self._began_at = math.inf
         self.asked: PlanningRequest | None = None
+        """Newest request."""
         self.was_late: PlanningRequest | None = None
+        """Request because of whose delay the process was killed."""
         self._waits_since = math.inf
         self._answered = 0
         self._routes: SomeRoutes = {}
@@ -213,22 +221,22 @@ class _Child(Child):
 
     @property
     def began(self) -> bool:
-        """It takes requests."""
+        """Whether the process accepts requests."""
         return self._began_at < math.inf
 
     @property
     def lasted(self) -> bool:
-        """It has worked for a while."""
+        """Whether the process has run for more than ``RETRY_S``."""
         return time.monotonic() > self._began_at + RETRY_S
 
     @property
     def due(self) -> PlanningRequest | None:
-        """The newest request, until its plan has come, or the levels if it asks for these."""
+        """Newest request while its plan, or the slowdowns that it asks for, have not arrived; else None."""
         asked = self.asked
         return asked if asked and asked.snapshot.generation != self._answered else None
 
     def end_if_late(self) -> None:
-        """When nothing has come from it for long, although the plan for the newest request is due."""
+        """Kill the process when nothing has arrived from it for long, although a plan is due."""
         due = self.due
         if not isinstance(due, SolvePlan):
             return
@@ -237,14 +245,14 @@ class _Child(Child):
             self.process.kill()
 
     def why_ended(self) -> str:
-        """End it, if it has not ended. Returns why."""
+        """End the process if it still runs, and return the reason why it ended."""
         status = self.end(END_S)
         if self.was_late:
             return "the planning process did not answer in time"
         return f"the planning process ended with status {status}"
 
     def ask(self, request: PlanningRequest) -> None:
-        """Does nothing more when the process has gone."""
+        """Send a request. Nothing happens when the process has ended."""
         before, asked = self.asked.snapshot if self.asked else NO_SNAPSHOT, isinstance(self.due, SolvePlan)
         if not asked:
             self._waits_since = time.monotonic()
@@ -253,12 +261,13 @@ class _Child(Child):
         self.send(*changes, replace(request, snapshot=NO_SNAPSHOT))
 
     def was_told(self, begin: Callable[[], object] | None, request: PlanningRequest | None) -> bool:
-        """Whether it was asked the request, if there is one, and ``begin`` was called in it."""
+        """Return whether the process has received the request, if there is one, and has called ``begin``."""
         return begin is self.begin and (request is None or request is self.asked)
 
     def answers(self) -> list[Answer]:
-        """Waits for an answer, which is dropped unless it is for the newest request. Raises ``EOFError`` or ``OSError``
-        when the process has gone."""
+        """Wait for a message and return the answers that it completes. Answers to older requests are dropped.
+
+        Raises ``EOFError`` or ``OSError`` when the process has ended."""
         found = self.receive()
         self._waits_since = time.monotonic()
         self._began_at = min(self._began_at, self._waits_since)
@@ -279,7 +288,7 @@ class _Child(Child):
 
 
 def _work(connection: Connection, begin: Callable[[], object] | None, make: MakePlanner) -> None:
-    """The process."""
+    """Run the planner until the connection closes: the main function of the process."""
     if begin:
         begin()
     running: dict[int, Routes] = {}
@@ -298,13 +307,13 @@ def _work(connection: Connection, begin: Callable[[], object] | None, make: Make
                 connection.send(part)
 
     planner = make(put, lambda _: os._exit(1))
-    connection.send(None)  # it has begun
+    connection.send(None)  # tells the controller that the process accepts requests
     snapshot = NO_SNAPSHOT
     while True:
         try:
             received: PlanningRequest | SnapshotDelta | Callable[[], object] = connection.recv()
         except (EOFError, OSError):
-            os._exit(0)  # whatever is being solved
+            os._exit(0)  # even while a solver runs
         if isinstance(received, SnapshotDelta):
             snapshot = differences.changed(snapshot, received)
         elif isinstance(received, PlanningRequest):

@@ -1,13 +1,12 @@
-"""The fullest links relieved within a cap on moves: fast, on any fabric and with any number of flows.
+"""Relief of the most loaded links within a cap on moves: fast, for any fabric and any number of flows.
 
-Links above a goal lose flows, the fullest first, until they keep to it. A flow goes to the path whose worst link stays
-least full; where no path has room for all of it, to several, if it may be split. The goal is bisected between the bound
-and the worst level; with the moves that are left, single jobs are relieved. A link stays as it is where no flow can
-leave it without filling another one beyond the goal.
+Links whose load is above a goal lose flows, the most loaded link first, until they satisfy the goal. A flow goes to the
+path whose worst link stays least loaded. When no path has room for all of it, it goes to several paths, if it may be
+split. The goal is bisected between the bound and the worst slowdown. The moves that are left then relieve single jobs.
+A link stays as it is when every flow that leaves it would load another link beyond the goal.
 
-In: a problem, routes to begin from. Out: routes with smaller sorted levels, or those from the beginning: an attempt
-that does not give smaller ones is undone.
-"""
+In: a problem, and the routes to start from. Out: routes with smaller sorted slowdowns, or the routes from the start: an
+attempt without smaller slowdowns is undone."""
 
 from __future__ import annotations
 
@@ -35,19 +34,21 @@ from controller.planning.split_flows.shares import exactly_one
 from signalbox.jobs.spec import JobId
 
 _ATTEMPTS = 8
-"""Goals for all jobs together, and as many jobs that are relieved alone."""
+"""Number of goals for all jobs together, and number of jobs that are relieved individually."""
 _TRIED = 4
-"""Flows of a link, until it is left as it is."""
+"""Number of flows that are tried before a link is left as it is."""
 _LESS = 0.02
-"""By which the level of a single job is to fall."""
+"""Relative decrease of the slowdown at which the relief of a single job aims."""
 _LEAST_S = 0.2
-"""For this there is always time: else nothing might move where links are full."""
+"""Seconds that are available even after the time limit; otherwise nothing might move while links are overloaded."""
 _ROUNDING = 1e-9
 
 
 def relieve(problem: Problem, bounds: Bounds, start: Routes, limits: PlanLimits) -> Draft | None:
-    """None when nothing was found. ``start``: a route for every flow that has a candidate, the running one where that
-    stands. At most ``limits.max_moves`` flows move, which is not None."""
+    """Return routes with smaller slowdowns; None when there are none.
+
+    ``start``: a route for every flow that has a candidate; the running route when it is valid. At most
+    ``limits.max_moves`` flows move; it must not be None."""
     state = _Relief(problem, start, limits)
     least, most = bounds.worst, state.worst
     goal = least
@@ -65,9 +66,7 @@ def relieve(problem: Problem, bounds: Bounds, start: Routes, limits: PlanLimits)
 
 
 class _Relief:
-    """``load``: per link. ``level``: per job, of the routing last accepted. ``_each``: per link the mean load of a flow
-    on it at the start. ``_at``: the flows that have another route than at the start, by number. ``_before``: the routes
-    of those that have changed in this attempt, None for that at the start. ``_come``: per link flows of ``_at``."""
+    """State of a relief: current loads, slowdowns and routes."""
 
     def __init__(self, problem: Problem, start: Routes, limits: PlanLimits) -> None:
         self._problem, self._start = problem, start
@@ -75,9 +74,12 @@ class _Relief:
         self._moves_left = limits.max_moves or 0
         self._rows = rows = passing(problem, start)
         self.load = loads_of(problem, rows)
+        """Load of each link."""
         self.level = self._levels(rows)
+        """Slowdown of each job under the routes that were last accepted."""
         flows = np.bincount(rows.link, minlength=len(self.load))
         self._each = np.where(flows > 0, self.load / np.maximum(1, flows), np.inf)
+        """Mean load of a flow on each link at the start."""
         self._hops = max((len(path) for route in start.values() for path, _ in route), default=1)
         self._increments = Increments(problem, problem.numbers.capacity_bps)
         self._increments.count_rows(rows.flow, rows.link, rows.share)
@@ -86,8 +88,11 @@ class _Relief:
         self._is_fabric = np.zeros(len(self.load), bool)
         self._is_fabric[problem.links.fabric] = True
         self._at: dict[int, Route] = {}
+        """Routes of the flows (by number) that have another route than at the start."""
         self._before: dict[int, Route | None] = {}
+        """Previous routes of the flows that changed in this attempt; None for the route from the start."""
         self._come: defaultdict[int, dict[int, None]] = defaultdict(dict)
+        """Flows of ``_at`` on each link."""
         self._paths: dict[tuple[Dpid, Dpid], Ints] = {}
 
     @property
@@ -103,7 +108,9 @@ class _Relief:
         return Draft("relief", routes, self.level, moves, paths_used(routes) if self._problem.in_pieces else 0)
 
     def attempt(self, goal: float, links: Ints) -> bool:
-        """Whether these links keep to the goal now, as far as they can, with smaller sorted levels than before."""
+        """Move flows until these links satisfy the goal as far as possible; return whether the slowdowns got smaller.
+
+        Otherwise the attempt is undone."""
         links = links[self._is_fabric[links]]
         leaving = np.ceil((self.load[links] - goal) / self._each[links])
         if leaving.sum() > self._hops * self._moves_left:
@@ -125,7 +132,10 @@ class _Relief:
         return False
 
     def fewest_first(self) -> list[tuple[JobId, Ints]]:
-        """Jobs above level 1, those with the largest levels first, of these those with the fewest links that full."""
+        """Return jobs with a slowdown above 1, worst first, each with its saturated links.
+
+        Ties are broken by the number of saturated links, fewest first. A link is saturated when its load almost reaches
+        the job's slowdown."""
         rows, numbers = self._passing(), self._problem.numbers
         level = np.array([self.level.get(job, 1.0) for job in numbers.job_ids])
         job = numbers.job[rows.flow]
@@ -147,7 +157,7 @@ class _Relief:
         return self._moves_left < 0 or time.perf_counter() > self._until
 
     def _passing(self) -> Passing:
-        """Of the routes as they are now."""
+        """Return the loads of the current routes."""
         changed = np.zeros(len(self._problem.flows), bool)
         changed[list(self._at)] = True
         stay = ~(changed[self._rows.flow] & self._is_fabric[self._rows.link])
@@ -163,7 +173,7 @@ class _Relief:
     # ---- one flow
 
     def _lower(self, link: int, goal: float) -> bool:
-        """Whether a flow has left the link, wholly or in part, and no link that it passes now is beyond the goal."""
+        """Move a flow off the link, wholly or in part; return whether a route within the goal was found."""
         for flow in self._to_leave(link)[:_TRIED]:
             was = self._at.get(flow)
             self._take(flow)
@@ -177,7 +187,9 @@ class _Relief:
         return False
 
     def _to_leave(self, link: int) -> list[int]:
-        """Those that have moved already first, then those that also relieve the fullest other link."""
+        """Return the flows on the link in the order in which they are tried.
+
+        Flows that have moved already come first, then those whose most loaded other link has the highest load."""
         first, last = np.searchsorted(self._link, (link, link + 1)).tolist()
         here = [flow for flow in self._flow[first:last].tolist() if flow not in self._at]
 
@@ -188,7 +200,7 @@ class _Relief:
         return sorted([*self._come[link], *here], key=order)
 
     def _that_keeps_to(self, goal: float, flow: int) -> Route | None:
-        """Of a flow that is nowhere now; None when there is none."""
+        """Return a route within the goal for a flow that is on no link now; None when there is none."""
         ends = self._problem.flows[flow]
         pair, paths = (ends.src_leaf, ends.dst_leaf), self._problem.candidates(ends)
         if pair not in self._paths:
@@ -206,7 +218,7 @@ class _Relief:
         return None if pieces is None else exactly_one({paths[of]: share for of, share in pieces})
 
     def _put(self, flow: int, route: Route | None) -> None:
-        """Instead of its route; None: that from the start."""
+        """Replace the route of a flow; None stands for the route from the start."""
         self._take(flow)
         self._set(flow, route)
 
@@ -218,7 +230,7 @@ class _Relief:
                 self._come[link].pop(flow, None)
 
     def _set(self, flow: int, route: Route | None) -> None:
-        """``route``: None for that from the start."""
+        """Add the load of a flow that is on no link now; the route None stands for that from the start."""
         self._at.pop(flow, None)
         if route is not None:
             self._at[flow] = route

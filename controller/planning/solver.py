@@ -1,8 +1,8 @@
-"""CP-SAT: its model builder without pandas, and searches in stages.
+"""CP-SAT: import of its model builder without pandas, and searches in stages.
 
-OR-Tools imports pandas for methods that take and return its series, which are not used here. Pandas costs a controller
-45 MB and a second at every start, so an empty module takes its place while ``cp_model`` is imported, and only then.
-"""
+OR-Tools imports pandas for methods that take and return pandas series, which are not used here. Pandas would cost a
+controller 45 MB and a second at every start. Therefore an empty module takes its place while ``cp_model`` is imported,
+and only then."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = "pandas"
 
 
 class _Nothing:
-    """What no value is an instance of."""
+    """Class without instances, which stands for the classes of pandas."""
 
 
 def _stand_in() -> ModuleType:
@@ -44,7 +44,7 @@ _SEARCH_SHARE = 0.3
 
 
 def solver_within(limits: PlanLimits, budget_s: float) -> cp_model.CpSolver:
-    """``budget_s``: in CP-SAT's deterministic time, of which about one passes in a second."""
+    """Return a solver with a budget in CP-SAT's deterministic time, which advances by about one per second."""
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = 1
@@ -57,26 +57,26 @@ def solver_within(limits: PlanLimits, budget_s: float) -> cp_model.CpSolver:
 
 
 class StagedSearch:
-    """Solves one model in stages, each with its own objective, under one budget of deterministic time.
-    The model may grow between the stages.
+    """Search in stages over one model, each with its own objective, under one budget of deterministic time.
 
-    ``values`` is the best solution so far, ``bound`` what is proven of the latest objective.
-    """
+    The model may grow between the stages."""
 
     def __init__(self, cp: cp_model.CpModel, limits: PlanLimits) -> None:
         self._cp = cp
         self._limits = limits
         self._left_s = limits.time_limit_s
         self.values: Sequence[int] = ()
+        """Best solution so far."""
         self.bound = -math.inf
+        """Proven bound of the latest objective."""
         self._reached = math.inf
 
     def minimise(self, objective: Any, share: float = 1.0) -> cp_model.CpSolverStatus | None:
-        """OPTIMAL or FEASIBLE when there is a solution for the model as it is now, None when not. ``share``: of the
-        whole budget, how much may be used up when this ends.
+        """Minimise an objective. Return OPTIMAL or FEASIBLE when the model as it is now has a solution, else None.
 
-        First without a linear relaxation: routings are found ten times faster so. Proofs need the relaxation.
-        """
+        ``share``: share of the whole budget that may be used up when this stage ends.
+        The first attempt has no linear relaxation, because this finds routings ten times faster. Proofs need the
+        relaxation."""
         self._cp.minimize(objective)
         self.bound, self._reached = -math.inf, math.inf
         found = None

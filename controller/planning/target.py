@@ -1,23 +1,24 @@
-"""Planning with a cap on moves: a plan that needs more of them stays the *target*, and every cycle makes some.
+"""Planning with a cap on moves: a plan that needs more moves is the *goal plan*, and every cycle makes some of them.
 
-In: a problem, limits, and the target that an earlier cycle left. Out: the plan for this cycle, and the target that is
-left after it. No state is kept here: ``answers`` keeps the target.
+In: a problem, limits, and the goal plan that an earlier cycle left. Out: the plan for this cycle, and the goal plan
+that is left after it. No state is kept here: ``answers`` keeps the goal plan. In names a goal plan is a "target".
 
-Of the ways to use up the cap the one with the smallest levels is taken:
+Two kinds of moves can use up the cap; the planner takes the one with the smaller slowdowns:
 
-- *Step*: flows go to the routes of the target (``transition.step``), as many as may.
-- *Leap*, in the first cycle of a target: the best plan within the cap, whatever its routes, filled up with a step. If
-  there is a step, only if further ones lead on from the leap that take no more cycles than all moves of the target
-  would: so it is reached within ceil(moves / cap) + 1 cycles. Or if none lead on from the step either: then another
-  target may have to follow.
+- *Step*: as many flows as allowed change to their routes in the goal plan (``transition.step``).
+- *Jump* (``leap`` in names), only in the first cycle of a goal plan: the best plan within the cap, whatever its routes,
+  filled up with a step.
 
-Before a target is looked for the fullest links are relieved: these moves are made where time is over before better ones
-are found. Where flows are too many for targets, each cycle makes the best plan within the cap that is found, as long as
-it moves any.
+When there is a step, a jump is taken on one of two conditions. Either further steps lead on from the jump, in no more
+cycles than all moves of the goal plan take; the goal plan is then reached within ceil(moves / cap) + 1 cycles. Or no
+steps lead on from the step either; another goal plan may then have to follow.
 
-The running routes never get worse, so where no moves improve them they stay. Unless that is because time was over, the
-smallest group of the target's moves that would improve them is named.
-"""
+Before the planner looks for a goal plan, it unloads the most loaded links. These moves are made when the time ends
+before better ones are found. With too many flows for goal plans, each cycle makes the best plan within the cap, as long
+as a plan is found that moves any flow.
+
+The running routes never get worse, so they stay when no moves improve them. Unless that is for lack of time, the
+planner names the smallest group of the goal plan's moves that would improve them."""
 
 from __future__ import annotations
 
@@ -42,16 +43,19 @@ from controller.planning.whole_flows.search import MAX_FLOWS
 log = structlog.get_logger(__name__)
 
 _SHARE = 0.5
-"""Of the time limit, for a leap and a step together when the plan has used up the rest; of the budgets in deterministic
-time, for each."""
+"""Share of the time limit for a jump and a step together, when the plan has used up the rest.
+
+Of the budgets in deterministic time each of the two gets this share."""
 _WAY_S = 500e-6
-"""Per flow, for a target, a leap and a step. Where there is not so much time, cycles make the best plan found within
-the cap. Only when that moves nothing a target is looked for, in a cycle that takes as long again."""
+"""Seconds per flow that a goal plan, a jump and a step need.
+
+With less time, a cycle makes the best plan found within the cap. When that plan moves nothing, the cycle looks for a
+goal plan and takes as long again."""
 _PARTS = (1.0, 0.85, 0.7, 0.5)
-"""Of the cap, for the first part of a leap: the rest is for moves towards the target."""
+"""Fractions of the cap that the first part of a jump may use; the rest is for moves towards the goal plan."""
 
 Cycle = tuple[Plan | NoPlan, Target | None]
-"""The plan of a cycle, and the target that is left after it."""
+"""Plan of a cycle, and the goal plan that is left after it."""
 
 
 def solved(
@@ -61,10 +65,9 @@ def solved(
     held: Target | None = None,
     running: Routes = NO_ROUTES,
 ) -> tuple[Planned, Target | None]:
-    """Return the plan with the decision on it, and the target that is left when the plan is adopted.
+    """Return the plan with the decision whether to adopt it, and the goal plan that is left when it is adopted.
 
-    ``min_gain``, ``running``: see ``decided``. ``held``: the target that an earlier cycle left.
-    """
+    ``min_gain``, ``running``: see ``decided``. ``held``: the goal plan that an earlier cycle left."""
     answer, target = plan_towards(problem, limits, held)
     if isinstance(answer, NoPlan):
         return Planned(answer), None
@@ -83,14 +86,13 @@ def solved(
 
 
 def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float) -> Plan | None:
-    """Return a plan of ``problem.now`` that is better by ``min_gain`` (relative) than ``union``, the plan for all
-    phases; None where there is none.
+    """Return a plan of ``problem.now`` that is better than ``union`` by ``min_gain`` (relative); None without one.
 
-    A plan for all patterns of traffic together serves each of them, and nothing moves when a job goes from one to
-    another. But a flow has one route in all patterns, and so have the flows of other jobs: seldom, what is best for one
-    pattern is worse for another. Then routes for the present patterns alone are taken. Flows that send nothing now
-    stay where they are, or begin as in ``union``. The search has a time limit of its own, as long again.
-    """
+    ``union`` is the plan for all phases. A plan for all traffic patterns together serves each of them, and no flow
+    moves when a job changes its pattern. But every flow has one route in all patterns. In rare cases the best routes
+    for one pattern are worse for another; then the planner takes routes for the present patterns alone. Flows that send
+    nothing now stay on their routes, or start with those of ``union``. The search has a time limit of its own, as long
+    again."""
     now = problem.now
     if now is problem:
         return None
@@ -108,10 +110,10 @@ def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float)
 
 
 def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> Cycle:
-    """Return the plan for this cycle, and the target that it leads to; None when the plan is the best one itself.
+    """Return the plan for this cycle, and the goal plan that it leads to; None when the plan itself is the best one.
 
-    ``held``: the target that an earlier cycle left. It is dropped when more has changed than the running routes.
-    """
+    ``held``: the goal plan that an earlier cycle left. It is dropped when anything but the running routes has
+    changed."""
     limits = limits.begun()
     if not limits.max_moves:
         return plan(problem, limits), None
@@ -135,8 +137,9 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> C
 
 
 def _by_lanes(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
-    """A plan in closed form that is as good and takes no more cycles, or the one that was found: where the same few
-    lanes change for all leaves, steps are seldom blocked."""
+    """Return a plan in closed form that is as good and needs no more cycles, or else ``found``.
+
+    In the closed form the same few common links change for all leaves, so steps are seldom blocked."""
     routes = aligned_cutting(problem, None)
     if routes is None or not limits.max_moves:
         return found
@@ -150,11 +153,10 @@ def _by_lanes(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
 
 
 def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> tuple[Plan, Plan, int | None]:
-    """Return the plan that is reached in the end, the plan of the first cycle, and the most cycles that this takes.
+    """Return the plan that is reached in the end, the plan of the first cycle, and the largest number of cycles needed.
 
-    The cycles are None when no moves within the cap lead on. Raises ``SignalboxError`` when there is no plan; ``where``
-    is a part of its text.
-    """
+    The number is None when no moves within the cap lead on. Raises ``SignalboxError`` when there is no plan; ``where``
+    becomes a part of its text."""
     if limits.max_moves == 0:
         found = answered(plan(problem, replace(limits, max_moves=None)), where)
         return found, found, None if found.moves else 0
@@ -167,7 +169,7 @@ def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> tuple[Plan
 
 
 def same_inputs(a: Problem, b: Problem) -> bool:
-    """Whether the problems differ in the running routes alone."""
+    """Return whether the problems differ at most in the running routes."""
     return (
         a.capacity_bps == b.capacity_bps
         and a.paths.far_end == b.paths.far_end
@@ -181,7 +183,7 @@ def same_inputs(a: Problem, b: Problem) -> bool:
 
 
 class _Way:
-    """From the running routes to those of a plan."""
+    """Sequence of moves from the running routes to those of a goal plan."""
 
     def __init__(self, problem: Problem, limits: PlanLimits, aim: Plan) -> None:
         self._problem = problem
@@ -195,7 +197,9 @@ class _Way:
         self._cut_short = aim.cut_short
 
     def begin(self, quick: Routes) -> Cycle:
-        """The first cycle. ``quick``: the best routes within the cap that are known, the running ones at the worst."""
+        """Return the first cycle.
+
+        ``quick``: the best known routes within the cap; in the worst case the running ones."""
         quick = self._placed(quick)
         routes, leap = self._first, self._leap(quick)
         if isinstance(routes, Stuck):
@@ -207,7 +211,9 @@ class _Way:
         return self._answer(routes, held=False)
 
     def go_on(self, held: Target) -> Cycle | None:
-        """None when the target is no better than what runs, or no step leads to it: then another one may."""
+        """Return the next cycle towards the goal plan; None when another goal plan may be better.
+
+        That is so when the goal plan is no better than the running routes, or when no step leads towards it."""
         if held.blocked and self._cap <= held.searched and self._problem.flows == held.problem.flows:
             return self._judged(self._running), held
         if not self._better(self._goal, self._running):
@@ -218,7 +224,7 @@ class _Way:
 
     @cached_property
     def _first(self) -> Routes | Stuck:
-        """The step from the running routes."""
+        """Step from the running routes."""
         return self._step(self._running, self._cap)
 
     @property
@@ -229,8 +235,9 @@ class _Way:
         return step(self._problem, start, self._goal, most, self._free | free, self._part)
 
     def _leads_on(self, routes: Routes) -> bool:
-        """Whether steps reach the target from there in as many cycles as its moves need, as far as there is time to
-        look."""
+        """Return whether steps from ``routes`` reach the goal plan in as many cycles as its moves need.
+
+        Return True when the time ends before a step fails."""
         for _ in range(math.ceil(self._aim.moves / self._cap)):
             if self._left(routes) <= self._cap or self._over:
                 return True
@@ -241,7 +248,9 @@ class _Way:
         return self._left(routes) == 0
 
     def _leap(self, quick: Routes) -> Routes | None:
-        """With which the target takes no more cycles than without, at best; None when there is none."""
+        """Return the routes of a jump, filled up with a step; None when no jump moves any flow.
+
+        If possible the goal plan takes no more cycles after the jump than it would take without."""
         cycles = math.ceil(self._aim.moves / self._cap)
         found: Routes | None = None
         for most in self._sizes():
@@ -260,18 +269,18 @@ class _Way:
         return None if found is None else self._filled(found)
 
     def _sizes(self) -> list[int]:
-        """Caps to try; only the closed form is quick enough for several."""
+        """Return the caps to try: several only with the closed form, because only that is fast enough."""
         parts = _PARTS if aligned_cutting(self._problem, None) else _PARTS[:1]
         return [max(1, int(part * self._cap)) for part in parts]
 
     def _filled(self, routes: Routes) -> Routes:
-        """With what is left of the cap used for moves towards the target."""
+        """Return ``routes`` with the rest of the cap used for moves towards the goal plan."""
         moved = frozenset(flow for flow, route in routes.items() if route != self._running.get(flow))
         more = self._step(routes, self._cap - self._problem.moves(routes), moved)
         return routes if isinstance(more, Stuck) else more
 
     def _within(self, most: int, quick: Routes) -> Routes:
-        """The best routes with so many moves that are found, the running ones if none are."""
+        """Return the best routes found with at most ``most`` moves, or the running routes when none are found."""
         problem, limits = self._problem, self._part
         routes = aligned_cutting(problem, most)
         if routes is not None:
@@ -285,8 +294,9 @@ class _Way:
 
     @cached_property
     def _by_plan(self) -> Routes:
-        """The best routes within the cap that are found in time, the running ones if none are. Where no step leads on,
-        time is left to name a group."""
+        """Best routes within the cap that are found in time, or else the running routes.
+
+        When no step leads on, some time is reserved to name the smallest group of moves."""
         limits = replace(self._part, ecmp_draws=0)
         if isinstance(self._first, Stuck):
             limits = limits.sooner(_SHARE * min(limits.left_s, limits.time_limit_s))
@@ -306,15 +316,18 @@ class _Way:
         return index is not None and levels[index] < other[index]
 
     def _blocked(self) -> Cycle:
-        """Unless time is over, or the group that is named is within the cap: more moves are looked for than by a step,
-        which has more to decide."""
+        """Return the cycle when no step leads on: nothing moves, and the goal plan names its smallest group of moves.
+
+        The group itself is moved when it is within the cap. A search for the smallest group finds more moves than a
+        step, which has more to decide. No group is named when the time is over before it is proven to be the
+        smallest."""
         flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
         together = {**self._running, **{flow: self._goal[flow] for flow in flows}}
         if self._problem.moves(together) <= self._cap:
             return self._answer(together, held=False)
         if self._over and not smallest:
             return self._answer(self._running, held=False)
-        log.warning("no moves within the cap lead on", max_moves=self._cap, together=len(flows))
+        log.warning("no moves within the cap lead towards the goal plan", max_moves=self._cap, together=len(flows))
         searched = 0 if self._cut_short or self._over else self._cap
         target = Target(self._aim, self._problem, self._left(self._running), False, flows, smallest, searched)
         return self._judged(self._running), target
@@ -323,7 +336,7 @@ class _Way:
         return self._judged(routes), Target(self._aim, self._problem, self._left(routes), held)
 
     def _judged(self, routes: Routes) -> Plan | NoPlan:
-        """As a plan, with what is proven for the target's."""
+        """Return the routes as a plan, with the lower bounds that are proven for the goal plan."""
 
         def drafts(bounds: Bounds) -> Drafts:
             proven = bounds.vector

@@ -1,13 +1,12 @@
-"""Three tiers of switches, found in the graph: a fat-tree, or another folded Clos network with planes.
+"""Detection of three tiers of switches: a fat-tree, or another folded Clos network with planes.
 
 A *pod* is a group of leaves with cables to the same aggregation switches. A *plane* has one aggregation switch in every
-pod and the cores that these share, so that a path between two pods stays in one plane. A *lane* is one cable: an edge
-lane is one from every leaf to one plane, a core lane one from every pod to one core. A path between two pods takes the
-same edge lane and the same core lane up and down.
+pod, and the cores that these share. A path between two pods stays in one plane. A *common link* is a cable that every
+switch of a tier has: a common edge link leads from every leaf to the same plane, a common core link from every pod to
+the same core. A path between two pods takes the same common edge link and the same common core link up and down.
 
-In: the paths of a problem, and the leaves that matter. Out: ``Tiers``, or None where the fabric is not like that.
-Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008, section 3.
-"""
+In: the paths of a problem, and the leaves that matter. Out: ``Tiers``, or None when the fabric has another form.
+Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008, section 3."""
 
 from __future__ import annotations
 
@@ -24,27 +23,31 @@ Links = tuple[LinkId, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Pods and planes go by number; planes are in descending order of their core lanes, those without any left out.
+    """Pods and planes of a fabric, by number. In names a "lane" is a common link.
 
-    ``pod``: of each leaf. ``plane``: of each edge lane, ascending. ``up``, ``down``: per leaf its links to and from
-    aggregation switches, by edge lane. ``core_up``, ``core_down``: per plane and pod the links to and from cores, by
-    core lane."""
+    Planes are in descending order of their number of common core links; planes without any are left out."""
 
     pod: Mapping[Dpid, int]
+    """Pod of each leaf."""
     plane: tuple[int, ...]
+    """Plane of each common edge link, ascending."""
     up: Mapping[Dpid, Links]
+    """Links from each leaf to aggregation switches, by common edge link."""
     down: Mapping[Dpid, Links]
+    """Links from aggregation switches to each leaf, by common edge link."""
     core_up: Sequence[Sequence[Links]]
+    """Links to cores of each plane and pod, by common core link."""
     core_down: Sequence[Sequence[Links]]
+    """Links from cores of each plane and pod, by common core link."""
 
     @property
     def core_lanes(self) -> list[int]:
-        """How many each plane has."""
+        """Number of common core links of each plane."""
         return [len(pods[0]) for pods in self.core_up]
 
 
 def find_tiers(paths: CandidatePaths, leaves: Iterable[Dpid]) -> Tiers | None:
-    """``leaves``: in at least two pods."""
+    """Return the tiers above ``leaves``, which must lie in at least two pods; None when there are no three tiers."""
     pods = _pods(paths, sorted(leaves))
     planes = _planes(paths, pods)
     if not planes:
@@ -59,7 +62,7 @@ def find_tiers(paths: CandidatePaths, leaves: Iterable[Dpid]) -> Tiers | None:
         return by_number((number.get(link.dpid, -1), link) for link in paths.links_into(switch))
 
     def by_number(links: Iterable[tuple[int, LinkId]]) -> Links:
-        """Of the switches that have one."""
+        """Return the links that lead to numbered switches, ordered by the number of the switch."""
         ordered = sorted(link for link in links if link[0] >= 0)
         lanes.add(tuple([number for number, _ in ordered]))
         return tuple([link for _, link in ordered])
@@ -77,7 +80,7 @@ def find_tiers(paths: CandidatePaths, leaves: Iterable[Dpid]) -> Tiers | None:
 
 
 def _pods(paths: CandidatePaths, leaves: Sequence[Dpid]) -> dict[Dpid, Switches]:
-    """Per leaf the aggregation switches of its pod; none when pods overlap."""
+    """Return the aggregation switches of each leaf's pod; empty when pods overlap."""
     pods = {leaf: tuple(sorted({paths.far_end[link] for link in paths.links_from(leaf)})) for leaf in leaves}
     aggs = [agg for of_pod in set(pods.values()) for agg in of_pod]
     apart = len(set(aggs)) == len(aggs) and pods.keys().isdisjoint(aggs)
@@ -86,8 +89,9 @@ def _pods(paths: CandidatePaths, leaves: Sequence[Dpid]) -> dict[Dpid, Switches]
 
 
 def _planes(paths: CandidatePaths, pods: Mapping[Dpid, Switches]) -> dict[Switches, list[Dpid]]:
-    """Per plane its aggregation switches, one for each pod; by its cores, each as often as it has cables to a pod. None
-    when the cores do not make planes."""
+    """Return the aggregation switches of each plane, one per pod; empty when the cores do not form planes.
+
+    The key of a plane is its cores, each repeated once per cable to a pod."""
     aggs = {agg: pod for pod, of_pod in enumerate(dict.fromkeys(pods.values())) for agg in of_pod}
     above = {agg: [paths.far_end[link] for link in paths.links_from(agg)] for agg in aggs}
     reached: defaultdict[Dpid, set[int]] = defaultdict(set)

@@ -1,15 +1,19 @@
-"""From one routing towards another, some moves at a time and never through a worse one.
+"""Transition from one routing towards another, some moves at a time and never through a worse routing.
 
-In: a problem, the routes to begin from, those to reach, how many more flows may move. Out: the routes after the moves
-that were chosen, or the smallest group of moves that has to be made at once.
+In: a problem, the routes to start from, the routes to reach, and how many flows may move. Out: the routes after the
+chosen moves, or the smallest group of moves that must be made at once.
 
-A 0-1 programme for CP-SAT: flow f takes its new route where x_f = 1, so the load of every link is linear in x. The
-sorted levels after the moves are not lexicographically greater than before: either for each level t of the vector no
-more jobs are above t than before, or this holds down to some level t and fewer jobs than before are at t or above (the
-*pivot*). Only the largest levels, ``_MOST_PIVOTS`` at most, can be pivots; jobs below them keep to their own levels
-when there is none. A job is above t when a link that it uses is; which links it uses depends on x where flows leave or
-come.
-"""
+CP-SAT solves a 0-1 programme: flow f takes its new route when x_f = 1, so the load of every link is linear in x. The
+sorted slowdowns after the moves must not be lexicographically greater than before. For that, one of two conditions must
+hold:
+
+- for each slowdown t of the vector, no more jobs are above t than before;
+- the first condition holds down to some t, and fewer jobs than before are at t or above. This t is the *tie-break*
+  (``pivot`` in names).
+
+Only the largest slowdowns, at most ``_MOST_PIVOTS``, can be tie-breaks; without one, jobs below them keep to their own
+slowdowns. A job is above t when the load of a link that it uses is. When flows leave or enter links, the links that a
+job uses depend on x."""
 
 from __future__ import annotations
 
@@ -27,34 +31,39 @@ from signalbox.jobs.spec import JobId
 
 _MOST_PIVOTS = 4
 _MOST_ROWS = 400
-"""Pivots times jobs; one pivot at least."""
+"""Largest product of tie-breaks and jobs; there is at least one tie-break."""
 _MOST_MOVES, _MOVES_PER_S = 4_000, 2_000
-"""In one model, and per second that is left: building a larger one takes longer than a cycle should."""
+"""Largest number of moves in one model, in total and per second that is left.
+
+Building a larger model takes longer than a cycle should."""
 _STRICT = 2 * LEVEL_TOLERANCE
-"""A level that is smaller by this (relative) is smaller for every comparison of plans."""
+"""Relative decrease from which every comparison of plans considers a slowdown smaller."""
 _MOST_UNITS, _MOST_LOAD = 10_000_000, 1 << 50
-"""Of load, in one link's capacity, and a load in these: loads are integers of 64 bits for the solver."""
+"""Largest number of load units per link capacity, and largest load in units, as the solver has 64-bit integers."""
 
 
 class Group(NamedTuple):
-    """Flows whose moves towards the target, made together, give smaller levels. ``smallest``: proven that fewer moves
-    towards it do not."""
+    """Flows whose moves towards the goal routes give smaller slowdowns when made together."""
 
     flows: tuple[FlowId, ...]
     smallest: bool
+    """Whether it is proven that fewer moves towards the goal routes do not give smaller slowdowns."""
 
 
 class Stuck(NamedTuple):
-    """No moves within the cap were found. ``final``: more time would not find any."""
+    """No moves within the cap were found."""
 
     final: bool
+    """Whether it is proven that there are none, so that more time would not help."""
 
 
 def step(
     problem: Problem, start: Routes, target: Routes, most: int, free: Collection[FlowId], limits: PlanLimits
 ) -> Routes | Stuck:
-    """As many moves as possible towards ``target``, of those that give the smallest sorted levels that can be told from
-    the pivots. ``most``: flows that may move beside those that are ``free``."""
+    """Make as many moves towards ``target`` as possible, among those with the smallest sorted slowdowns.
+
+    Slowdowns are compared only at the tie-breaks. ``most``: number of flows that may move, not counting those in
+    ``free``."""
     if limits.left_s <= 0:
         return Stuck(final=False)
     model = _Model(problem, start, target, limits)
@@ -68,8 +77,9 @@ def step(
 
 
 def smallest_group(problem: Problem, start: Routes, target: Routes, limits: PlanLimits) -> Group:
-    """The fewest moves that give smaller levels than ``start`` has; where none are found in time, all of them:
-    ``target`` has smaller levels."""
+    """Return the fewest moves that give smaller slowdowns than ``start`` has.
+
+    Return all moves when none are found in time, because ``target`` has smaller slowdowns."""
     every = Group(tuple(flow.id for flow in _changing(problem, start, target)), smallest=False)
     if limits.left_s <= 0:
         return every
@@ -82,7 +92,7 @@ def smallest_group(problem: Problem, start: Routes, target: Routes, limits: Plan
 
 
 def _solved(model: _Model, limits: PlanLimits) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
-    """Presolving takes several times as long as the search."""
+    """Solve the model without presolve, which would take several times as long as the search."""
     solver = solver_within(limits, limits.time_limit_s)
     solver.parameters.cp_model_presolve = False
     return solver, solver.solve(model.cp)
@@ -90,28 +100,32 @@ def _solved(model: _Model, limits: PlanLimits) -> tuple[cp_model.CpSolver, cp_mo
 
 @dataclass(slots=True)
 class _Phase:
-    """Of one job on one link. ``before``: its load without moves. ``changes``: what each move adds."""
+    """Load of one phase of a job on one link."""
 
     before: float = 0.0
+    """Load without moves."""
     changes: list[tuple[Any, float]] = field(default_factory=list)
+    """Load that each move adds."""
 
 
 @dataclass(slots=True)
 class _User:
-    """A job on a link. ``always``: it uses the link whatever moves. ``when``: else it does when one of these holds."""
+    """Use of one link by one job."""
 
     phases: defaultdict[int, _Phase] = field(default_factory=lambda: defaultdict(_Phase))
     always: bool = False
+    """Whether the job uses the link whatever moves are made."""
     when: list[Any] = field(default_factory=list)
+    """Conditions of which each makes the job use the link, unless ``always``."""
 
     @property
     def most(self) -> float:
-        """No load of all its phases together is larger."""
+        """Upper bound of the load of all phases together."""
         return sum(phase.before + sum(abs(load) for _, load in phase.changes) for phase in self.phases.values())
 
 
 class _Link:
-    """The load of a link whose load may change, in units."""
+    """Load of a link, in units, that moves may change."""
 
     def __init__(self, cp: cp_model.CpModel, users: Mapping[JobId, _User], units: float) -> None:
         self.users = users
@@ -122,7 +136,7 @@ class _Link:
             self._add(cp, [phase for phase in user.phases.values() if phase.before or phase.changes])
 
     def _add(self, cp: cp_model.CpModel, phases: Sequence[_Phase]) -> None:
-        """A job's load is that of its largest phase."""
+        """Add the load of a job, which is that of its largest phase."""
         sums, most, terms = [], 0, 1
         for phase in phases:
             changes = [(move, round(self._units * load)) for move, load in phase.changes]
@@ -142,8 +156,7 @@ class _Link:
 
 
 class _Model:
-    """``moves``: x_f of every flow whose route changes, or of some of them where it is not ``complete``.
-    ``sees_all_levels``: every level that can fall has a pivot."""
+    """CP-SAT model of the moves."""
 
     def __init__(self, problem: Problem, start: Routes, target: Routes, limits: PlanLimits) -> None:
         self.cp = cp_model.CpModel()
@@ -152,9 +165,11 @@ class _Model:
         changing = _changing(problem, start, target)
         most = int(min(_MOST_MOVES, max(1.0, _MOVES_PER_S * limits.left_s)))
         self.complete = len(changing) <= most
+        """Whether ``moves`` has every flow whose route changes."""
         if not self.complete:
             changing = _from_the_fullest(problem, start, changing)[:most]
         self.moves: dict[FlowId, Any] = {flow.id: self.cp.new_bool_var("") for flow in changing}
+        """Variable x_f of each flow."""
         self._levels = job_levels(problem, start)
         self._links = self._changing_links(target)
         self._links_of: defaultdict[JobId, list[_Link]] = defaultdict(list)
@@ -163,19 +178,20 @@ class _Model:
                 self._links_of[job].append(link)
         self._above_of: dict[float, dict[JobId, Any]] = {}
         self.sees_all_levels = True
+        """Whether every slowdown that can decrease has a tie-break."""
         self._pivots = self._not_worse()
 
     def limit(self, most: int, free: Collection[FlowId]) -> None:
         self.cp.add(sum(move for flow, move in self.moves.items() if flow not in free) <= most)
 
     def maximise_gain(self) -> None:
-        """The largest level that can fall, then the most moves."""
+        """Maximise the largest slowdown that decreases, then the number of moves."""
         weight = len(self.moves) + 1
         gain = sum(weight * rank * pivot for rank, pivot in enumerate(reversed(self._pivots), start=1))
         self.cp.maximize(gain + sum(self.moves.values()))
 
     def minimise_moves(self) -> None:
-        """With smaller levels."""
+        """Minimise the number of moves that give smaller slowdowns."""
         self.cp.add_bool_or(self._pivots)
         self.cp.minimize(sum(self.moves.values()))
 
@@ -185,7 +201,7 @@ class _Model:
     # ---- loads
 
     def _changing_links(self, target: Routes) -> dict[LinkId, _Link]:
-        """Every link that a moving flow uses, before or after."""
+        """Return the links that a moving flow uses before or after its move."""
         moving = [flow for flow in self._problem.flows if flow.id in self.moves]
         passed = dict.fromkeys(
             link
@@ -218,7 +234,7 @@ class _Model:
 
     @cached_property
     def _settled(self) -> dict[JobId, float]:
-        """Per job the largest load on a link that no move changes, NICs too."""
+        """Largest load, per job, on a link that no move changes, including links of NICs."""
         loads = job_loads(self._problem, self._start)
         levels: dict[JobId, float] = {}
         for link, of_jobs in loads.items():
@@ -231,7 +247,7 @@ class _Model:
     # ---- levels
 
     def _not_worse(self) -> list[Any]:
-        """Pivots, from the largest level on."""
+        """Require that the slowdowns do not get worse; return the tie-breaks, from the largest slowdown on."""
         levels = sorted(self._levels.values(), reverse=True)
         distinct = _distinct(levels)
         most = max(1, min(_MOST_PIVOTS, _MOST_ROWS // max(1, len(levels))))
@@ -255,7 +271,7 @@ class _Model:
         return pivots
 
     def _above(self, level: float) -> Mapping[JobId, Any]:
-        """Per job that may be, whether it is above the level."""
+        """Return the variable that says whether a job is above the slowdown, for every job that can be."""
         if level not in self._above_of:
             self._above_of[level] = found = {}
             for job in self._levels:
@@ -268,7 +284,9 @@ class _Model:
         return self._above_of[level]
 
     def _keep_below(self, level: float, job: JobId, conditions: Sequence[Any]) -> bool:
-        """Under these conditions the job's links are no fuller. Whether any could be."""
+        """Keep the load of the job's links at or below ``level`` under these conditions.
+
+        Return whether the load of any of them could exceed it."""
         constrained = False
         for link in self._links_of[job]:
             limit = round(self._units * level) + link.rounding
@@ -287,7 +305,7 @@ def _changing(problem: Problem, start: Routes, target: Routes) -> list[Flow]:
 
 
 def _from_the_fullest(problem: Problem, start: Routes, flows: Sequence[Flow]) -> list[Flow]:
-    """Those that leave the fullest links first."""
+    """Return the flows ordered by the load of the most loaded link that they leave, largest first."""
     load = {link: sum(of_jobs.values()) for link, of_jobs in job_loads(problem, start).items()}
 
     def fullest(flow: Flow) -> float:
@@ -297,7 +315,7 @@ def _from_the_fullest(problem: Problem, start: Routes, flows: Sequence[Flow]) ->
 
 
 def _shares(before: Route, after: Route) -> list[tuple[LinkId, float, float]]:
-    """(link, share before, share after) for every link of two routes of a flow."""
+    """Return (link, share before, share after) for every link of a flow's two routes."""
     shares: defaultdict[LinkId, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for side, route in enumerate((before, after)):
         for path, share in route:
@@ -307,7 +325,7 @@ def _shares(before: Route, after: Route) -> list[tuple[LinkId, float, float]]:
 
 
 def _distinct(levels: Sequence[float]) -> list[float]:
-    """Of levels in descending order, those that are told apart."""
+    """Return the slowdowns, in descending order, without those that count as equal."""
     found: list[float] = []
     for level in levels:
         if not found or level < found[-1] * (1 - LEVEL_TOLERANCE):

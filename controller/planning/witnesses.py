@@ -1,13 +1,13 @@
-"""Witnesses of the levels of a plan: why no routing has smaller ones, as data that ``verify`` can check.
+"""Witnesses of a plan's slowdowns: proofs that no routing has smaller ones, as data that ``verify`` can check.
 
-A *cut* is a price per link. What flows cost at the least, whatever walks they take, is at most what the links of the
-cut have room for; so not all jobs can be below some level. Cuts are taken from NICs, from the bounds (``bounds``), and
-from the duals of the fluid optimum (``split_flows.lp``), in this order; where flows stay whole also in units of their
-demands. A *group* are jobs of which at least so many must be at a level. A *proof* are groups that together need so
-many jobs: how many follows from weights, the dual of the fewest jobs that meet all groups.
+A *cut* is a price per link. The least cost of the flows, over all walks that they may take, is at most what the links
+of the cut have room for. Hence not all jobs can stay below some slowdown. Cuts come from NICs, from the bounds
+(``bounds``), and from the duals of the fluid optimum (``split_flows.lp``), in this order. Where flows stay whole, a cut
+may also count in units of their demands. A *group* is a set of jobs of which at least a given number must have a given
+slowdown. A *proof* is a list of groups that together require so many slow jobs. The number follows from weights, which
+are the dual of the fewest jobs that satisfy all groups.
 
-In: a problem, its plan, and the plan in integers (``certificate``). Out: cuts and proofs.
-"""
+In: a problem, its plan, and the plan in integers (``certificate``). Out: cuts and proofs."""
 
 from __future__ import annotations
 
@@ -27,46 +27,55 @@ from controller.planning.split_flows.programme import Programme
 from controller.planning.verify import Cut, Graph
 
 _NEARLY = 1e-9
-"""A bound may be so much (relative) below the level that it proves, before the whole tolerance is used."""
+"""Relative amount by which a bound may be below the slowdown that it proves, in the first attempt.
+
+The second attempt uses the whole ``LEVEL_TOLERANCE``."""
 _MOST_UNITS = 16
-"""Demands, from the largest, that are tried as units of a cut."""
+"""Number of demands, from the largest, that are tried as units of a cut."""
 _FINEST = 64
-"""The greatest common divisor is tried where the smallest demand has no more of it than that."""
+"""Largest quotient of the smallest demand and the greatest common divisor for which that divisor is tried as a unit."""
 _SECONDS = 20.0
-"""For each linear programme."""
+"""Time limit of each linear programme, in seconds."""
 _WEIGHTS = 10**6
-"""What a weight of 1 is in integers."""
+"""Integer that stands for a weight of 1."""
 
 
 class _Source(NamedTuple):
-    """A cut without a unit: a dictionary as in the file, how full it is, and the units that may be tried. With these
-    no bound is above ``highest``: whole flows, each on the emptiest link, do as well."""
+    """Cut without a unit, from which cuts with units are made."""
 
     cut: dict[str, Any]
+    """Cut as a dictionary, as in the file."""
     level: float
+    """Slowdown that the cut proves without a unit."""
     units: Sequence[int] = ()
+    """Units that may be tried."""
     highest: float = 0.0
+    """Upper limit of what the cut proves with a unit.
+
+    A routing that puts each whole flow on the emptiest link reaches it."""
 
 
 class _Group(NamedTuple):
-    """``cut``: source and unit."""
+    """Set of jobs, at least ``least`` of which must have the slowdown."""
 
     cut: tuple[int, int]
+    """Number of the source, and unit of the cut."""
     jobs: frozenset[int]
     least: int
 
 
 class _Proof(NamedTuple):
-    """``weights``: one per group."""
+    """Groups that together require ``jobs`` slow jobs."""
 
     jobs: int
     bound: int
     groups: Sequence[_Group]
     weights: Sequence[int]
+    """Weight of each group."""
 
 
 class Witnesses:
-    """``form``: the plan in integers."""
+    """Search for witnesses of one plan. ``form`` is the plan in integers."""
 
     def __init__(self, problem: Problem, plan: Plan, form: dict[str, Any]) -> None:
         self._problem, self._plan, self._form = problem, plan, form
@@ -77,7 +86,9 @@ class Witnesses:
         self._priced = False
 
     def find(self, levels: Sequence[int]) -> dict[str, Any]:
-        """``cuts``, ``proofs`` and ``proven``, of the levels above 1. ``levels``: from the worst."""
+        """Return ``cuts``, ``proofs`` and ``proven`` (number of proven entries) for the slowdowns above 1.
+
+        ``levels``: the slowdowns sorted from the worst."""
         proofs: list[_Proof] = []
         proven, least = 0, self._whole + self._form["tolerance"]
         if levels and levels[0] > least:
@@ -97,10 +108,10 @@ class Witnesses:
             proofs += self._of_worst(levels[0])
         return self._written(proofs) | {"proven": proven}
 
-    # ---- where cuts come from
+    # ---- sources of cuts
 
     def _of_nics(self) -> Iterator[_Source]:
-        """The NICs that would be full without any other link."""
+        """Yield the NICs whose own traffic exceeds their capacity."""
         through: defaultdict[int, list[int]] = defaultdict(list)
         for number, flow in enumerate(self._form["flows"]):
             path = flow["route"][0][1]
@@ -144,7 +155,7 @@ class Witnesses:
         return _Source(cut, level, sizes, highest)
 
     def _of_duals(self) -> Iterator[_Source]:
-        """The duals of the fluid optimum, once."""
+        """Yield the duals of the fluid optimum, at the first call only."""
         if self._priced:
             return
         self._priced = True
@@ -162,7 +173,7 @@ class Witnesses:
     # ---- proofs
 
     def _prove(self, jobs: int, bound: int, worst: int) -> _Proof:
-        """For as many of so many jobs as there are witnesses."""
+        """Return the proof for as many of ``jobs`` jobs as the witnesses allow."""
         best = self._packed(self._groups(jobs, bound, worst), jobs, bound)
         if best.jobs == jobs:
             return best
@@ -186,8 +197,10 @@ class Witnesses:
         return groups
 
     def _of_cut(self, at: tuple[int, int], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
-        """Each job that must be at the bound; of the others together as many as must be; the fewest of which one must
-        be. ``alone``: jobs that are known to be; they are added."""
+        """Yield the groups that one cut proves, and add single jobs that must be slow to ``alone``.
+
+        The groups are: each single job that must be slow; the other jobs, with the largest number of them that must be;
+        the smallest set of which one must be."""
         cut = self._cut(at)
         jobs = sorted(cut.needs, key=lambda job: -cut.needs[job])
         if not jobs or not cut.proves(set(jobs), 1, bound, worst):
@@ -215,7 +228,7 @@ class Witnesses:
         return self._made[at]
 
     def _packed(self, groups: Sequence[_Group], jobs: int, bound: int) -> _Proof:
-        """Weights of the groups: the dual of the fewest jobs that meet them all."""
+        """Weight the groups by the dual of the fewest jobs that satisfy them all."""
         groups = list({(group.jobs, group.least): group for group in groups}.values())
         if not groups:
             return _Proof(0, bound, (), ())
@@ -238,7 +251,7 @@ class Witnesses:
         return _Proof(min(jobs, needed), bound, *zip(*kept, strict=True))
 
     def _of_worst(self, worst: int) -> Iterator[_Proof]:
-        """Of the largest bound of the worst level that any cut proves."""
+        """Yield a proof of the largest bound of the worst slowdown that any cut proves."""
         largest: tuple[int, _Group] | None = None
         self._sources += self._of_duals()
         for number, source in enumerate(self._sources):

@@ -1,11 +1,15 @@
-"""The threads that plan, in a separate process (``process``).
+"""Planning threads, which run in a separate process (``process``).
 
-In: ``SolvePlan`` requests. Out, by ``put``: per request a repair, when routes are broken, the plan, the levels of the
-running routes if those stay, and when no other request waits, the levels of published schemes for the same problem.
-Repairs have a separate thread, so that none waits for a solver that is busy with an older request. In front of each
-thread a request that waits is replaced by a newer one; the one that is being worked on is finished. CP-SAT releases the
-interpreter lock while it solves.
-"""
+In: ``SolvePlan`` requests. Out, through ``put``, for each request:
+
+- a repair, when routes are broken;
+- the plan;
+- the slowdowns of the running routes, if those stay;
+- the slowdowns of published schemes for the same problem, when no other request waits.
+
+Repairs have a thread of their own, so that none waits for a solver that is busy with an older request. A newer request
+replaces one that waits for a thread; each thread finishes the request that it is working on. CP-SAT releases the
+interpreter lock while it solves."""
 
 from __future__ import annotations
 
@@ -27,15 +31,17 @@ Kind = TypeVar("Kind")
 
 
 class _Due(NamedTuple):
-    """``problem``: of the request, with the repaired routes."""
+    """Request whose plan is due."""
 
     request: PlanningRequest
     problem: Problem
+    """Problem of the request, with repaired routes."""
 
 
 class PlanningWorker:
-    """Starts its threads at once. ``on_crash`` is called with the exception if a thread itself fails, not when a plan
-    does."""
+    """Two threads, one for repairs and one for plans, which start at once.
+
+    ``on_crash`` is called with the exception when a thread itself fails, not when a plan does."""
 
     def __init__(self, put: Callable[[Answer], None], on_crash: Callable[[BaseException], None]) -> None:
         self._put = put
@@ -54,7 +60,7 @@ class PlanningWorker:
         self._to_repair.put(request)
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Ends the threads after what they are working on; waiting requests are dropped."""
+        """End the threads after their current requests. Waiting requests are dropped."""
         self._to_repair.close()
         self._to_plan.close()
         for thread in self._threads:
@@ -91,7 +97,7 @@ class PlanningWorker:
 
 
 class Newest(Generic[Kind]):
-    """The newest request, until a thread takes it; older ones are dropped."""
+    """Queue of one request: a newer request replaces one that no thread has taken yet."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -110,11 +116,11 @@ class Newest(Generic[Kind]):
 
     @property
     def waits(self) -> bool:
-        """There is a request that no thread has taken."""
+        """Whether there is a request that no thread has taken."""
         return self._request is not None
 
     def take(self) -> Kind | None:
-        """Waits for a request; None when closed."""
+        """Wait for a request and return it; return None when the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._request is not None)
             request, self._request = self._request, None
