@@ -1,14 +1,17 @@
-"""Split flows on a leaf-spine whose leaves are all alike, in closed form, with few moves from the running routes.
+"""Routes of split flows on a leaf-spine whose leaves are all alike, in closed form, with few moves.
 
-In: the lanes, flows of one demand, into how many pieces each may be cut, how many may move. Out: routes.
+In: the common links (``lanes``), flows of one demand, how many subflows each may have, and how many flows may move.
+Out: routes that differ little from the running ones.
 
-A flow is at *home* on the lane that has more than half of it, as long as it is the only one there of its leaves: so the
-flows of a lane are a matching, like those of one colour. The others get colours as well, with as many as the largest
-degree D in all, which leaves D - S colours beyond the S lanes. Each of these is spread over a group of n lanes, which
-then all have 1 + 1/n: a flow of that colour is cut into pieces for the first lanes, whose own flows pass on to further
-lanes what is too much, and so on. The lanes are a tree, in which a flow of k pieces ties k lanes together: of the n + 1
-colours about n / (k - 1) are cut, and the flows of all others stay.
-"""
+The *home* of a flow is the common link that carries more than half of it. A flow has a home only if no other flow that
+shares one of its leaves has it. The flows of one home are therefore a matching, like the flows of one colour of an edge
+colouring. The other flows get colours too. All flows need D colours in total, where D is the largest degree; D - S of
+these are beyond the S common links.
+
+Each of these further colours is spread over a group of n common links, whose load then is 1 + 1/n. A flow of the
+further colour is cut into subflows for the first links of its group. Their own flows pass the excess on to further
+links, and so on. The links form a tree, in which a flow of k subflows connects k links. So about n / (k - 1) of the n +
+1 colours are cut, and the flows of all other colours stay."""
 
 from __future__ import annotations
 
@@ -22,16 +25,18 @@ from controller.planning.lanes import Lanes, crossing, find_lanes
 from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow, whole
 
 _MOST = 0.5
+"""Share of a flow above which its common link can be its home."""
 
 End = tuple[Dpid, bool]
-"""A leaf, and whether flows leave it."""
+"""Leaf, and whether flows leave it."""
 Shares = Sequence[tuple[int, float]]
-"""(lane, share) of a flow."""
+"""Common links of a flow, each as (number, share)."""
 
 
 def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] | None:
-    """Routes of flows that may all be split, with few moves from the running ones, where the fabric allows the closed
-    form. ``most``: flows that may move."""
+    """Return routes of flows that may all be split, with few moves; None where the closed form does not apply.
+
+    ``most``: number of flows that may move, None for any number."""
     between, numbers = crossing(problem), problem.numbers
     pieces = min((flow.max_subflows for flow in between), default=1)
     lanes = find_lanes(problem) if pieces > 1 and nearly_equal(numbers.peak_bps[numbers.crossing]) else None
@@ -44,8 +49,10 @@ def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] |
 def cut_aligned(
     problem: Problem, flows: Sequence[Flow], lanes: Lanes, pieces: int, most: int | None
 ) -> dict[FlowId, Route] | None:
-    """``flows``: all between leaves, of one demand. ``pieces``: at least 2. ``most``: flows that may move, None for any
-    number. None when so few moves are not enough."""
+    """Return routes of flows of one demand between leaves; None when ``most`` moves are too few.
+
+    ``pieces``: number of subflows per flow, at least 2. ``most``: number of flows that may move, None for any
+    number."""
     degrees = Counter(end for flow in flows for end in _ends(flow))
     further = max(0, max(degrees.values(), default=0) - lanes.count)
     if further > lanes.count:
@@ -69,8 +76,10 @@ def cut_aligned(
 def _widest(
     sizes: Mapping[int, int], lanes: int, further: int, pieces: int, most: float
 ) -> Mapping[int, Shares] | None:
-    """How the flows of the colours that are cut are divided, over as many lanes as ``most`` flows allow; None when
-    there are too few. ``sizes``: flows per colour."""
+    """Return the shares of the flows of each colour that is cut; None when ``most`` moves are too few.
+
+    The further colours are spread over as many common links as ``most`` moves allow. ``sizes``: number of flows per
+    colour."""
     if not further:
         return {} if most >= 0 else None
     order = sorted(range(lanes), key=lambda lane: (sizes[lane], lane))
@@ -88,8 +97,9 @@ def _widest(
 
 
 def _tree(root: int, lanes: Sequence[int], pieces: int) -> dict[int, Shares]:
-    """How the flows of the further colour ``root``, and of the lanes that pass on a part, are cut. Each lane ends with
-    1 / number of lanes more than it had."""
+    """Return the shares of the flows of the further colour ``root``, and of the common links that pass on a part.
+
+    Each common link ends with 1 / number of common links more than it had."""
     width = len(lanes)
 
     def children(number: int) -> range:
@@ -110,12 +120,16 @@ def _tree(root: int, lanes: Sequence[int], pieces: int) -> dict[int, Shares]:
 
 
 class _Coloring:
-    """``color``: of every flow, one of ``count``; no two alike at a leaf, at the same side. A colour below the number
-    of lanes is a lane. Flows keep the ``home`` they have, unless another one has to go there (König's theorem: two
-    colours are exchanged along a path)."""
+    """Edge colouring that keeps the flows' homes where possible.
+
+    A flow keeps its ``home`` unless another flow has to go there. Two colours are then exchanged along a path (König's
+    theorem)."""
 
     def __init__(self, home: Mapping[FlowId, int], flows: Sequence[Flow], count: int) -> None:
         self.color = dict(home)
+        """Colour of each flow, below ``count``; flows that leave, or enter, the same leaf have different colours.
+
+        A colour below the number of common links stands for that link."""
         self._count = count
         self._at = {(end, home[flow.id]): flow for flow in flows if flow.id in home for end in _ends(flow)}
         for flow in flows:
@@ -131,7 +145,7 @@ class _Coloring:
         self._give(flow, both)
 
     def _exchange(self, end: End, taken: int, free: int) -> None:
-        """So that ``taken`` is free at this end, where ``free`` is."""
+        """Exchange two colours along a path, so that ``taken`` instead of ``free`` is free at this end."""
         path = []
         color, other = taken, free
         while (flow := self._at.get((end, color))) is not None:
@@ -162,8 +176,10 @@ def _homes(problem: Problem, lanes: Lanes, flows: Sequence[Flow]) -> dict[FlowId
 
 
 def _matching(flows: Iterable[Flow], evicted: Counter[End]) -> list[Flow]:
-    """Those of the flows that stay when the ones with the most others at their ends go, one by one. ``evicted``: how
-    many have gone, per end; of several flows the one goes whose ends have lost fewest."""
+    """Return the flows that stay when conflicting flows are removed one by one, until no two share an end.
+
+    The flow with the most others at its ends is removed first; among several, the one whose ends have lost fewest
+    flows. ``evicted`` counts the removed flows per end."""
     at: defaultdict[End, int] = defaultdict(int)
     stay = list(flows)
     for flow in stay:

@@ -1,11 +1,10 @@
-"""The levels that quick published schemes would reach: a controller compares its plans with them.
+"""Slowdowns under quick published schemes, with which a controller compares its plans.
 
-The schemes are modelled to compare with, never installed: their routes are whole, and they ignore the running routes.
-Published for leaf-spine fabrics; on any other fabric one of a flow's shortest paths takes the place of a spine. A
-scheme gives the links that each flow takes, shape (hops, flows), in the link numbers of ``NextHops``.
+The schemes are models for comparison and are never installed: their routes are whole, and they ignore the running
+routes. They were published for leaf-spine fabrics; on other fabrics a shortest path takes the place of a spine. A
+scheme returns the links of each flow, shape (hops, flows), in the link numbers of ``NextHops``.
 
-In: a ``Problem`` and ``PlanLimits``. Out: the worst level by scheme.
-"""
+In: a ``Problem`` and ``PlanLimits``. Out: the worst slowdown by scheme."""
 
 from __future__ import annotations
 
@@ -24,16 +23,19 @@ from controller.planning.planner import Fault, refuse_faults
 from controller.planning.problem import Ints, PlanLimits, Problem
 
 _BUDGET_S = 0.1
-"""``baseline_levels`` starts nothing that is expected to end later."""
+"""Seconds for all schemes; ``baseline_levels`` starts no computation that is expected to end later."""
 _S_PER_FLOW = 5e-6
 _NUMBERING = 3
 _S_PER_FLOW_AND_DRAW = 2e-8
-"""What one cheap scheme takes, how much longer numbering a problem does, and what ECMP takes: measured with 1,700
-flows on 32 spines."""
+"""Estimates of the time needed, measured with 1,700 flows on 32 spines.
+
+- ``_S_PER_FLOW``: seconds per flow of one cheap scheme.
+- ``_NUMBERING``: time to number a problem, in units of one cheap scheme.
+- ``_S_PER_FLOW_AND_DRAW``: seconds of ECMP per flow and draw."""
 
 
 class Numbered:
-    """A problem in numbers, computed when they are needed."""
+    """Arrays of a problem, computed on first use."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -52,7 +54,7 @@ class Numbered:
         return max(self.nic_level, float(loads.of(links[:, None]).max(initial=0.0)))
 
     def hashed(self, seed: int) -> Ints:
-        """The links that each flow takes when it is hashed."""
+        """Return the links of each flow when it is hashed."""
         return hashed_links(self.problem, self.next_hops, seed)
 
 
@@ -60,11 +62,13 @@ class Numbered:
 
 
 def published_greedy(choices: PathChoices) -> Ints:
-    """Flows are counted, not weighed by their demand. The flows out of a leaf are a set, and the flows into it are
-    another. The sets are taken from the largest to the smallest, the flows of each in their order; every flow takes the
-    path on which the largest load is smallest, the first on ties.
+    """Return the links of each flow under the published greedy, which counts flows instead of weighing them by demand.
 
-    On an unbroken leaf-spine at most twice as many flows share a link as must."""
+    The flows out of a leaf form a set, and the flows into it another. The sets are served from the largest to the
+    smallest, the flows of each in their order. Every flow takes the path on which the largest load is smallest, the
+    first of several.
+
+    On an intact leaf-spine at most twice as many flows share a link as must."""
     taken = choices.no_links()
     load = np.zeros(choices.next_hops.nothing + 1)
     load[-1] = -np.inf
@@ -81,16 +85,18 @@ def published_greedy(choices: PathChoices) -> Ints:
     return taken
 
 
-# ---- folded edge colouring, which arXiv 2503.05324 compares itself with
+# ---- folded edge colouring, to which arXiv 2503.05324 compares itself
 
 
 def fold_coloring(problem: Problem, choices: PathChoices) -> Ints:
-    """Flows are edges between their leaves. A proper colouring has as many colours as the largest leaf has flows, D
-    (König). With S spines alive colour c goes over spine c mod S, and so at most ceil(D / S) flows share a link. Each
-    of several cables to a spine counts as a spine.
+    """Return the links of each flow under folded edge colouring.
 
-    A flow whose spine does not join its leaves takes the path with its colour's number modulo the number of its paths.
-    """
+    Flows are edges between their leaves. A proper colouring has D colours, the number of flows of the largest leaf
+    (König). With S working spines the flows of colour c go over spine c mod S, so that at most ceil(D / S) flows share
+    a link. Each of several cables to a spine counts as a spine.
+
+    A flow whose spine does not connect its leaves takes the path whose number is its colour modulo the number of its
+    paths."""
     colors = proper_coloring([(flow.src_leaf, flow.dst_leaf) for flow in choices.flows])
     lanes = find_lanes(problem)
     return _by_spine(choices, colors) if lanes is None else _by_lane(choices, colors, lanes)
@@ -118,13 +124,15 @@ def _by_spine(choices: PathChoices, colors: list[int]) -> Ints:
 # ---- global first fit (Al-Fares et al., "Hedera", NSDI 2010, section 4.1)
 
 _ROUNDING = 1e-9
-"""Of a link's capacity: flows that fill it exactly fit."""
+"""Fraction of a link's capacity by which rounding may exceed it, so that flows that fill it exactly fit."""
 
 
 def first_fit(choices: PathChoices, hashed: Ints) -> Ints:
-    """Flow after flow, the paths are searched in order for the first on which every link still has room for the flow's
-    demand; there the demand is reserved. A flow that fits on no path stays on its links of ``hashed``, and nothing is
-    reserved for it. Hedera has no phases: a flow's demand is its largest."""
+    """Return the links of each flow under global first fit.
+
+    The scheme serves one flow after the other. It searches the flow's paths in order for the first whose links all have
+    room for the flow's demand, and reserves the demand there. A flow without such a path stays on its links of
+    ``hashed``, and nothing is reserved for it. Hedera has no phases: the demand of a flow is its largest."""
     taken = hashed.copy()
     room_bps = choices.next_hops.capacity_bps * (1 + _ROUNDING)
     for number, (bps, hops) in enumerate(zip(choices.peak_bps, choices.options, strict=True)):
@@ -141,7 +149,7 @@ def first_fit(choices: PathChoices, hashed: Ints) -> Ints:
     return taken
 
 
-# ---- their levels
+# ---- slowdowns of the schemes
 
 
 QUICK: Mapping[str, Callable[[Numbered, int], Ints]] = {
@@ -149,13 +157,14 @@ QUICK: Mapping[str, Callable[[Numbered, int], Ints]] = {
     "edge-coloring": lambda numbered, _: fold_coloring(numbered.problem, numbered.choices),
     "first-fit": lambda numbered, seed: first_fit(numbered.choices, numbered.hashed(seed)),
 }
-"""The links that each flow takes, by the name of the scheme. The second argument is the seed."""
+"""Function of each scheme that returns the links of each flow. Its second argument is the seed."""
 
 
 def baseline_levels(problem: Problem, limits: PlanLimits) -> dict[str, float]:
-    """The worst levels that quick published schemes reach: the mean of ``limits.ecmp_draws`` draws of ``ecmp``, and
-    those of ``greedy``, ``edge-coloring`` and ``first-fit``. Those that do not fit in a tenth of a second are left out:
-    all of them on large problems. A problem that contradicts itself gets none."""
+    """Return the worst slowdowns of the quick schemes ``greedy``, ``edge-coloring``, ``first-fit`` and ``ecmp``.
+
+    The slowdown of ``ecmp`` is the mean of ``limits.ecmp_draws`` draws. Schemes that do not fit into a tenth of a
+    second are left out; on large problems these are all. The result is empty for a problem that contradicts itself."""
     ends = time.perf_counter() + _BUDGET_S
     expected_s = _S_PER_FLOW * len(problem.flows)
     levels: dict[str, float] = {}

@@ -1,12 +1,12 @@
-"""Closed forms for equal flows of a part some of whose leaves have lost cables: over its lanes (``lanes``) and over the
-other cables of its leaves, whose spines have links to all leaves but a few.
+"""Closed forms for equal flows of a part in which some leaves have lost cables.
 
-Flows are coloured as if each such spine were one more lane. The flows of its colours take its links. Few cannot,
-because an end has no link to the spine. Split ones get further colours, and all colours that are left are laid over
-the lanes (interval cutting). Whole ones take the lane where they meet the fewest flows, and slow the fewest other jobs.
+They use the common links of the part (``lanes``), and its *residual links*: the other cables of its leaves, whose
+spines have links to all leaves but a few. Flows are coloured as if each such spine were one more common link, and the
+flows of its colours take its links. A few flows cannot, because an end has no link to the spine. When flows are split,
+these get further colours, and all remaining colours are cut onto the common links (interval cutting). When flows are
+whole, these take the common link where they meet the fewest flows, and slow the fewest other jobs.
 
-In: a part in numbers, its lanes. Out: routes, and the level that they have; None where there is nothing to gain.
-"""
+In: a part as arrays, and its common links. Out: routes and their slowdown; None where there is nothing to gain."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from controller.planning.numbered import Bools, Floats, Ints, NumberedRoutes, Nu
 
 _EQUAL = 1e-9
 _SHIFTS = 16
-"""Ways to give spines to colours that are tried."""
+"""Number of ways to assign spines to colours that are tried."""
 
 Coloring = Callable[[Ints, Ints, int], Ints]
-"""Of edges, by their ends on both sides, with so many colours at the most; balanced."""
+"""Function that colours edges evenly, given their ends on both sides and the largest number of colours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Besides:
-    """The spines that are no lanes, a column each. ``out``, ``into``: the links of the leaves that send and that
-    receive, -1 where there is none; shape (leaves, spines). ``bps``: of the slowest link."""
+    """Spines with residual links, one column each.
+
+    - ``out``, ``into``: links of the leaves that send and that receive, -1 where there is none; shape (leaves, spines).
+    - ``bps``: capacity of the slowest of these links."""
 
     out: Ints
     into: Ints
@@ -43,7 +45,9 @@ class Besides:
 
 
 def find_besides(lanes: Lanes) -> Besides | None:
-    """None where no spine besides the lanes has links to senders and to receivers. ``lanes``: with other links."""
+    """Return the spines with residual links; None when no spine has them both from senders and to receivers.
+
+    ``lanes`` must have residual links."""
     width = 1 + max(int(side.cable.max(initial=0)) for side in lanes.others)
     keys = [side.other * width + side.cable for side in lanes.others]
     shared = np.intersect1d(keys[0], keys[1])
@@ -60,14 +64,18 @@ def find_besides(lanes: Lanes) -> Besides | None:
 
 
 class _Placed(NamedTuple):
-    """``on``: whether each flow is on a spine besides; ``links``: of those that are, shape (flows, 2)."""
+    """Flows that are routed over spines with residual links."""
 
     on: Bools
+    """Whether each flow is routed over such a spine."""
     links: Ints
+    """Links of the flows that are; shape (flows, 2)."""
 
 
 def _placed(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, spine: Ints) -> _Placed:
-    """``spine``: of each flow, -1 of those that go elsewhere."""
+    """Route flows over their spines where both links exist.
+
+    ``spine`` has the column of each flow's spine, -1 for none."""
     row_out, row_in = lanes.rows(numbers, flows)
     links = np.stack([besides.out[row_out, spine], besides.into[row_in, spine]], axis=1)
     on: Bools = (spine >= 0) & (links >= 0).all(axis=1)
@@ -75,17 +83,20 @@ def _placed(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, spine
 
 
 class Divided(NamedTuple):
-    """``level``: of the spines besides; ``over``: routes over them; ``rest``, ``colors``: the flows that are left to
-    the lanes."""
+    """Flows divided between residual links and common links."""
 
     level: float
+    """Slowdown on the residual links."""
     over: NumberedRoutes
+    """Routes over the residual links."""
     rest: Ints
+    """Flows that are left for the common links."""
     colors: Ints
+    """Colours of the flows in ``rest``."""
 
 
 def split(numbers: Numbers, flows: Ints, lanes: Lanes, demand_bps: float, coloring: Coloring) -> Iterator[Divided]:
-    """As many colours on each spine besides as on a lane, on average: rounded down, then up."""
+    """Yield divisions with as many colours per residual spine as per common link on average: rounded down, then up."""
     besides = find_besides(lanes)
     if besides is None:
         return
@@ -103,8 +114,10 @@ def split(numbers: Numbers, flows: Ints, lanes: Lanes, demand_bps: float, colori
 
 
 def _fewest_late(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, colors: Ints) -> tuple[Bools, _Placed]:
-    """Which of the flows with a colour (of at least 0) cannot take its spine, and where the others are. Of a few ways
-    to give spines to colours that after which the fewest such flows share a leaf: so many further colours they need."""
+    """Return which coloured flows (colour at least 0) cannot take their spine, and the routes of the others.
+
+    Several ways to assign spines to colours are tried. The best one has the fewest such flows at one leaf, because they
+    need that many further colours."""
 
     def shifted(by: int) -> tuple[int, Bools, _Placed]:
         placed = _placed(numbers, flows, lanes, besides, np.where(colors < 0, -1, (colors + by) % besides.count))
@@ -124,7 +137,9 @@ def _fewest_late(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, 
 
 
 def whole(numbers: Numbers, flows: Ints, lanes: Lanes, coloring: Coloring) -> NumberedRoutes | None:
-    """None unless every spine besides is as fast as the lanes, and lets fewer flows share a link."""
+    """Return routes of whole flows over common and residual links.
+
+    None unless every residual spine is as fast as the common links, and fewer flows then share a link."""
     besides = find_besides(lanes)
     if besides is None or besides.bps < lanes.bps[0] * (1 - _EQUAL):
         return None
@@ -144,14 +159,14 @@ def whole(numbers: Numbers, flows: Ints, lanes: Lanes, coloring: Coloring) -> Nu
 
 
 def _place_late(numbers: Numbers, flows: Ints, lanes: Lanes, links: Ints, late: Ints) -> None:
-    """Writes the lanes' links of the flows at the places ``late`` into ``links``."""
+    """Choose common links for the flows at the positions ``late``, and write them into ``links``."""
     count: Floats = np.bincount(links[links >= 0], minlength=len(numbers.capacity_bps)).astype(np.float64)
     job_on = np.full(len(numbers.capacity_bps), -1)
     there = np.flatnonzero(links[:, 0] >= 0)
     for side in (0, 1):
         job_on[links[there, side]] = numbers.job[flows[there]]
     slow = np.zeros(len(numbers.job_ids) + 1, bool)
-    slow[-1] = True  # of a link without flows
+    slow[-1] = True  # entry for links without flows
     row_out, row_in = lanes.rows(numbers, flows[late])
     for place, up, down in zip(late.tolist(), lanes.out[row_out], lanes.into[row_in], strict=True):
         further = (~slow[job_on[up]]).astype(np.int64) + ~slow[job_on[down]]

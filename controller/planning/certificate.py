@@ -1,9 +1,8 @@
 """A plan with its proofs as plain data, which ``verify`` checks without a solver.
 
-In: a problem and its plan. Out: links, jobs, flows, routes and levels in integers, and for every level that is proven a
-witness (``witnesses``); docs/reference/json-output.md describes the form. Where the planner says that a level is proven
-and no witness is found here, a search has proven it, and the form says so.
-"""
+In: a problem and its plan. Out: links, jobs, flows, routes and slowdowns as integers, and a witness for every proven
+slowdown (``witnesses``). docs/reference/json-output.md describes the form. When the planner claims a proof for which no
+witness is found here, a search has proven the slowdown, and the form says so."""
 
 from __future__ import annotations
 
@@ -21,13 +20,17 @@ from controller.planning.witnesses import Witnesses
 from signalbox.jobs.spec import JobId
 
 WHOLE = 10**12
-"""The denominator of levels, bounds and shares."""
+"""Denominator of slowdowns, bounds and shares."""
 _FINE = 12
-"""Decimal digits that the largest capacity has at least: demands and capacities that differ by rounding are equal."""
+"""Smallest number of decimal digits of the largest capacity.
+
+Demands and capacities that differ only by rounding thus become equal."""
 
 
 def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
-    """Raises ``ValueError`` if it would be refused, or if rounding to integers changes a level."""
+    """Return the plan with its proofs.
+
+    Raises ``ValueError`` when ``verify`` would refuse it, or when rounding to integers changes a slowdown."""
     form = _form(problem, plan, names)
     for job, level in zip(form["jobs"], levels_of(form), strict=True):
         job["level"] = level
@@ -45,12 +48,12 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
 
 
 def document(form: dict[str, Any]) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     return json.dumps(form, separators=(",", ":")) + "\n"
 
 
 def _form(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
-    """Without levels and proofs."""
+    """Return the plan as data, without slowdowns and proofs."""
     paths = problem.paths
     routed = [flow for flow in problem.flows if flow.id in plan.routes]
     ends: dict[LinkId, tuple[int | str, int | str]] = {
@@ -90,7 +93,7 @@ def _form(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
 
 
 def _parts(route: Route) -> list[int]:
-    """The shares of a route in integers; what rounding misses, the largest has."""
+    """Return the shares of a route as integers; the largest absorbs the rounding error."""
     parts = [max(1, round(share * WHOLE)) for _, share in route]
     parts[parts.index(max(parts))] += WHOLE - sum(parts)
     return parts

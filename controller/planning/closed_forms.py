@@ -1,24 +1,25 @@
-"""Routing in closed form on a leaf-spine, part by part (``lanes``): optimal where the leaves of each part are alike.
+"""Routing in closed form on a leaf-spine, part by part (``lanes``): optimal when the leaves of each part are alike.
 
-In: a ``Problem``. Out: routes of the flows between leaves; None where paths have not two links, or where leaves of one
-part have no lane in common.
+In: a ``Problem``. Out: routes of the flows between leaves. None when some paths do not have two links, or when the
+leaves of a part have no common link.
 
-Flows are edges of a bipartite multigraph from their source's leaf to their destination's. Edges that share a leaf, at
-the same side, get different colours; as many colours as the largest degree are enough (König's theorem).
+Flows are edges of a bipartite multigraph, from the leaf of their source to that of their destination. Edges that share
+a leaf on the same side get different colours; as many colours as the largest degree are enough (König's theorem).
 
-- *Balanced edge colouring* routes whole flows: lanes are the colours. A leaf of degree d is first cut into copies of at
-  most S flows each, S the number of lanes. The colouring is then *equitable* (de Werra, "Equitable colorations of
-  graphs", 1971): each leaf has floor(d/S) or ceil(d/S) flows of each colour, which no routing of whole flows can beat.
-- *Interval cutting* splits flows of one demand. Colour with D colours, D the largest degree. Colour c owns the interval
-  [c, c+1) of a line of length D. Cut the line into pieces, one per lane: a flow puts on a lane the share of its
-  interval that lies in the lane's piece. A leaf has at most one flow of a colour, so it loads a lane with at most the
-  length of its piece. Pieces are as long as their lanes' capacities are large: all lanes are then equally full. Where
-  these are alike and all links of the leaves belong to lanes, that is the leaf cut's bound. A flow touches at most two
-  pieces when they are not shorter than 1, or, where the slowest lanes come first, hardly shorter.
+- *Balanced edge colouring* routes whole flows: colours are the S common links (``lanes``). A leaf of degree d is first
+  cut into copies of at most S flows each. The colouring is then *equitable* (de Werra, "Equitable colorations of
+  graphs", 1971): each leaf has floor(d/S) or ceil(d/S) flows of each colour, and no routing of whole flows does better.
+- *Interval cutting* splits flows of one demand. Colour with D colours, where D is the largest degree. Colour c owns the
+  interval [c, c+1) of a line of length D. Cut the line into segments, one per common link. A flow puts on a link the
+  share of its interval that lies in the link's segment. A leaf has at most one flow of a colour, so it loads a link
+  with at most the length of its segment. The length of a segment is proportional to its link's capacity, so that all
+  common links are equally loaded. When these are alike and all links of the leaves are common links, this load is the
+  bound of the leaf's cut. A flow touches at most two segments if none is shorter than 1, or, with the slowest links
+  first, hardly shorter.
 
-Demands that differ a little (``_NEARLY``) are cut as if they were the largest. Lanes have the least capacity of their
-links. What that costs, levels show, which are computed from the routes; bounds know nothing of it.
-"""
+Demands that differ a little (``_NEARLY``) are cut as if all were the largest. A common link has the least capacity of
+its links at any leaf. The slowdowns are computed from the routes and include the cost of both simplifications; the
+bounds do not."""
 
 from __future__ import annotations
 
@@ -40,11 +41,11 @@ from controller.planning.problem import Problem
 
 _ROUNDING = 1e-9
 _NEARLY = 0.05
-"""Demands that differ relatively by no more than this are cut as if they were equal."""
+"""Relative difference up to which demands are cut as if they were equal."""
 
 
 def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None:
-    """(name, routes): in every part whole flows, unless splitting gains."""
+    """Return (name, routes), with whole flows in every part where splitting gains nothing."""
     numbers = problem.numbers
     if not len(numbers.crossing):
         return None
@@ -64,14 +65,16 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
 
 
 def _colored(numbers: Numbers, flows: Ints, lanes: Lanes) -> NumberedRoutes:
-    """Whole flows, also on cables besides the lanes where that leaves fewer on a link."""
+    """Return routes of whole flows, also over residual links where fewer flows then share a link."""
     besides = lanes.has_others and nearly_equal(numbers.peak_bps[flows])
     over_all = cables_besides.whole(numbers, flows, lanes, _even) if besides else None
     return over_all or color_evenly(numbers, flows, lanes)
 
 
 def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: float) -> NumberedRoutes | None:
-    """None where whole flows do as well, or the flows cannot be cut. ``floor``: all jobs have at least this level."""
+    """Return routes of split flows; None when whole flows are as good, or the flows cannot be cut.
+
+    ``floor``: slowdown that all jobs have at least."""
     pieces, demand_bps = int(numbers.most[flows].min()), nearly_equal(numbers.peak_bps[flows])
     if pieces == 1 or demand_bps is None:
         return None
@@ -99,7 +102,7 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: floa
 
 
 def nearly_equal(peak_bps: Floats) -> float | None:
-    """The largest of the demands of flows (bit/s), if no other differs much; None if one does."""
+    """Return the largest demand (bit/s) when all demands are nearly equal, else None."""
     largest = float(peak_bps.max(initial=0.0))
     return largest if float(peak_bps.min(initial=largest)) >= (1 - _NEARLY) * largest > 0 else None
 
@@ -108,21 +111,22 @@ def nearly_equal(peak_bps: Floats) -> float | None:
 
 
 def color_evenly(numbers: Numbers, flows: Ints, lanes: Lanes) -> NumberedRoutes:
-    """Routes of whole flows between leaves: no link has more than ceil(flows of its leaf / lanes)."""
+    """Return routes of whole flows between leaves: no link has more than ceil(flows of its leaf / common links)."""
     colors = _even(numbers.src[flows], numbers.dst[flows], lanes.count)
     return NumberedRoutes(flows, lanes.paths(numbers, flows, colors), np.ones(len(flows)))
 
 
 def balanced_coloring(edges: Sequence[tuple[int, int]], colors: int) -> list[int]:
-    """A colour in [0, ``colors``) per (left, right) edge, such that each end has at most ceil(degree / ``colors``)
-    edges of a colour, and at least floor(degree / ``colors``)."""
+    """Return a colour in [0, ``colors``) for each (left, right) edge.
+
+    Each end has at most ceil(degree / ``colors``) and at least floor(degree / ``colors``) edges of each colour."""
     left, right = (_numbered([edge[side] for edge in edges]) for side in (0, 1))
     coloring: list[int] = _even(left, right, colors).tolist()
     return coloring
 
 
 def _numbered(nodes: Sequence[int]) -> Ints:
-    """Numbers from 0; nodes may be larger than an ``np.int64``."""
+    """Return numbers from 0 for the nodes, which may be too large for an ``np.int64``."""
     number = {node: place for place, node in enumerate(sorted(set(nodes)))}
     return np.array([number[node] for node in nodes], np.int64)
 
@@ -132,13 +136,15 @@ def _even(left: Ints, right: Ints, colors: int) -> Ints:
 
 
 def proper_coloring(edges: Sequence[tuple[int, int]]) -> list[int]:
-    """A colour per (left, right) edge of a bipartite multigraph, no two alike at a node, with as many colours as the
-    largest degree. Left and right nodes are apart even when they have the same number."""
+    """Return colours for the (left, right) edges of a bipartite multigraph, such that edges with a common node differ.
+
+    There are as many colours as the largest degree. A left and a right node are different nodes even if they have the
+    same number."""
     return balanced_coloring(edges, max(1, len(edges)))
 
 
 def _copies(node: Ints, size: int) -> Ints:
-    """Numbers of copies of the nodes: each copy of a node takes ``size`` of its edges, in their order."""
+    """Return for each edge the number of its copy of the node; a copy takes ``size`` edges of its node, in order."""
     order = np.argsort(node, kind="stable")
     degree = np.bincount(node)
     rank = np.empty(len(node), np.int64)
@@ -148,7 +154,9 @@ def _copies(node: Ints, size: int) -> Ints:
 
 
 def _proper(left: Ints, right: Ints) -> Ints:
-    """``left``, ``right``: the ends of each edge, numbered from 0 without gaps on each side."""
+    """Return a proper colouring.
+
+    ``left``, ``right``: ends of each edge, numbered from 0 without gaps on each side."""
     graph: rx.PyGraph[None, None] = rx.PyGraph()
     right = right + int(left.max(initial=-1)) + 1
     graph.extend_from_edge_list(list(zip(left.tolist(), right.tolist(), strict=True)))
@@ -162,8 +170,11 @@ def _proper(left: Ints, right: Ints) -> Ints:
 
 
 class Cut(NamedTuple):
-    """A line of colours cut into lanes. ``level``: of the fullest lane. ``pieces``: how many each colour has; ``lane``,
-    ``share``: of all pieces, colour by colour."""
+    """Line of colours that is cut into segments of common links.
+
+    - ``level``: load of the most loaded common link.
+    - ``pieces``: number of subflows of each colour.
+    - ``lane``, ``share``: common link and share of each subflow, colour by colour."""
 
     level: float
     pieces: Ints
@@ -173,7 +184,7 @@ class Cut(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
-    """See ``lane_ends``. Parts of one fabric often need the same."""
+    """Return the cut of ``lane_ends``. It is cached because several parts of a fabric often need the same one."""
     ends = lane_ends(colors, fit, max_subflows)
     level = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
     pieces = _pieces(colors, ends)
@@ -183,7 +194,7 @@ def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
 
 
 def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, cut: Cut, colors: Ints) -> NumberedRoutes:
-    """Routes of flows of one demand, of which those of a leaf have different colours."""
+    """Return routes of flows of one demand. Flows that share a leaf on the same side must have different colours."""
     times = cut.pieces[colors]
     at = np.repeat(flows, times)
     first = (np.cumsum(cut.pieces) - cut.pieces)[colors]
@@ -192,9 +203,11 @@ def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, cut: Cut, colors: 
 
 
 def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[float]:
-    """Where each lane's piece of the line [0, ``colors``) ends, ascending, from the last lane on. No colour lies in
-    more than ``max_subflows`` >= 2 pieces. ``fit``: per lane what it can carry, descending. The fullest lane is as
-    little full as possible; where that would need too many pieces, the longest piece is as short as possible."""
+    """Return the ends of the common links' segments of the line [0, ``colors``), ascending, from the last link on.
+
+    No colour lies in more than ``max_subflows`` >= 2 segments. ``fit``: capacity of each common link, descending. The
+    load of the most loaded link is minimal. When that would need too many segments per colour, the longest segment is
+    as short as possible."""
     total = math.fsum(fit)
     ends = [colors * of / total for of in itertools.accumulate(reversed(fit))]
     if max(map(len, _pieces(colors, ends))) <= max_subflows:
@@ -202,14 +215,14 @@ def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[floa
     lanes = len(fit)
     length = colors / lanes
     if length < 1 / (max_subflows - 1):
-        # Cuts in the middle of a colour would make one piece too many: cut every colour alike.
+        # A cut in the middle of a colour would give it a segment too many, so every colour is cut alike.
         length = 1 / min(max_subflows, int(1 / length + _ROUNDING))
     used = min(lanes, math.ceil(colors / length - _ROUNDING))
     return [0.0] * (lanes - used) + [min(colors, (lane + 1) * length) for lane in range(used)]
 
 
 def _pieces(colors: int, ends: Sequence[float]) -> list[list[tuple[int, float]]]:
-    """Per colour the lanes its interval lies in, with the share in each."""
+    """Return for each colour the common links in whose segments its interval lies, with the share in each."""
     pieces: list[list[tuple[int, float]]] = [[] for _ in range(colors)]
     start = 0.0
     for lane, end in enumerate(ends):

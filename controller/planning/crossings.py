@@ -1,14 +1,13 @@
-"""The cuts of a problem, and which flows cross them: what the closed-form bounds (``bounds``) are computed from.
+"""Cuts of a problem and the flows that cross them, from which the closed-form bounds (``bounds``) are computed.
 
-In: a ``Problem``. Out: for each cut where it is and its links; each flow that crosses it, whatever path it takes.
+In: a ``Problem``. Out: the place and links of each cut, and the flows that cross it on every path.
 
-*Pods* on three tiers have cuts of their own: where cores have failed or are few, a pod is narrower than its leaves. A
-flow from a leaf to another pod takes one plane: there it crosses the leaf's uplink, and behind that a link from the pod
-to a core. So the flows that leave some leaves of a pod for other pods cross the set of links that has, for each plane,
-either those uplinks or those links to cores, whichever have less capacity: n equal uplinks of n leaves, or c links to
-cores. With D flows, S planes and the leaves taken from the fullest on, some link has at least D / sum of min(n, c) over
-the S planes. The same holds for flows into the leaves.
-"""
+*Pods* on three tiers have cuts of their own, because a pod whose cores have failed or are few has less capacity than
+its leaves. A flow from a leaf to another pod takes one plane. There it crosses an uplink of the leaf, and then a link
+from the pod to a core. Consider the flows from some leaves of a pod to other pods. For each plane the cut has either
+the uplinks of these leaves or the pod's links to cores, whichever have less capacity. With n leaves these are n equal
+uplinks or c links to cores. With D flows and S planes some link has at least D / sum of min(n, c) over the planes. The
+leaves are added from the most loaded on. The same holds for flows into the leaves."""
 
 from __future__ import annotations
 
@@ -26,30 +25,37 @@ from controller.planning.tiers import Tiers
 
 
 class Place(NamedTuple):
-    """A leaf, whether the flows of a cut leave it or enter it, and the other leaf where the cut is of a pair.
-    ``leaves``: so many of one pod, of which this is one; flows within the pod do not cross the cut. 0: just a leaf."""
+    """Place of a cut: a leaf, a pair of leaves, or several leaves of one pod."""
 
     leaf: Dpid
     outward: bool
+    """Whether the flows of the cut leave the leaf."""
     other: Dpid | None
+    """Second leaf of a pair; None for other cuts."""
     leaves: int = 0
+    """Number of leaves of one pod, of which ``leaf`` is one; 0 for a single leaf.
+
+    Flows within the pod do not cross the cut."""
 
 
 class Crossings(NamedTuple):
-    """Place and links of each cut; (flow, cut), both by number, for every flow that crosses it; the flows with a
-    path. ``numbers``: of the links of all cuts, one cut after the other, in any order for each."""
+    """Cuts, and one row (``flow``, ``cut``) for every flow that crosses a cut, both by number."""
 
     places: Sequence[Place]
     links: Sequence[Sequence[LinkId]]
     flow: Ints
     cut: Ints
     routable: Ints
+    """Flows that have a path."""
     numbers: Ints
+    """Numbers of the links of all cuts, cut by cut, in any order within a cut."""
 
 
 def crossings(problem: Problem) -> Crossings:
-    """All cuts of the problem. A pair of leaves has one only where fewer links lead from the one to the other than
-    leave the one or enter the other; else the leaf's cut is stronger."""
+    """Return all cuts of the problem.
+
+    A pair of leaves has a cut only when it has fewer links from leaf to leaf than leave the one or enter the other.
+    Otherwise the cut of the leaf is stronger."""
     if _all_alike(problem):
         return _crossings_of_leaves(problem)
     if problem.tiers:
@@ -58,7 +64,7 @@ def crossings(problem: Problem) -> Crossings:
 
 
 def _crossings_of_pairs(problem: Problem) -> Crossings:
-    """The same on any fabric."""
+    """Return the cuts of leaves and pairs of leaves on any fabric."""
     paths = problem.paths
     links_of: list[Sequence[LinkId]] = []
     number_of: dict[Place, int] = {}
@@ -103,8 +109,10 @@ def _numbers(problem: Problem, links_of: Iterable[Sequence[LinkId]]) -> Ints:
 
 
 def _crossings_over_spines(problem: Problem) -> Crossings | None:
-    """The same where all paths have two links; None elsewhere. Cuts of pairs that cannot be full are left out: there no
-    flow is faster than a link, and there are no more flows than links."""
+    """Return the cuts of leaves and pairs of leaves when all paths have two links; else None.
+
+    A cut of a pair is left out when it cannot be full. That is so when it has no more flows than links, and no flow
+    demands more than a link's capacity."""
     numbers, links, paths = problem.numbers, problem.links, problem.paths
     leaves, crossing = numbers.leaves, numbers.crossing
     out, into = np.zeros((2, len(leaves), len(links.switch)), np.float32)
@@ -143,7 +151,7 @@ def _crossings_over_spines(problem: Problem) -> Crossings | None:
 
 
 def _crossings_of_leaves(problem: Problem) -> Crossings:
-    """The same where every leaf reaches every other by all of its links."""
+    """Return the cuts of leaves on a fabric where every leaf reaches every other by all of its links."""
     numbers, leaves = problem.numbers, problem.numbers.leaves
     places = [Place(leaf, outward, None) for outward in (True, False) for leaf in leaves]
     links_of = [*map(problem.paths.links_from, leaves), *map(problem.paths.links_into, leaves)]
@@ -158,7 +166,7 @@ def _crossings_of_leaves(problem: Problem) -> Crossings:
 
 
 def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
-    """Cuts of leaves, and of leaves of one pod together."""
+    """Return the cuts of single leaves and of several leaves of one pod."""
     places, links_of, flows, cut, routable, of_links = _crossings_of_leaves(problem)
     added = list(_pod_cuts(problem, tiers))
     crossing = [flow for of in added for flow in of.flows]
@@ -174,8 +182,9 @@ def _crossings_of_pods(problem: Problem, tiers: Tiers) -> Crossings:
 
 
 def _all_alike(problem: Problem) -> bool:
-    """Whether every leaf has its cables to and from the same switches as every other: then all links out of a leaf
-    lead to any other leaf."""
+    """Return whether all leaves have cables to and from the same switches, with the same number of cables to each.
+
+    All links out of a leaf then lead to every other leaf."""
     leaves, links = problem.numbers.leaves, problem.links
     sides = [links.around(leaves, outward=outward) for outward in (True, False)]
     count = len(sides[0].at) // max(1, len(leaves))
@@ -190,16 +199,18 @@ def _all_alike(problem: Problem) -> bool:
 
 
 class _PodCut(NamedTuple):
-    """``outward``: whether its flows, by number, leave these leaves of one pod or enter them."""
+    """Cut of several leaves of one pod."""
 
     leaves: Sequence[Dpid]
     outward: bool
+    """Whether the flows leave the leaves."""
     links: Sequence[LinkId]
     flows: Sequence[int]
+    """Numbers of the flows that cross the cut."""
 
 
 def _pod_cuts(problem: Problem, tiers: Tiers) -> Iterator[_PodCut]:
-    """Return the cuts that can be stronger than those of single leaves."""
+    """Yield the cuts that can be stronger than those of single leaves."""
     load_bps = problem.numbers.peak_bps.tolist()
     for outward in (True, False):
         flows = _between_pods(problem, tiers, outward)
@@ -213,7 +224,7 @@ def _pod_cuts(problem: Problem, tiers: Tiers) -> Iterator[_PodCut]:
 
 
 def _between_pods(problem: Problem, tiers: Tiers, outward: bool) -> Mapping[Dpid, Sequence[int]]:
-    """The flows from each leaf to other pods, or to each leaf from other pods."""
+    """Return the flows from each leaf to other pods, or from other pods to each leaf."""
     flows: defaultdict[Dpid, list[int]] = defaultdict(list)
     for number, flow in enumerate(problem.flows):
         src, dst = flow.src_leaf, flow.dst_leaf
@@ -225,7 +236,7 @@ def _between_pods(problem: Problem, tiers: Tiers, outward: bool) -> Mapping[Dpid
 def _cuts_of_pod(
     problem: Problem, tiers: Tiers, leaves: Sequence[Dpid], outward: bool
 ) -> Iterator[tuple[Sequence[Dpid], list[LinkId]]]:
-    """The first leaves, by number of leaves, and the links of the cut."""
+    """Yield, for each number of leaves, the first leaves and the links of their cut."""
     capacity_bps, pod = problem.capacity_bps, tiers.pod[leaves[0]]
     edge, core = (tiers.up, tiers.core_up) if outward else (tiers.down, tiers.core_down)
     around = problem.paths.links_from(leaves[0]) if outward else problem.paths.links_into(leaves[0])

@@ -1,16 +1,16 @@
-"""Equal pieces of one flow on fewer paths: a piece costs rules on switches, and most flows need not be cut.
+"""Candidates that put equal subflows of one flow on fewer paths.
 
-Where a sender deals the same bytes to each connection, a flow is several pieces, each a whole flow to the planner
-(``signalbox.jobs.subflows``). The plans for these pieces say which levels can be reached. Here are drafts that cut
-only what has to be cut for that:
+A subflow on a path of its own costs switch rules, and most flows need not be divided over paths. Some senders stripe
+the same number of bytes over each connection. A flow of such a sender becomes several equal subflows, each a whole flow
+to the planner (``signalbox.jobs.subflows``). Plans for these subflows show which slowdowns can be reached. The
+candidates here divide only the flows that must be divided for that:
 
-- *Joined problem*: every flow is whole again, unless its pieces run on several paths. Its plan has all pieces of a flow
-  on one path.
-- *Colours first* (``color_whole_first``): in closed form, as many whole flows on every link as the level allows, and
-  the pieces of the others on what is left.
+- *Joined problem*: every flow is whole again, unless its subflows run on several paths. Its plan has all subflows of a
+  flow on one path.
+- *Whole flows first* (``color_whole_first``): in closed form, as many whole flows on every link as the slowdown allows,
+  and the subflows of the other flows on the remaining capacity.
 
-In: a ``Problem``. Out: a smaller one, and routes of its pieces.
-"""
+In: a ``Problem``. Out: a smaller one, and routes of its subflows."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _ROUNDING = 1e-9
 
 
 def joined(problem: Problem) -> Problem | None:
-    """The problem with one flow in place of the pieces of each that run on one path, or are not pinned to paths that
-    are there; None where no two pieces can be joined."""
+    """Return the problem with one flow in place of the equal subflows of each flow that run on one path.
+
+    Subflows that are not pinned to valid paths are joined too. None when no two subflows can be joined."""
     of_flow: defaultdict[FlowId, list[Flow]] = defaultdict(list)
     for flow in problem.flows:
         of_flow[flow.id.joined].append(flow)
@@ -42,7 +43,7 @@ def joined(problem: Problem) -> Problem | None:
 
 
 def of_pieces(problem: Problem, routes: Routes) -> Routes:
-    """Of the pieces, from those of the joined problem."""
+    """Return the routes of the subflows from those of the joined problem."""
     found = {flow.id: routes.get(flow.id) or routes.get(flow.id.joined) for flow in problem.flows}
     return {flow: route for flow, route in found.items() if route is not None}
 
@@ -53,7 +54,7 @@ def _run_together(problem: Problem, pieces: Sequence[Flow]) -> bool:
 
 
 def _one(pieces: Sequence[Flow]) -> Flow:
-    """All pieces have their demands in the same phases."""
+    """Return one flow for these subflows, which must have their demands in the same phases."""
     if len(pieces) == 1:
         return pieces[0]
     phases = zip(*(piece.demand_bps for piece in pieces), strict=True)
@@ -65,8 +66,10 @@ def _one(pieces: Sequence[Flow]) -> Flow:
 
 
 def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None:
-    """Routes of equal flows in equal numbers of pieces on a leaf-spine, part by part, with the same worst level as an
-    even colouring of the pieces. None where flows differ, or leaves of a part have no lane in common."""
+    """Return routes of equal flows in equal numbers of subflows on a leaf-spine, part by part.
+
+    The worst slowdown is that of an even colouring of the subflows. None when flows differ, or when the leaves of a
+    part have no common link."""
     numbers = problem.numbers
     number: dict[FlowId, int] = {}
     group = np.array([number.setdefault(flow.id.joined, len(number)) for flow in problem.flows], np.int64)
@@ -83,9 +86,13 @@ def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None
 
 
 def _colored(numbers: Numbers, flows: Ints, group: Ints, lanes: Lanes, floor: float) -> NumberedRoutes | None:
-    """The multigraph of whole flows has a proper colouring with D colours, D its largest degree. Of the colours with
-    most flows, w go to each lane. The pieces of the rest lie colour by colour on a line that is cut into lanes of equal
-    length. ``floor``: no level is below, so that links may be as full."""
+    """Return routes of one part; None when flows differ.
+
+    The multigraph of whole flows has a proper colouring with D colours, its largest degree. Of the colours with the
+    most flows, w go to each common link. The subflows of the other colours lie colour by colour on a line, which is cut
+    into segments of equal length, one per common link.
+
+    ``floor``: lower bound of all slowdowns, so that links may have this load."""
     order = np.argsort(group, kind="stable")
     flows = flows[order]
     _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)

@@ -1,13 +1,13 @@
-"""The parts of a leaf-spine that can be planned apart, and the lanes that the leaves of a part share.
+"""Parts of a leaf-spine that can be planned separately, and the common links of the leaves of each part.
 
-A flow loads links out of its source's leaf and links into its destination's. Two flows are in one *part* when they have
-one of these sides in common, or are joined by others that do. Parts share no link between switches. Leaves of different
-parts may be the same switches: its links out may belong to one part, its links in to another.
+A flow loads links out of its source's leaf and links into its destination's leaf. Two flows belong to one *part* when
+they share one of these sides, or are connected by others that do. Parts share no link between switches. The same leaf
+can belong to two parts: its links out to one, its links in to the other.
 
-A *lane* is one cable from every leaf that sends in the part to one spine, and one cable back to every leaf that
-receives. With several cables between a leaf and a spine a spine has several lanes. Cables that failed at one leaf of
-the part are lanes of none. In: a ``Problem``. Out: parts and lanes; no lanes where paths have not two links.
-"""
+A *common link* (``lane`` in names) has a cable from every sending leaf to one spine, and from there to every
+receiving leaf. A spine with several cables to each leaf has several common links. A cable that has failed at one
+leaf of the part belongs to no common link. The leaves' cables that belong to none are *residual links*. In: a
+``Problem``. Out: parts and common links; no common links when some paths do not have two links."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ from controller.planning.problem import Flow, Problem
 _EQUAL = 1e-9
 
 Cable = tuple[Dpid, int]
-"""A spine, and which of the cables between it and a leaf."""
+"""Spine, and index of the cable among those between it and a leaf."""
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """``out``, ``into``: of the leaves that send (``senders``, ascending) and of those that receive (``receivers``) the
-    numbers of the links by lane, shape (leaves, lanes); the path from one to another by lane l is its link out l and
-    the other's link in l. ``bps``: per lane the least capacity of its links, descending. ``others``: the leaves' other
-    links, with the spine and which of the cables to it."""
+    """Common links of one part.
+
+    The path from a sender to a receiver over common link l is the sender's link out l and the receiver's link in l.
+
+    - ``senders``, ``receivers``: leaves that send and that receive, ascending.
+    - ``out``, ``into``: numbers of their links by common link; shape (leaves, common links).
+    - ``bps``: per common link the least capacity of its links, descending.
+    - ``others``: residual links of senders and of receivers."""
 
     links: Links
     senders: Sequence[Dpid]
@@ -52,36 +56,36 @@ class Lanes:
 
     @property
     def has_others(self) -> bool:
-        """Whether senders and receivers have links that are no lane's."""
+        """Whether both senders and receivers have residual links."""
         return all(len(side.at) for side in self.others)
 
     @cached_property
     def up(self) -> Mapping[Dpid, tuple[LinkId, ...]]:
-        """Links by lane."""
+        """Links out of each sender, by common link."""
         return self._by_leaf(self.senders, self.out)
 
     @cached_property
     def down(self) -> Mapping[Dpid, tuple[LinkId, ...]]:
-        """Links by lane."""
+        """Links into each receiver, by common link."""
         return self._by_leaf(self.receivers, self.into)
 
     @cached_property
     def up_besides(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
-        """Links that are no lane's."""
+        """Residual links out of each sender."""
         return self._besides(self.senders, self.others[0])
 
     @cached_property
     def down_besides(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
-        """Links that are no lane's."""
+        """Residual links into each receiver."""
         return self._besides(self.receivers, self.others[1])
 
     def paths(self, numbers: Numbers, flows: Ints, lanes: Ints) -> Ints:
-        """The two links of each of these flows' path over its lane, shape (flows, 2)."""
+        """Return the two links of each flow's path over its common link; shape (flows, 2)."""
         row_out, row_in = self.rows(numbers, flows)
         return np.stack([self.out[row_out, lanes], self.into[row_in, lanes]], axis=1)
 
     def rows(self, numbers: Numbers, flows: Ints) -> tuple[Ints, Ints]:
-        """The places of each flow's leaves among ``senders`` and ``receivers``."""
+        """Return the positions of each flow's leaves in ``senders`` and ``receivers``."""
         if self.senders == self.receivers == numbers.leaves:
             return numbers.src[flows], numbers.dst[flows]
         place_out = {leaf: row for row, leaf in enumerate(self.senders)}
@@ -103,8 +107,9 @@ class Lanes:
 
 
 def find_lanes(problem: Problem) -> Lanes | None:
-    """The lanes of all leaves that the problem's flows begin and end at, where these are alike: every cable of theirs
-    belongs to a lane, and all have one capacity."""
+    """Return the common links of all leaves at which flows begin or end; None unless these leaves are alike.
+
+    Leaves are alike when every cable belongs to a common link and all cables have the same capacity."""
     numbers = problem.numbers
     ends = np.concatenate([numbers.src[numbers.crossing], numbers.dst[numbers.crossing]])
     leaves = [numbers.leaves[leaf] for leaf in np.unique(ends).tolist()]
@@ -116,14 +121,14 @@ def find_lanes(problem: Problem) -> Lanes | None:
 
 
 def lanes_of(problem: Problem, flows: Ints) -> Lanes | None:
-    """Those of the leaves of these flows."""
+    """Return the common links of the leaves of these flows."""
     numbers = problem.numbers
     ends = (np.unique(of[flows]).tolist() for of in (numbers.src, numbers.dst))
     return lanes_between(problem, *([numbers.leaves[leaf] for leaf in those] for those in ends))
 
 
 def lanes_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable[Dpid]) -> Lanes | None:
-    """The lanes of these leaves, the fastest first; None when there are none."""
+    """Return the common links of these leaves, the fastest first; None when there are none."""
     links = problem.links
     senders, receivers = sorted(set(senders)), sorted(set(receivers))
     sides = links.around(senders, outward=True), links.around(receivers, outward=False)
@@ -146,12 +151,12 @@ def lanes_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable
 
 
 def crossing(problem: Problem) -> list[Flow]:
-    """The flows between leaves."""
+    """Return the flows between different leaves."""
     return [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
 
 
 def parts(numbers: Numbers, flows: Ints) -> list[Ints]:
-    """Flows between leaves, apart where they share no side of a leaf; in the order of their first flows."""
+    """Return the parts of these flows, in the order of their first flows."""
     leaves = len(numbers.leaves)
     src, dst = numbers.src[flows], leaves + numbers.dst[flows]
     root = np.arange(2 * leaves)

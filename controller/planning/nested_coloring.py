@@ -1,18 +1,18 @@
 """Colourings of flows that are even in nested sets: in every leaf and in every pod at once.
 
-In: per side of a bipartite multigraph (sources, destinations) the set that each edge lies in, from the innermost level
-to the outermost; each set lies in one of the next level. Out: a colour per edge, such that no set has more than
-ceil(edges / colours) of a colour. With as many colours as the largest innermost set the colouring is proper.
+In: per side of a bipartite multigraph (sources, destinations) the set of each edge, from the innermost level to the
+outermost. Each set lies in one set of the next level. Out: a colour per edge, such that no set has more than ceil(edges
+/ colours) edges of one colour. With as many colours as the largest innermost set the colouring is proper.
 
-- *Halving*: in every set the edges are paired, two that are left over in the sets of one set with each other. Pairs of
-  one side and of the other make up paths and even cycles. Along these the edges are put alternately into one half and
-  the other, so the halves of every set differ by at most one edge (as in Euler splits: Gabow, "Using Euler partitions
-  to edge color bipartite multigraphs", 1976).
-- Where no edge has a colour, the first ones are even in the innermost sets; else they are the rarest there.
-- As long as a set has too many of a colour, all edges of it and of the set's rarest colour are halved. The sum of
-  squares of the numbers of edges per set and colour falls each time, and so this ends (de Werra, "Equitable colorations
-  of graphs", 1971). A path or cycle keeps the colours of most of its edges where that is possible.
-"""
+- *Halving*: in every set the edges are paired; an edge that is left over is paired with one of another set in the same
+  outer set. Pairs of both sides form paths and even cycles. Along these the edges go alternately into the two halves,
+  so the halves of every set differ by at most one edge. This works like Euler splits (Gabow, "Using Euler partitions to
+  edge color bipartite multigraphs", 1976).
+- When no edge has a colour, the first colouring is even in the innermost sets. Otherwise edges without a colour get the
+  rarest colour of their innermost sets.
+- While a set has too many edges of one colour, all edges of this colour and of the set's rarest colour are halved. Each
+  time the sum of squares of the numbers of edges per set and colour decreases. The loop therefore ends (de Werra,
+  "Equitable colorations of graphs", 1971). A path or cycle keeps the colours of most of its edges where possible."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from controller.planning.closed_forms import balanced_coloring
 from controller.planning.problem import Ints
 
 Nest = Sequence[Sequence[int]]
-"""Levels of one side: of each edge the number of its set."""
+"""Nested sets of one side: for each level the number of each edge's set."""
 
 
 def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int]) -> list[int]:
-    """A colour in [0, ``colors``) per edge. ``current``: the colours to keep where that is possible, -1 for none."""
+    """Return a colour in [0, ``colors``) for each edge.
+
+    ``current``: colours to keep where possible, -1 for none."""
     coloring = list(current)
     if max(current, default=-1) < 0:
         coloring = balanced_coloring(list(zip(sides[0][0], sides[1][0], strict=True)), colors)
@@ -46,7 +48,7 @@ def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int
 
 
 def _fill(coloring: list[int], sides: tuple[Nest, Nest], colors: int) -> None:
-    """Gives the edges that have no colour the rarest one of their innermost sets."""
+    """Give edges without a colour the rarest one of their innermost sets."""
     counts = [defaultdict[int, list[int]](lambda: [0] * colors) for _ in sides]
     for edge in sorted(range(len(coloring)), key=lambda edge: coloring[edge] < 0):
         left, right = (of_set[side[0][edge]] for of_set, side in zip(counts, sides, strict=True))
@@ -57,7 +59,7 @@ def _fill(coloring: list[int], sides: tuple[Nest, Nest], colors: int) -> None:
 
 
 def _uneven(coloring: Ints, level: Ints, colors: int) -> tuple[int, int] | None:
-    """The most frequent and the rarest colour in a set that has too many of one."""
+    """Return the most frequent and the rarest colour of a set that has too many edges of one colour; else None."""
     counts = np.bincount(level * colors + coloring, minlength=(int(level.max(initial=0)) + 1) * colors)
     counts = counts.reshape(-1, colors)
     over = counts.max(axis=1) > -(-counts.sum(axis=1) // colors)
@@ -70,8 +72,9 @@ def _uneven(coloring: Ints, level: Ints, colors: int) -> tuple[int, int] | None:
 def _halves(
     edges: Sequence[int], sides: tuple[Nest, Nest], second: Mapping[int, bool], kept: Iterable[int]
 ) -> dict[int, bool]:
-    """Whether each edge is in the second half. ``second``: whether it is now; ``kept``: the edges that should not
-    change."""
+    """Return whether each edge is in the second half.
+
+    ``second``: whether it is there now. ``kept``: edges that should not change."""
     left, right = (_pairs(edges, side, second) for side in sides)
     weight = dict.fromkeys(kept, 1)
     half: dict[int, bool] = {}
@@ -96,7 +99,7 @@ def _halves(
 
 
 def _pairs(edges: Sequence[int], side: Nest, second: Mapping[int, bool]) -> dict[int, int]:
-    """The other edge of each pair. Edges that are in different halves are paired first."""
+    """Return the partner of each edge. Edges in different halves are paired first."""
     pairs: dict[int, int] = {}
     for level in side:
         waiting: defaultdict[int, list[int]] = defaultdict(list)

@@ -317,20 +317,21 @@ def decide(
     drained = sum(any(not problem.drained.isdisjoint(piece.path) for piece in route) for route in astray)
     counts = (
         (never, "not pinned yet"),
-        (len(astray) - drained, "whose path has gone"),
-        (drained, "on what is drained"),
+        (len(astray) - drained, "whose path is lost"),
+        (drained, "on drained links"),
     )
     what = [f"{count} {why}" for count, why in counts if count]
     pins = f"pins {_flows(never + len(astray))}: {' and '.join(what)}" if what else ""
     if never and plan.ecmp and plan.ecmp.is_as_good_as(min(plan.job_level.values()), min_gain):
         pins += ", though pinning gains nothing now: hashing is as good"
     if pins and (stay is None or not plan.moves):
-        return Decision(True, f"{pins}; {_flows(plan.moves) if plan.moves else 'no flows'} moved besides")
+        others = "1 other flow" if plan.moves == 1 else f"{plan.moves or 'no'} other flows"
+        return Decision(True, f"{pins}; {others} moved")
     before = stay.sorted_levels if stay else _running_levels(problem, plan)
     moves = _blocked(before, target) if target and target.blocked else _worth(before, plan, min_gain, target)
     if not pins:
         return moves
-    return Decision(True, f"{pins}; of the others: {moves.reason}", moves.adopt)
+    return Decision(True, f"{pins}; other flows: {moves.reason}", moves.adopt)
 
 
 def _running_levels(problem: Problem, plan: Plan) -> tuple[float, ...]:
@@ -357,7 +358,7 @@ def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, target: Targe
     if gain < 0:
         return Decision(False, f"the running routes are better: {_change(before, aim.sorted_levels)}")
     if gain < min_gain and not (target and target.held):
-        return Decision(False, f"not worth it: {change}; at least {min_gain:.1%} is asked for")
+        return Decision(False, f"not worth it: {change}; planning.min_gain is {min_gain:.1%}")
     return Decision(True, change)
 
 

@@ -1,8 +1,8 @@
-"""Checks a plan before it is installed. Shares no code with the planners: paths, levels and moves are derived again
-from the routes and the numbered problem, in time linear in the links that the flows pass.
+"""Check of a plan before it is installed, without code of the planners.
 
-In: the problem, the plan, the cap on moves. Out: a sentence per violation; none when the plan is right.
-"""
+Paths, slowdowns and moves are derived again from the routes and the numbered problem, in time linear in the links that
+the flows pass. In: the problem, the plan, the cap on moves. Out: one sentence per violation; none when the plan is
+right."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAME_LEVEL = 1e-4
 
 
 def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[str, ...]:
-    """The plan's violations. Load and level are defined in docs/explanation/planning.md."""
+    """Return the violations of the plan. Load and slowdown are defined in docs/explanation/planning.md."""
     if not (problem.links.capacity_bps > 0).all():
         return ("a link has no capacity",)
     routes = [plan.routes.get(flow.id) for flow in problem.flows]
@@ -34,8 +34,11 @@ def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[s
 
 
 class _Pieces:
-    """All pieces of the routes. ``flow`` (by its place), ``length`` (of its path), ``share``: per piece. ``links``: the
-    numbers of the links of all their paths, one after the other, -1 of one that is not between switches."""
+    """All subflows of the routes as arrays.
+
+    - ``flow``, ``length``, ``share``: per subflow the number of its flow, the length of its path and its share.
+    - ``links``: numbers of the links of all paths, one path after the other; -1 for a link that is not between
+      switches."""
 
     def __init__(self, problem: Problem, routes: Sequence[Route | None]) -> None:
         pieces = [piece for route in routes if route for piece in route]
@@ -76,7 +79,7 @@ def _routing(problem: Problem, plan: Plan, routes: Sequence[Route | None], piece
 
 
 def _wrong_shares(problem: Problem, routes: Sequence[Route | None], pieces: _Pieces) -> NDArray[np.bool_]:
-    """Per flow whether it has too many pieces, or none, two on one path, or wrong shares."""
+    """Return for each flow whether it has no or too many subflows, two subflows on one path, or wrong shares."""
     flows = len(routes)
     counts = np.bincount(pieces.flow, minlength=flows)
     total = np.bincount(pieces.flow, pieces.share, flows)
@@ -101,7 +104,7 @@ def _unrouted_fault(problem: Problem, flow: Flow, listed: bool) -> str:
 
 def _pieces_fault(flow: Flow, route: Route) -> str:
     if not 1 <= len(route) <= flow.max_subflows:
-        return f"has {len(route)} subflows, its job allows {flow.max_subflows}"
+        return f"has {len(route)} subflows, but its job allows 1 to {flow.max_subflows}"
     if not all(share > 0 for _, share in route):
         return "a subflow has no share"
     if abs(sum([share for _, share in route]) - 1) > _ROUNDING:
@@ -113,23 +116,24 @@ def _pieces_fault(flow: Flow, route: Route) -> str:
 
 def _path_fault(flow: Flow) -> str:
     if flow.src_leaf == flow.dst_leaf:
-        return "crosses the fabric although both ends share a switch"
+        return "crosses the fabric although both of its ends are at one switch"
     return "its path is not among the candidates"
 
 
 def _off_paths(problem: Problem, pieces: _Pieces) -> NDArray[np.bool_]:
-    """Per flow whether a piece of its route is on a path that is no candidate: that does not go link by link from its
-    source's switch to its destination's, or is no shortest one."""
+    """Return for each flow whether a subflow is on a path that is no candidate.
+
+    Such a path does not lead link by link from the source's switch to the destination's, or is no shortest path."""
     links, numbers = problem.links, problem.numbers
     switches = len(links.switch)
-    # A leaf without links has a number of its own; of a NIC, and of a link that is unknown, head and tail are -1.
+    # A leaf without links gets a number of its own. Head and tail are -1 for links of NICs and unknown links.
     leaves = np.array([links.switch.get(leaf, switches + n) for n, leaf in enumerate(numbers.leaves)], np.int64)
     src, dst = leaves[numbers.src[pieces.flow]], leaves[numbers.dst[pieces.flow]]
     tail, head = np.full((2, len(links.number) + 1), -1)
     tail[links.fabric], head[links.fabric] = links.tail, links.head
     ends = np.cumsum(pieces.length)
     crossing = pieces.length > 0
-    # Each path begins at its source's switch, and every further link where the one before ended.
+    # Each path must begin at its source's switch, and every further link where the previous one ends.
     reached = np.concatenate([[-1], head[pieces.links]])[: len(pieces.links)]
     reached[(ends - pieces.length)[crossing]] = src[crossing]
     torn = (tail[pieces.links] != reached) | (tail[pieces.links] < 0)
@@ -137,7 +141,7 @@ def _off_paths(problem: Problem, pieces: _Pieces) -> NDArray[np.bool_]:
     last[crossing] = head[pieces.links[(ends - 1)[crossing]]]
     off = last != dst
     off[np.repeat(np.arange(len(off)), pieces.length)[torn]] = True
-    # Lengths are looked at once per pair of switches.
+    # Lengths are checked once per pair of switches.
     kinds = (pieces.length * len(leaves) + numbers.src[pieces.flow]) * len(leaves) + numbers.dst[pieces.flow]
     _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
     those = [problem.flows[flow] for flow in pieces.flow[first].tolist()]
@@ -152,7 +156,7 @@ def _off_paths(problem: Problem, pieces: _Pieces) -> NDArray[np.bool_]:
 
 
 def _detours(problem: Problem, pieces: _Pieces) -> NDArray[np.bool_]:
-    """Per piece whether its path is a detour that may be taken."""
+    """Return for each subflow whether its path is an allowed detour."""
     found = np.zeros(len(pieces.flow), bool)
     if not problem.paths.stretch:
         return found
@@ -171,9 +175,9 @@ def _levels(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces
     routed = np.array([route is not None for route in routes], bool)
     jobs = [numbers.job_ids[job] for job in np.unique(numbers.job[routed]).tolist()]
     if set(jobs) != set(plan.job_level):
-        yield f"levels are given for {sorted(plan.job_level)}, routed are {jobs}"
+        yield f"the plan has levels for {sorted(plan.job_level)}, but routes flows of {jobs}"
         return
-    # One row per link that a piece of a flow passes, NICs too; then one per phase of each.
+    # One row per link that a subflow passes, including links of NICs; then one per phase of each.
     own = np.flatnonzero(routed)
     link = np.concatenate([numbers.nics[own].ravel(), pieces.links])
     of_flow = np.concatenate([np.repeat(own, 2), np.repeat(pieces.flow, pieces.length)])
@@ -181,9 +185,9 @@ def _levels(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces
     phases = np.bincount(numbers.entry_flow, minlength=len(routes))
     times = phases[of_flow]
     row = np.repeat(np.arange(len(link)), times)
-    entry = np.cumsum(phases)[of_flow[row]] - 1  # the flow's last, and those before it
+    entry = np.cumsum(phases)[of_flow[row]] - 1  # the last entry of the flow, then those before it
     entry -= np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
-    # Each job's bit/s on each link, phase by phase; of these the largest; then links, and the jobs there.
+    # Bit/s of each job on each link in each phase; the largest over the phases; the sum over the jobs on each link.
     cells = max(1, len(numbers.cell_job))
     keys, key = np.unique(link[row] * cells + numbers.entry_cell[entry], return_inverse=True)
     bps = np.bincount(key, numbers.entry_bps[entry] * share[row], len(keys))
@@ -197,7 +201,7 @@ def _levels(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces
     np.maximum.at(levels, pairs[there] % count, loads[pairs[there] // count])
     for job, level in zip(numbers.job_ids, levels.tolist(), strict=True):
         if job in plan.job_level and not math.isclose(level, plan.job_level[job], rel_tol=_ROUNDING):
-            yield f"job {job} has level {level:.6g}, the plan says {plan.job_level[job]:.6g}"
+            yield f"job {job} has level {level:.6g}, but the plan claims {plan.job_level[job]:.6g}"
 
 
 def _moves(problem: Problem, plan: Plan, routes: Sequence[Route | None], max_moves: int | None) -> Iterator[str]:
@@ -209,7 +213,7 @@ def _moves(problem: Problem, plan: Plan, routes: Sequence[Route | None], max_mov
     if moves:
         moves -= int(_off_paths(problem, _Pieces(problem, left)).sum())
     if moves != plan.moves:
-        yield f"the plan moves {moves} flows, it says {plan.moves}"
+        yield f"the plan moves {moves} flows, but claims {plan.moves}"
     if max_moves is not None and moves > max_moves:
         yield f"the plan moves {moves} flows, at most {max_moves} may be moved"
 
@@ -224,14 +228,16 @@ def _certificate(plan: Plan) -> Iterator[str]:
     if plan.integer_bound < plan.bound * (1 - _ROUNDING):
         yield f"the bound of whole flows {plan.integer_bound:.6g} is below the bound {plan.bound:.6g}"
     if not 0 <= plan.levels_proven <= len(levels):
-        yield f"{plan.levels_proven} levels are said to be proven, there are {len(levels)}"
+        yield f"the plan claims {plan.levels_proven} proven levels, but has {len(levels)}"
     if plan.levels_proven and worst > plan.bound * (1 + _SAME_LEVEL):
-        yield f"the worst level {worst:.6g} is said to be proven, its bound is {plan.bound:.6g}"
+        yield f"the plan claims that its worst level {worst:.6g} is proven, but the bound is {plan.bound:.6g}"
     if (plan.certificate == "optimal") != (plan.levels_proven == len(levels)):
         yield f"the certificate is '{plan.certificate}' with {plan.levels_proven} of {len(levels)} levels proven"
     if plan.levels_proven_listed and not plan.levels_proven < plan.levels_proven_listed <= len(levels):
-        yield f"{plan.levels_proven_listed} levels are said to be proven over candidates, {plan.levels_proven} over all"
+        proven = f"{plan.levels_proven_listed} proven levels over candidates and {plan.levels_proven} over all paths"
+        yield f"the plan claims {proven}, of {len(levels)} levels"
     if (plan.levels_proven_listed > 0) != (plan.candidates_listed > 0):
-        yield f"levels are said to be proven over {plan.candidates_listed} candidates"
+        proven = f"{plan.levels_proven_listed} proven levels over candidates"
+        yield f"the plan claims {proven}, with {plan.candidates_listed} candidates per pair"
     if plan.ecmp and min(plan.ecmp.mean, plan.ecmp.p95) < 1:
         yield f"ECMP's levels {plan.ecmp.mean:.6g} and {plan.ecmp.p95:.6g} are below 1"

@@ -1,18 +1,20 @@
 """Routing in closed form on three tiers: flows get a plane first, then a core of their plane.
 
-In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes.
+In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. In names a "lane" is a common link
+(``tiers``).
 
-- *Whole flows*. Colour the flows between leaves with the edge lanes, evenly in every leaf and in every pod. Then, in
-  each plane, colour its flows between pods with the core lanes, evenly in every pod. A colouring needs no more colours
-  than the largest degree (König's theorem); done twice, this is the theorem of Slepian (1952) and Duguid (1959) that a
-  Clos network with as many middle switches as an outer one has inputs can be rearranged to carry any permutation
-  (Beneš, "Mathematical Theory of Connecting Networks and Telephone Traffic", 1965). No link of a leaf has more than
-  ceil(flows / edge lanes); where a plane has as many core lanes as a pod has leaves, no other link has more either.
-- *Split flows* of one demand, where cores have failed. Colour with D colours, D the largest degree of a leaf, and cut
-  the line [0, D) into pieces, one per plane: a flow puts on a plane the share of its colour's interval that lies in the
-  plane's piece. Flows of one colour in one plane are coloured again, for the pods, with n colours. These are intervals
-  of the length of the share, side by side on a second line, which is cut into pieces for the core lanes.
-"""
+- *Whole flows*. Colour the flows between leaves with the common edge links, evenly in every leaf and in every pod.
+  Then, in each plane, colour its flows between pods with the common core links, evenly in every pod. A colouring needs
+  no more colours than the largest degree (König's theorem). Done twice, this is the theorem of Slepian (1952) and
+  Duguid (1959): a Clos network whose outer switches have as many inputs as there are middle switches can be rearranged to carry
+  any permutation (Beneš, "Mathematical Theory of Connecting Networks and Telephone Traffic", 1965). No link of a leaf
+  has more than ceil(flows / common edge links) flows. When a plane has as many common core links as a pod has leaves,
+  no other link has more either.
+- *Split flows* of one demand, when cores have failed. Colour with D colours, where D is the largest degree of a leaf.
+  Cut the line [0, D) into segments, one per plane. A flow puts on a plane the share of its colour's interval that lies
+  in the plane's segment. The flows of one colour in one plane are coloured again, for the pods, with n colours. On a
+  second line these n colours are adjacent intervals whose length is the share. That line is cut into segments, one per
+  common core link."""
 
 from __future__ import annotations
 
@@ -34,21 +36,23 @@ from controller.planning.tiers import Tiers
 
 _ROUNDING = 1e-9
 _NOTHING = 1e-12
-"""Of a flow."""
+"""Share of a flow below which a part counts as zero."""
 _BISECTIONS = 60
 _CHOICE_S = 0.3
-"""For the choice of planes, in deterministic time: about as many seconds."""
+"""Limit for the choice of planes in deterministic time, which is about as many seconds."""
 
 
 class Lanes(NamedTuple):
-    """Where a flow goes; -1 for no lane."""
+    """Common links that a flow takes; -1 for none."""
 
     edge: int
     core: int
 
 
 class _Ends:
-    """The ends of the flows in numbers. ``leaf``, ``pod``: of the sources and of the destinations."""
+    """Ends of the flows as numbers.
+
+    ``leaf``, ``pod``: numbers of the leaves and pods of (sources, destinations)."""
 
     def __init__(self, flows: Sequence[Flow], tiers: Tiers) -> None:
         number = {leaf: index for index, leaf in enumerate(tiers.pod)}
@@ -56,7 +60,7 @@ class _Ends:
         self.pod = [tiers.pod[flow.src_leaf] for flow in flows], [tiers.pod[flow.dst_leaf] for flow in flows]
 
     def color(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        """These flows, evenly in leaves and pods."""
+        """Return colours for these flows that are even in leaves and pods."""
         src, dst = (
             ([leaf[flow] for flow in flows], [pod[flow] for flow in flows])
             for leaf, pod in zip(self.leaf, self.pod, strict=True)
@@ -64,7 +68,7 @@ class _Ends:
         return nested_coloring((src, dst), colors, current)
 
     def color_pods(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
-        """These flows, evenly in pods."""
+        """Return colours for these flows that are even in pods."""
         src, dst = ([pod[flow] for flow in flows] for pod in self.pod)
         return nested_coloring(((src,), (dst,)), colors, current)
 
@@ -73,11 +77,11 @@ class _Ends:
         return [flow for flow in flows if src[flow] != dst[flow]]
 
     def of_leaf(self) -> int:
-        """The most flows out of or into a leaf."""
+        """Return the largest number of flows out of or into one leaf."""
         return max(count for leaf in self.leaf for count in Counter(leaf).values())
 
     def of_pod(self, flows: Sequence[int]) -> int:
-        """The most of these flows out of or into a pod."""
+        """Return the largest number of these flows out of or into one pod."""
         counts = [Counter([pod[flow] for flow in flows]) for pod in self.pod]
         return max((count for of in counts for count in of.values()), default=0)
 
@@ -86,7 +90,7 @@ class _Ends:
 
 
 def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
-    """(name, routes): whole flows, unless splitting gains; None on other fabrics."""
+    """Return (name, routes), with whole flows unless splitting gains; None when the fabric has no three tiers."""
     tiers = problem.tiers
     if tiers is None:
         return None
@@ -101,8 +105,9 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] |
 
 
 def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers, worst: float) -> dict[FlowId, Route]:
-    """Routes of whole flows between leaves. Flows that run stay on their lanes as far as the colouring allows it.
-    ``worst``: the level to aim at."""
+    """Return routes of whole flows between leaves. Running flows keep their common links where the colouring allows.
+
+    ``worst``: slowdown to aim at."""
     ends = _Ends(flows, tiers)
     running = _running(flows, tiers)
     edge, core = [-1] * len(flows), [-1] * len(flows)
@@ -127,8 +132,10 @@ def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers, worst: f
 def _groups(
     problem: Problem, flows: Sequence[Flow], tiers: Tiers, ends: _Ends, running: Sequence[int], worst: float
 ) -> list[tuple[Sequence[int], range]]:
-    """Which flows to colour with which edge lanes: all flows with those of the planes with the most core lanes, or,
-    where planes are unequal and that does not reach the level, flows chosen for each kind of plane."""
+    """Return which flows to colour with which common edge links.
+
+    Normally all flows are coloured with the links of the planes with the most common core links. When planes are
+    unequal and this misses the slowdown, flows are chosen for each kind of plane."""
     edge_bps, core_bps = _rates(problem, tiers)
     count, load = _edge_lanes(tiers, ends, core_bps / edge_bps)
     together: list[tuple[Sequence[int], range]] = [(range(len(flows)), range(count))]
@@ -150,9 +157,11 @@ def _groups(
 
 
 def _edge_lanes(tiers: Tiers, ends: _Ends, per_core: float) -> tuple[int, float]:
-    """How many edge lanes to use, those of the planes with the most core lanes: as many as make the fullest link least
-    full. A plane with few cores is better left out than filled like the others. And the flows on that link;
-    ``per_core``: capacity of a core lane / that of an edge lane."""
+    """Return how many common edge links to use, and the number of flows on the most loaded link.
+
+    The links are those of the planes with the most common core links; their number minimises the load of the most
+    loaded link. A plane with few cores is better left out than filled like the others. ``per_core``: capacity of a
+    common core link / that of a common edge link."""
     leaf, pod = ends.of_leaf(), ends.of_pod(ends.between_pods(range(len(ends.leaf[0]))))
     per_plane = Counter(tiers.plane)
     loads = {}
@@ -165,7 +174,7 @@ def _edge_lanes(tiers: Tiers, ends: _Ends, per_core: float) -> tuple[int, float]
 
 
 def _running(flows: Sequence[Flow], tiers: Tiers) -> list[Lanes]:
-    """The lanes that whole flows have now."""
+    """Return the common links that whole flows take now."""
     if not any(flow.current for flow in flows):
         return [Lanes(-1, -1)] * len(flows)
     edge = {link: lane for links in tiers.up.values() for lane, link in enumerate(links)}
@@ -188,7 +197,7 @@ def _path(tiers: Tiers, flow: Flow, lanes: Lanes) -> Path:
 
 
 def _rates(problem: Problem, tiers: Tiers) -> tuple[float, float]:
-    """The least capacity of the links of edge lanes, and of those of core lanes."""
+    """Return the least capacity of the common edge links, and of the common core links."""
     edge = (link for links in (*tiers.up.values(), *tiers.down.values()) for link in links)
     core = (link for pods in (*tiers.core_up, *tiers.core_down) for links in pods for link in links)
     least_edge, least_core = (min([problem.capacity_bps[link] for link in links]) for links in (edge, core))
@@ -199,24 +208,25 @@ def _rates(problem: Problem, tiers: Tiers) -> tuple[float, float]:
 
 
 class Room(NamedTuple):
-    """How many flows may leave or enter a leaf in all planes of a group, and a pod for another one."""
+    """Capacity of a *group* of planes in flows."""
 
     of_leaf: int
+    """Number of flows that may leave or enter a leaf."""
     of_pod: int
+    """Number of flows to or from other pods that may leave or enter a pod."""
 
 
 def choose(
     leaves: Sequence[Sequence[int]], pods: Sequence[Sequence[int]], rooms: Sequence[Room], current: Sequence[int]
 ) -> list[int] | None:
-    """Return which planes whole flows take where the planes have unequal numbers of cores: a *group* of planes with
-    equally many per flow, or None where there is no choice or none was found in time.
+    """Return the group of planes that each whole flow takes; None when there is no choice, or none was found in time.
 
-    Flows of a group can be coloured evenly with its planes afterwards. So a level is reached by whole flows of one
-    demand if, and only if, groups can be chosen within the room of every leaf and of every pod: this search has a
-    variable per flow and group, and none for paths.
+    A *group* has the planes with equal numbers of cores. The flows of a group can be coloured evenly with its planes
+    afterwards. So whole flows of one demand reach a slowdown exactly when groups can be chosen within the room of every
+    leaf and every pod. This search has a variable per flow and group, and none for paths.
 
-    ``leaves``, ``pods``: per side (sources, destinations) those of the flows. ``current``: the group of each flow
-    that runs, else -1; as many as possible keep it."""
+    ``leaves``, ``pods``: numbers of the flows' leaves and pods per side (sources, destinations).
+    ``current``: group of each running flow, else -1. As many flows as possible keep their group."""
     model = cp_model.CpModel()
     takes = [[model.new_bool_var("") for _ in rooms] for _ in current]
     for of in takes:
@@ -245,18 +255,18 @@ def choose(
 
 
 class _Part(NamedTuple):
-    """The share of a colour's flows that a plane carries."""
+    """Share of a colour's flows that a plane carries."""
 
     color: int
     share: float
 
 
 _Group = tuple[int, int]
-"""Colours in leaves and in pods, the latter -1 within a pod: flows of one group are split alike."""
+"""Colours of a flow in leaves and in pods; the latter is -1 within a pod. Flows of one group are split alike."""
 
 
 class _Piece(NamedTuple):
-    """Of the flows of a group in one plane."""
+    """Share of a group's flows on one core of a plane."""
 
     group: _Group
     core: int
@@ -266,8 +276,9 @@ class _Piece(NamedTuple):
 def split_evenly(
     problem: Problem, flows: Sequence[Flow], tiers: Tiers, max_subflows: int
 ) -> dict[FlowId, Route] | None:
-    """Routes of flows between leaves, all of one demand, in at most so many pieces; None when there would be more, or
-    several cables lead from a leaf to a plane."""
+    """Return routes of flows of one demand between leaves, with at most ``max_subflows`` subflows each.
+
+    None when they would need more subflows, or when several cables lead from a leaf to a plane."""
     if len(set(tiers.plane)) < len(tiers.plane):
         return None
     ends = _Ends(flows, tiers)
@@ -293,18 +304,19 @@ def split_evenly(
 
 @dataclass(frozen=True, slots=True)
 class _Planes:
-    """``counts``: per colour the most of its flows that leave or enter a pod. ``core_lanes``: per plane. ``per_core``:
-    capacity of a core lane / that of an edge lane. ``whole_in_plane``: no flow takes two cores of a plane.
-
-    Loads are in flows per edge lane."""
+    """Distribution of the colours over planes. Loads are in flows per common edge link."""
 
     counts: Sequence[int]
+    """Largest number of flows of each colour that leave or enter one pod."""
     core_lanes: Sequence[int]
+    """Number of common core links of each plane."""
     per_core: float
+    """Capacity of a common core link / that of a common edge link."""
     whole_in_plane: bool
+    """Whether no flow may take two cores of one plane."""
 
     def pieces(self, least: float) -> dict[_Group, list[tuple[Lanes, float]]]:
-        """Lanes and shares of every group of flows. ``least``: a load below this gains nothing."""
+        """Return the common links and shares of every group of flows. ``least``: load below which nothing is gained."""
         load, planes = self._least_load(least)
         room = load * self.per_core
         found: dict[_Group, list[tuple[Lanes, float]]] = defaultdict(list)
@@ -319,7 +331,7 @@ class _Planes:
         return {group: _adding_up(pieces) for group, pieces in found.items()}
 
     def _least_load(self, least: float) -> tuple[float, list[list[_Part]]]:
-        """The least load of the fullest link with which the planes can carry all colours, and what each carries."""
+        """Return the least load of the most loaded link with which the planes carry all colours, and their parts."""
         low = high = least
         while (planes := self._filled(high)) is None:
             low, high = high, 2 * high
@@ -330,8 +342,9 @@ class _Planes:
         return high, planes
 
     def _filled(self, load: float) -> list[list[_Part]] | None:
-        """What each plane carries when it is filled up to this load, the planes with the most cores first and with the
-        colours that have the most flows; None when that is not everything."""
+        """Return the parts that each plane carries when it is filled up to this load; None when some are left over.
+
+        Planes with the most cores are filled first, and colours with the most flows are placed first."""
         waiting = [(1.0, color) for color in sorted(range(len(self.counts)), key=self.counts.__getitem__)]
         planes = []
         for lanes in self.core_lanes:
@@ -350,7 +363,7 @@ class _Planes:
         return None if waiting else planes
 
     def _core_lanes_needed(self, color: int, lanes: int) -> int:
-        """By what one unit of the colour's share adds to the core lanes of the fullest pod."""
+        """Return the load that one unit of the colour's share adds to the core links of the most loaded pod."""
         count = self.counts[color]
         return math.ceil(count / lanes) * lanes if self.whole_in_plane else count
 
@@ -358,8 +371,10 @@ class _Planes:
         return [_Piece((color, sub), sub % lanes, share) for color, share in parts for sub in range(self.counts[color])]
 
     def _cut(self, parts: Sequence[_Part], room: float, found: Mapping[_Group, Sequence[object]]) -> list[_Piece]:
-        """The groups side by side on a line, cut into pieces of this length. Those that have the fewest pieces already
-        lie where the cuts are."""
+        """Return the subflows of a plane.
+
+        The groups are adjacent on a line, which is cut into segments of length ``room``. The groups with the fewest
+        subflows so far are placed where the cuts are."""
         pieces = []
         begin = 0.0
         for color, share in parts:
@@ -373,13 +388,13 @@ class _Planes:
 
 
 def _cores(begin: float, end: float, length: float) -> list[tuple[int, float]]:
-    """The pieces of a line, each of this length, that an interval lies in, with its share in each."""
+    """Return the segments of a line, each of length ``length``, in which an interval lies, with its part in each."""
     first, last = int(begin / length + _ROUNDING), math.ceil(end / length - _ROUNDING) - 1
     cores = range(first, max(first, last) + 1)
     return [(core, min(end, (core + 1) * length) - max(begin, core * length)) for core in cores]
 
 
 def _adding_up(pieces: Sequence[tuple[Lanes, float]]) -> list[tuple[Lanes, float]]:
-    """Shares that add up to 1 in spite of rounding."""
+    """Return shares scaled to add up to 1 in spite of rounding."""
     total = sum(share for _, share in pieces)
     return [(lanes, share / total) for lanes, share in pieces]

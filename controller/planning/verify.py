@@ -1,10 +1,12 @@
-"""Checks a plan and its proofs from the plan's file alone, without a solver: ``python3 docs/verify_plan.py plan.json``.
-Needs nothing but Python. docs/reference/json-output.md describes the file, docs/explanation/planning.md the proofs.
+"""Checker of a plan and its proofs from the plan's file alone: ``python3 docs/verify_plan.py plan.json``.
 
-All numbers are integers; levels, bounds and shares are over ``denominator``. What is proven: when these flows take any
-walks of their ``hops`` links, and the levels before the n-th from the worst are at most the plan's, then the n-th is at
-least the bound of the proof for n jobs; and the plan's own is at most ``tolerance`` (relative) above that.
-"""
+It needs no solver and nothing but Python. docs/reference/json-output.md describes the file,
+docs/explanation/planning.md the proofs. The level of a job is its slowdown: the largest load of a link that it uses.
+
+All numbers are integers; levels, bounds and shares are over ``denominator``. The proof for n jobs states: let the flows
+take any walks of ``hops`` links, and let the levels before the n-th from the worst be at most the plan's. Then the n-th
+level is at least the bound of the proof. The plan's own n-th level is at most ``tolerance`` (relative) above that
+bound."""
 
 from __future__ import annotations
 
@@ -17,21 +19,24 @@ from typing import Any
 
 
 def read(file: Any) -> Any:
-    """Raises ``ValueError`` for what is no JSON, no object, or has numbers that are no integers."""
+    """Return the plan of a file.
+
+    Raises ``ValueError`` for a file without a plan, or with numbers that are no integers."""
     with open(file, encoding="utf-8") as text:
         try:
             plan = json.load(text, parse_float=int, parse_constant=int)
         except json.JSONDecodeError as error:
             raise ValueError(f"not JSON: {error}") from error
-    _require(isinstance(plan, dict), f"a plan with its proofs is a JSON object, this is a {type(plan).__name__}")
+    _require(isinstance(plan, dict), f"a plan with its proofs is a JSON object, but this is a {type(plan).__name__}")
     missing = [name for name in ("links", "jobs", "flows", "cuts", "proofs") if name not in plan]
     _require(not missing, f"{', '.join(missing)} missing: this is no plan with its proofs")
     return plan
 
 
 def verify(plan: Any) -> tuple[str, int]:
-    """What is proven, and how many levels more are said to be by a search, which is no proof here. Raises
-    ``ValueError`` with the first thing that does not follow."""
+    """Return what is proven as text, and the number of levels that only a search has proven, which is no proof here.
+
+    Raises ``ValueError`` with the first claim that does not follow."""
     try:
         of_job, whole, near = levels_of(plan), plan["denominator"], plan["denominator"] + plan["tolerance"]
         for job, level in zip(plan["jobs"], of_job, strict=True):
@@ -60,7 +65,7 @@ def _require(holds: bool, otherwise: str) -> None:
 
 
 def levels_of(plan: Any) -> list[int]:
-    """Per job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
+    """Return the level of each job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
     starts, ends, capacities = zip(*plan["links"], strict=True) if plan["links"] else ((), (), ())
     start, end, jobs, whole = starts.__getitem__, ends.__getitem__, len(plan["jobs"]), plan["denominator"]
     _require(whole > 0 and min(capacities, default=1) > 0, "a link has no capacity")
@@ -92,7 +97,10 @@ def levels_of(plan: Any) -> list[int]:
 
 
 def _bound(cuts: list[Cut], proof: Any, levels: list[int], whole: int) -> tuple[int, int]:
-    """(number of jobs, bound): each group has ``least`` jobs at the bound; weighted, fewer jobs cannot be so many."""
+    """Return the number of jobs and the bound of one proof.
+
+    Each group must have ``least`` jobs at the bound. With the weights it follows that fewer jobs cannot satisfy all
+    groups."""
     jobs, bound = proof["jobs"], proof["bound"]
     _require(jobs > 0 and whole <= bound <= levels[jobs - 1], f"a bound is above level {jobs} from the worst")
     total, of_job = 0, Counter[int]()
@@ -108,9 +116,11 @@ def _bound(cuts: list[Cut], proof: Any, levels: list[int], whole: int) -> tuple[
 
 
 class Cut:
-    """Prices of links. ``needs``: per job the sum over its flows of demand * price of the cheapest walk, in its largest
-    phase; a job in ``phases`` divides prices among its phases. With a ``unit`` only flows that stay whole count, and
-    their demands in whole units."""
+    """Prices of links, and what they prove.
+
+    ``needs``: per job the sum over its flows of demand * price of the cheapest walk, in its largest phase. A job in
+    ``phases`` divides the prices among its phases. With a ``unit`` only flows that stay whole count, and their demands
+    in whole units."""
 
     def __init__(self, plan: Any, graph: Graph, cut: Any) -> None:
         price, self._unit, self._whole = dict(cut["prices"]), int(cut["unit"]), int(plan["denominator"])
@@ -137,9 +147,11 @@ class Cut:
             self.needs[job] = max(need, self.needs.get(job, 0))
 
     def proves(self, members: set[int], least: int, bound: int, worst: int) -> bool:
-        """Whether ``least`` of these jobs are at the bound or above it in every routing with no job above ``worst``. If
-        fewer are, even those with the largest needs, all flows together have no room on the links of the cut. All jobs
-        on a single link have its load."""
+        """Return whether at least ``least`` of these jobs have at least the level ``bound``, in every routing.
+
+        Only routings in which no job exceeds ``worst`` count. Suppose fewer jobs have that level, namely those with the
+        largest needs. The proof shows that the links of the cut then have no room for all flows. All jobs on a single
+        link have its load."""
         inside, total = sorted([self.needs.get(job, 0) for job in members]), sum(self.needs.values())
         low = total if self._single and inside[0] else sum(inside[: len(inside) - least + 1])
         if not self._unit:
@@ -152,7 +164,10 @@ class Cut:
 
 
 class Graph:
-    """``cables``: the number of links per pair of nodes; the nodes ``after`` each and ``before`` it."""
+    """Links between nodes.
+
+    ``cables``: number of links per pair of nodes. ``after``, ``before``: nodes to which each node has a link, and from
+    which it has one."""
 
     def __init__(self, links: Any) -> None:
         self.links, self.cables = links, Counter(map(itemgetter(0, 1), links))
@@ -163,7 +178,7 @@ class Graph:
 
 
 class Walks:
-    """The cheapest by these prices of links, 0 where there is none."""
+    """Cheapest walks by prices of links; a link without a price costs 0."""
 
     def __init__(self, graph: Graph, price: dict[int, int]) -> None:
         self._graph, self._known, cables = graph, dict[Any, Any](), defaultdict[Any, list[int]](list)
@@ -172,7 +187,7 @@ class Walks:
         self._price = {ends: min(of) for ends, of in cables.items() if len(of) == graph.cables[ends]}
 
     def cheapest(self, src: Any, dst: Any, hops: int) -> Any:
-        """Sum of prices of a walk of so many links, two or more; infinite where there is none."""
+        """Return the price of the cheapest walk with ``hops`` links, at least two; infinity when there is none."""
         if (src, dst, hops) not in self._known:
             after, before, price = self._graph.after[src], self._graph.before[dst], self._price.get
             if hops == 2:

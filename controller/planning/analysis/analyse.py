@@ -1,8 +1,7 @@
-"""Which analysis answers which request, and the proofs that no routes are better than those in force.
+"""Dispatch of analysis requests, and the proofs that no routes are better than those in force.
 
-In: a request of the control loop, with all that it needs of the state. Out: its result. What takes many plans is done
-in a process of its own, by an ``Answerer``.
-"""
+In: a request of the control loop, with all that it needs of the state. Out: its result. Analyses that take many plans
+run in a process of their own, in an ``Answerer``."""
 
 from __future__ import annotations
 
@@ -31,13 +30,14 @@ def analyse(request: AnalysisRequest) -> Analysis:
 
 
 def prove_routes(request: ProveRoutes) -> PlanProof:
-    """Return the routes in force with the proofs that none are better, for a checker without a solver. Nothing is
-    planned anew: of the planner only the lower bounds are wanted, which its search may prove for more levels than there
-    are witnesses for.
+    """Return the routes in force with the proofs that none are better, for a checker without a solver.
 
-    Flows without any path are left out. Raises ``NotKnownYet`` while others have no route in force: how they are
-    hashed is not known, so that no level would be right. Raises ``SignalboxError`` when the planner has no answer, or
-    capacities are too far apart for a proof."""
+    The planner makes no new routes; only its lower bounds are used. Its search may prove these for more slowdowns than
+    there are witnesses for. Flows without any path are left out.
+
+    Raises ``NotKnownYet`` while other flows have no route in force: nobody knows how switches hash them, so no slowdown
+    would be right. Raises ``SignalboxError`` when the planner has no answer, or when capacities are too far apart for a
+    proof."""
     network = request.network.sending
     problem = network.problem
     hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.stands(flow))

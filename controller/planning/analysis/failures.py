@@ -1,18 +1,20 @@
-"""Effects of each single failure on hashing, on the repair and on the plan, beside what no routing could avoid; or of
-the failure of all parts that were named.
+"""Effects of failures on hashing, on the repair and on the plan, beside bounds that hold for every routing.
 
-In: ``AnalyseFailures``. Out: ``FailureAnalysis``, worst case first.
+In: ``AnalyseFailures``, for each single failure, or for the failure of all named parts at once. Out:
+``FailureAnalysis``, worst case first.
 
 Two switches at which no flow begins or ends are *interchangeable* when they have the same cables, with the same
-capacities, to the same neighbours: swapping them is a symmetry of the problem that moves no end of any flow. So
-failures that such swaps turn into each other have the same bounds, the same distribution under hashing and the same
-routings but for the names: they are one *case*. Only the running routes may differ: in how many flows use what fails.
-Of every case the failure with most such flows is computed.
+capacities, to the same neighbours. Swapping them is a symmetry of the problem that moves no end of any flow. Failures
+that such swaps turn into each other therefore have the same bounds, the same distribution under hashing, and the same
+routings but for the names: they are one *case*. Only the number of running routes over the failed links may differ
+between them. The failure with the most such routes is computed for the case.
 
-The cheap steps come first: (1) the bound of every case in closed form; (2) hashing, and the repair: the routes that
-stand stay, the greedy finds paths for the others; (3) where the repair misses the bound, the planner. It can only
-improve on the repair, so for the worst N cases no plan is made where the repair is better already than N plans.
-"""
+The cheap steps come first:
+
+1. the bound of every case in closed form;
+2. hashing, and the repair: valid routes stay, and the greedy finds paths for the other flows;
+3. the planner, where the repair misses the bound. A plan can only improve on the repair. So for the worst N cases no
+   plan is made where the repair is already better than N plans."""
 
 from __future__ import annotations
 
@@ -34,12 +36,13 @@ from controller.planning.target import outlook
 from signalbox.words import FailureKind
 
 Progress = Callable[[str, int, int], None]
-"""Called with the stage, how many cases it has done, and how many there are."""
+"""Function that is called with the stage, the number of finished cases, and the number of all cases."""
 
 
 def analyse_failures(request: AnalyseFailures, progress: Progress = lambda _stage, _done, _of: None) -> FailureAnalysis:
-    """When no flow that could be pinned is, the routes of a plan are analysed. Raises ``SignalboxError`` when the
-    planner has no answer for a case."""
+    """Analyse failures under the routes in force, or under the routes of a plan when no flow is pinned.
+
+    Raises ``SignalboxError`` when the planner has no answer for a case."""
     network = request.network
     problem = network.problem
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf and problem.reachable(flow)]
@@ -64,7 +67,7 @@ def _failures(request: AnalyseFailures) -> tuple[Failure, ...]:
 
 
 def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list[Outcome]:
-    """The bounds of each case, worst first."""
+    """Return the bounds of each case, worst first."""
     problem = network.problem
     pinned_to = _pinned_to(problem)
     outcomes = []
@@ -92,7 +95,7 @@ def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list
 
 
 def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, progress: Progress) -> list[Outcome]:
-    """With hashing and the repair, in the same order, for as many cases as the time allows."""
+    """Return the cases with hashing and repair, in the same order, as many as the time allows."""
     limits = network.limits
     outcomes: list[Outcome] = []
     for outcome in bounded:
@@ -109,7 +112,7 @@ def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, prog
 def _planned(
     network: Network, repaired: Sequence[Outcome], top: int | None, ends_at: float, progress: Progress
 ) -> list[Outcome]:
-    """The ``top`` worst cases or more, worst first, planned as far as the time allows."""
+    """Return the ``top`` worst cases or more, worst first, planned as far as the time allows."""
     waiting = sorted(repaired, key=lambda outcome: outcome.severity)
     done: list[Outcome] = []
     while waiting:
@@ -150,7 +153,7 @@ def _present(network: Network) -> Present:
 
 
 def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
-    """Per link the flows with a piece on it."""
+    """Return the flows with a subflow on each link."""
     flows: defaultdict[LinkId, set[FlowId]] = defaultdict(set)
     for flow in problem.flows:
         for piece in flow.current or ():
@@ -159,11 +162,11 @@ def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
     return flows
 
 
-# ---- which failures there are, and which of them are one case
+# ---- possible failures, and cases of equal failures
 
 
 def one_way_ports(fabric: Fabric) -> Iterator[tuple[str, frozenset[LinkId]]]:
-    """Of each port with links that lead one way, in order: its name, and the links out of it and into it."""
+    """Yield the name of each port with one-way links, in order, and the links out of it and into it."""
     at: defaultdict[PortRef, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values():
         if link.one_way:
@@ -174,8 +177,10 @@ def one_way_ports(fabric: Fabric) -> Iterator[tuple[str, frozenset[LinkId]]]:
 
 
 def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabric) -> tuple[Failure, ...]:
-    """What is up in ``fabric`` and can fail: switches without hosts, cables, and as cables too the ports whose
-    links lead one way. ``intact``: the fabric in which parallel cables are numbered."""
+    """Return the possible failures of working parts of ``fabric``.
+
+    The parts are switches without hosts, cables, and ports with one-way links, which count as cables. ``intact``: the
+    fabric in which parallel cables are numbered."""
     with_hosts = {host.at.dpid for host in intact.hosts.values()}
     at: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values():
@@ -203,8 +208,10 @@ def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabr
 
 
 def cases(problem: Problem, fabric: Fabric, failures: Iterable[Failure]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """The failures by their effect, in the order of the first of each: those by which some flow may lose a route or a
-    hashed path, and, one case per kind, those without an effect."""
+    """Return the failures grouped by their effect, in the order of the first of each group.
+
+    The first tuple has the cases by which some flow may lose a route or a hashed path. The second has the failures
+    without an effect, one case per kind."""
     hops = NextHops(problem)
     usable = {hops.links[number] for number in set(hops.link.tolist()) - {hops.nothing}}
     label = interchangeable(problem, fabric)
@@ -221,7 +228,7 @@ def cases(problem: Problem, fabric: Fabric, failures: Iterable[Failure]) -> tupl
 
 
 def interchangeable(problem: Problem, fabric: Fabric) -> Mapping[Dpid, Dpid]:
-    """For every switch with a link the first of those that it may be swapped with, often itself."""
+    """Return for every switch with a link the first of the switches with which it is interchangeable, often itself."""
     ends = {leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)}
     around: defaultdict[Dpid, list[tuple[Dpid, float, float]]] = defaultdict(list)
     for link_id in problem.paths.far_end:
@@ -238,14 +245,15 @@ def interchangeable(problem: Problem, fabric: Fabric) -> Mapping[Dpid, Dpid]:
 
 
 def failed(problem: Problem, failure: Failure) -> Problem:
-    """The problem after the failure, with the same routes running."""
+    """Return the problem after the failure, with the same running routes."""
     left = {link: bps for link, bps in problem.capacity_bps.items() if link not in failure.links}
     return replace(problem, capacity_bps=left, paths=problem.paths.without(failure.links))
 
 
 def _cables(fabric: Fabric, with_hosts: Collection[Dpid]) -> dict[tuple[Dpid, Dpid], list[tuple[PortRef, PortRef]]]:
-    """Per pair of switches the ends of the cables between them, by port; a switch with hosts comes first. A circuit is
-    none."""
+    """Return the ends of the cables between each pair of switches, by port; a switch with hosts comes first.
+
+    Circuits are not cables."""
     between: defaultdict[tuple[Dpid, Dpid], set[tuple[PortRef, PortRef]]] = defaultdict(set)
     for link in (link for link in fabric.links.values() if not link.one_way):
         a, b = sorted((link.src, link.dst), key=lambda end: (end.dpid not in with_hosts, end))

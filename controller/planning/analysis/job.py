@@ -1,8 +1,8 @@
-"""Whether the network slows a job: its most loaded links, the jobs that share them, and what routing could gain.
+"""Analysis whether the network slows a job: its most loaded links, the jobs that share them, and possible gains.
 
-In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's level is compared with its lower bound, with the planner's routes,
-and with the planner's routes if all flows could be split. Level, load and phase are defined in ``efficiency``.
-"""
+In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's slowdown is compared with its lower bound, with that under the
+planner's routes, and with that under the planner's routes if all flows could be split. Slowdown, load and phase are
+defined in ``efficiency``."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ from signalbox.errors import NotFound
 from signalbox.jobs.spec import JobId
 
 SPLIT_INTO = 8
-"""Pieces that a flow may have when the gain of splitting is computed."""
+"""Number of subflows that a flow may have when the gain of splitting is computed."""
 WORST_LINKS = 10
 
 
 def analyse_job(request: AnalyseJob) -> JobAnalysis:
-    """Flows without a route that stands are hashed. Raises ``NotFound`` for a job without flows, ``SignalboxError``
-    when the planner has no answer."""
+    """Analyse a job; flows without a valid route are hashed.
+
+    Raises ``NotFound`` for a job without flows, and ``SignalboxError`` when the planner has no answer."""
     job_id, network = request.job_id, request.network.sending
     problem, limits = network.problem, network.limits
     own = [flow for flow in problem.flows if flow.job_id == job_id]
@@ -117,12 +118,13 @@ def _verdict(level: float, nic_level: float, least: float, best: FoundRoutes | N
     return Verdict.UNPROVEN
 
 
-# ---- what hashing does, and what the planner could do
+# ---- slowdowns under hashing and under plans
 
 
 def _if_hashed(problem: Problem, own: Sequence[Flow], running: Routes, limits: PlanLimits) -> EcmpLevel | None:
-    """Return the level of the job if its flows were hashed and those of others stayed as they are. None when no
-    flow of it has a choice of paths."""
+    """Return the job's slowdown if its flows were hashed and those of other jobs kept their routes.
+
+    None when none of its flows has a choice of paths."""
     if not any(len(problem.candidates(flow)) > 1 for flow in own if problem.reachable(flow)) or not limits.ecmp_draws:
         return None
     hashed = {flow.id for flow in own}
@@ -136,7 +138,7 @@ def _splittable(problem: Problem) -> Problem:
 
 
 def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundRoutes | None:
-    """None when no flow of the job has a path."""
+    """Return the planner's routes; None when no flow of the job has a path."""
     answer, first, cycles = outlook(problem, replace(limits, ecmp_draws=0))
     if job_id not in answer.job_level:
         return None
@@ -155,11 +157,11 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
     )
 
 
-# ---- where the load is
+# ---- loads of links
 
 
 def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLink]:
-    """The job's links with the loads of these routes, the fullest first and of these the most shared."""
+    """Return the job's links with their loads under these routes, the most loaded first, then the most shared."""
     problem = network.problem
     pieces: defaultdict[LinkId, Counter[JobId]] = defaultdict(Counter)
     for flow in problem.flows:
@@ -185,12 +187,13 @@ def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLin
     return sorted(busy, key=lambda link: (-round(link.load, 6), -len(link.jobs), link.nic))
 
 
-# ---- where a leaf bounds the job
+# ---- the cut that bounds the job
 
 
 def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None:
-    """The cut that bounds the job most, with the flows of all jobs. Of equal cuts that of a whole leaf, then the one
-    with most of the job's flows. None when no flow leaves its leaf."""
+    """Return the cut that bounds the job most, with the flows of all jobs; None when no flow leaves its leaf.
+
+    Among equal cuts that of a whole leaf comes first, then the one with the most flows of the job."""
     crossings = cuts.crossings
     jobs: defaultdict[int, Counter[JobId]] = defaultdict(Counter)
     for flow, cut in zip(crossings.flow.tolist(), crossings.cut.tolist(), strict=True):

@@ -1,9 +1,11 @@
-"""Requests to analyse the network: what slows a job (RPC ``Explain``), what single failures would do (RPC ``WhatIf``),
-and why no routes are better than those in force (RPC ``GetPlanProof``).
+"""Requests to analyse the network, from the API to the control loop and from there to a worker process.
 
-In: the API's requests, the network and the accepted jobs. Out: requests for the worker process, with all that it needs,
-which can be pickled.
-"""
+- RPC ``Explain``: what slows a job.
+- RPC ``WhatIf``: what single failures would do.
+- RPC ``GetPlanProof``: why no routes are better than those in force.
+
+In: the API's requests, the network and the accepted jobs. Out: requests for the worker process, complete and
+picklable."""
 
 from __future__ import annotations
 
@@ -25,18 +27,20 @@ from signalbox.words import FailureKind
 
 
 class Parts(NamedTuple):
-    """``name``: of all of them. ``links``: that they have."""
+    """Parts of the fabric that fail together."""
 
     name: str
+    """Names of all parts, joined."""
     links: frozenset[LinkId]
+    """Links of the parts."""
 
 
-# ---- api -> loop
+# ---- from the API to the control loop
 
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """Replies with a ``JobAnalysis``."""
+    """Request for the analysis of a job. The reply is a ``JobAnalysis``."""
 
     job_id: JobId
     reply: Future[Any] = field(default_factory=Future, compare=False)
@@ -44,29 +48,32 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Replies with a ``FailureAnalysis``. ``top``: outcomes wanted, None for all. ``within_s``: seconds for all.
-    ``names``: parts that fail all at once, in place of ``kinds``; ``circuits``: that fail with them."""
+    """Request for the analysis of failures. The reply is a ``FailureAnalysis``."""
 
     kinds: frozenset[FailureKind]
     top: int | None
+    """Number of outcomes to return; None for all."""
     within_s: float
+    """Seconds for the whole analysis."""
     names: tuple[str, ...] = ()
+    """Names of parts that fail all at once, instead of single failures of ``kinds``."""
     circuits: tuple[Parts, ...] = ()
+    """Circuits that fail together with ``names``."""
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class GetPlanProof:
-    """Replies with a ``PlanProof``."""
+    """Request for the proof of the routes in force. The reply is a ``PlanProof``."""
 
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
 Question = Explain | WhatIf | GetPlanProof
-"""Changes nothing; an analysis answers it."""
+"""Requests that change nothing and that an analysis answers."""
 
 
-# ---- loop -> worker
+# ---- from the control loop to the worker
 
 
 class FlowEnds(NamedTuple):
@@ -79,7 +86,7 @@ class FlowEnds(NamedTuple):
 
 
 class FabricNames:
-    """Names in results."""
+    """Names of hosts, switches, links and flows in results."""
 
     def __init__(self, intact: Fabric) -> None:
         self._fabric = intact
@@ -98,23 +105,26 @@ class FabricNames:
         return FlowEnds(src, dst, self.switch(flow.src_leaf), self.switch(flow.dst_leaf))
 
     def flow(self, flow: Flow) -> str:
-        """``10.0.1.1>10.0.2.1 (leaf1>leaf2)``"""
+        """Return the name of a flow, such as ``10.0.1.1>10.0.2.1 (leaf1>leaf2)``."""
         ends = self.ends(flow)
         return f"{ends.src}>{ends.dst} ({ends.src_leaf}>{ends.dst_leaf})"
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """``found``: the problem with the routes in force, or what it is made of: the control loop leaves that to the
-    analysis. ``intact``: the fabric with what has failed and what is drained. ``limits``: of each plan that the
-    analysis makes. ``drained``: links that work, but are taken out of use."""
+    """Network that an analysis examines."""
 
     found: Problem | Snapshot
+    """Problem with the routes in force, or its snapshot, so that the analysis rather than the control loop makes the
+    problem."""
     fabric: Fabric
     intact: Fabric
+    """Fabric including all parts that have failed or are drained."""
     limits: PlanLimits
+    """Limits of each plan that the analysis makes."""
     names: FabricNames
     drained: frozenset[LinkId] = frozenset()
+    """Links that work, but that an operator has taken out of service."""
 
     @property
     def problem(self) -> Problem:
@@ -122,46 +132,50 @@ class Network:
 
     @property
     def sending(self) -> Network:
-        """The same with the flows that jobs send now."""
+        """Same network with the flows that jobs send now."""
         problem, now = self.problem, self.problem.now
         return self if now is problem else replace(self, found=now.with_flows(f for f in now.flows if f.demand_bps))
 
 
 @dataclass(frozen=True, slots=True)
 class AnalyseJob:
-    """``efficiency_measured``: None without measured times. ``without_path``: flows of the job between hosts that the
-    fabric does not connect, the ports of hosts included, of which the problem knows nothing. ``arrangement``: of a job
-    that has one."""
+    """Request to the worker: analyse a job."""
 
     network: Network
     job_id: JobId
     efficiency_measured: float | None
+    """Measured efficiency; None without measured times."""
     without_path: int = 0
+    """Number of the job's flows between hosts that the fabric does not connect.
+
+    It includes flows cut off at the ports of hosts, which the problem does not contain."""
     arrangement: Arrangement | None = None
+    """Arrangement of the job by an extension; None for most jobs."""
     withheld: str = ""
-    """Why the level of the job is no prediction of its efficiency; empty when it is."""
+    """Reason why the slowdown of the job does not predict its efficiency; empty when it does."""
     demand: JobDemand | None = None
-    """What switches count of the job; None where there are no switches."""
+    """Traffic of the job as counted by switches; None when there are no switches."""
     awaits_iterations: bool = False
-    """Iterations were reported, and none of them began in the present epoch (``jobs.job``)."""
+    """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
     min_gain: float = 0.0
-    """Relative gain of levels that makes pins worth it."""
+    """Relative gain of slowdowns from which pins are worth it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnalyseFailures:
-    """The fields are those of ``WhatIf``. ``parts``: None unless some are named."""
+    """Request to the worker: analyse failures. The fields are those of ``WhatIf``."""
 
     network: Network
     kinds: frozenset[FailureKind]
     top: int | None
     within_s: float
     parts: Parts | None = None
+    """Named parts that fail together; None to analyse single failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProveRoutes:
-    """Those in force."""
+    """Request to the worker: prove the routes in force."""
 
     network: Network
 
@@ -171,7 +185,7 @@ AnalysisRequest = AnalyseJob | AnalyseFailures | ProveRoutes
 
 @dataclass(frozen=True, slots=True)
 class Analyse:
-    """The worker resolves the future without the loop."""
+    """Analysis to run. The worker resolves the future without the control loop."""
 
     request: AnalysisRequest
     reply: Future[Any] = field(compare=False)
@@ -187,9 +201,13 @@ def analysis_request(
     demands: Mapping[JobId, JobDemand] = MappingProxyType({}),
     min_gain: float = 0.0,
 ) -> AnalysisRequest:
-    """``without_path``: as in ``AnalyseJob``, of jobs that have any. ``links``: of the parts that are named.
-    ``withheld``: as in ``AnalyseJob``, of the job that is named. Raises ``NotFound`` for an unknown job,
-    ``NotKnownYet`` for a job with hosts, or all of whose traffic, are not known yet."""
+    """Return the request to the worker that answers a question of the API.
+
+    ``without_path``: see ``AnalyseJob``, for the jobs that have such flows. ``links``: links of the named parts.
+    ``withheld``: see ``AnalyseJob``, for the named job.
+
+    Raises ``NotFound`` for an unknown job. Raises ``NotKnownYet`` for a job when some of its hosts, or all of its
+    traffic, are not known yet."""
     if isinstance(message, WhatIf):
         named = (*message.names, *(circuits.name for circuits in message.circuits))
         links = links.union(*(circuits.links for circuits in message.circuits))

@@ -1,8 +1,7 @@
 """Results of the analyses, which cross a process boundary. The API's messages have the same field names.
 
-Levels are factors >= 1, loads and efficiencies shares; ``efficiency`` defines them. Links, switches and flows are given
-by name.
-"""
+A level is a slowdown, a factor >= 1; loads and efficiencies are fractions; ``efficiency`` defines all three. Links,
+switches and flows are given by name."""
 
 from __future__ import annotations
 
@@ -19,19 +18,26 @@ from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind
 
 LEAST_BACKGROUND = 0.01
-"""The share of a link from which on unannounced traffic is told."""
+"""Fraction of a link's capacity from which on unannounced traffic is reported."""
 
 NOTICEABLE = 0.05
-"""Share by which communication must be prolonged before a job is called slow. Loads that rest on counters are known to
-some percent, and iterations of a job that nothing disturbs differ by as much."""
+"""Relative increase of its communication time above which a job is called slow.
+
+Loads that rest on counters have an error of some percent, and the iterations of an undisturbed job differ by as
+much."""
 
 # ---- one job
 
 
 class Verdict(StrEnum):
-    """What slows the job. ``cut-off``: some flows have no path. ``nothing``: it is not slowed by more than
-    ``NOTICEABLE``. ``routing``: better routes for it are known. ``nic``: one of its NICs. ``fabric``: the links, with
-    any routes. ``unproven``: the links; whether other routes would help is open."""
+    """Cause that slows the job.
+
+    - ``cut-off``: some flows have no path.
+    - ``nothing``: the job is not slowed by more than ``NOTICEABLE``.
+    - ``routing``: better routes for it are known.
+    - ``nic``: one of its NICs.
+    - ``fabric``: the links, with any routes.
+    - ``unproven``: the links; whether other routes would help is not known."""
 
     CUT_OFF = "cut-off"
     NOTHING = "nothing"
@@ -43,11 +49,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobShare:
-    """What one job sends over a link. ``load``: in its worst phase, as a share of the link's capacity."""
+    """Traffic of one job on a link."""
 
     job_id: JobId
     flows: int
     load: float
+    """Load in the job's worst phase, as a fraction of the link's capacity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +65,39 @@ class JobFlows:
 
 @dataclass(frozen=True, slots=True)
 class BusyLink:
-    """``background``: share of the link's own capacity that unannounced traffic takes. ``jobs``: the largest first."""
+    """Link of the analysed job with its load."""
 
     link: str
     nic: bool
     load: float
     background: float
+    """Fraction of the link's own capacity that unannounced traffic takes."""
     jobs: tuple[JobShare, ...]
+    """Jobs on the link, the largest load first."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeafCut:
-    """Flows out of a leaf or into it, all of them or those to or from one ``other_leaf``; they share ``links`` links.
-    On three tiers also flows between some leaves of a pod and other pods; ``leaf`` says how many leaves, and names one.
-    ``failed``, ``drained``: links of the switches on this side of the cut that have failed, or work but are taken out
-    of use.
+    """Cut that bounds a job: flows that share the links of a leaf, out of it or into it.
 
-    ``fluid_level``: load of the links if all these flows could be spread evenly. ``whole_level``: least load of one of
-    the links, because flows that may not be split stay whole. ``jobs``: flows of each job, the most first.
-    """
+    These are all such flows, or only those to or from ``other_leaf``. On three tiers they may also be the flows between
+    some leaves of a pod and other pods. ``leaf`` then gives the number of leaves, and names one."""
 
     leaf: str
     other_leaf: str | None
     direction: Literal["out", "in"]
     links: int
+    """Number of links that the flows share."""
     failed: int
+    """Number of failed links of the switches on this side of the cut."""
     fluid_level: float
+    """Load of the links if all these flows could be spread evenly."""
     whole_level: float
+    """Smallest possible load of the most loaded link when flows that may not be split stay whole."""
     jobs: tuple[JobFlows, ...]
+    """Number of flows of each job, the most first."""
     drained: int = 0
+    """Number of links there that work, but are taken out of service."""
 
     @property
     def level(self) -> float:
@@ -95,70 +106,84 @@ class LeafCut:
 
 @dataclass(frozen=True, slots=True)
 class FoundRoutes:
-    """Routes that the planner found. ``level``: of the job; ``worst_level``: of the worst job; ``worst_bound``: of
-    that. ``best_for_all``: proven that the job's level could only be smaller if that of another job were larger.
-    ``first_level``: of the job after one planning cycle. ``cycles``: that the moves take at most, None when no moves
-    within ``planning.max_moves`` lead there."""
+    """Routes that the planner found."""
 
     level: float
+    """Slowdown of the analysed job."""
     worst_level: float
+    """Slowdown of the worst job."""
     worst_bound: float
+    """Lower bound of ``worst_level``."""
     certificate: Certificate
     best_for_all: bool
+    """Whether it is proven that the job can only be faster if another job becomes slower."""
     moves: int
     most_pieces: int
     first_level: float
+    """Slowdown of the analysed job after one planning cycle."""
     cycles: int | None
+    """Largest number of cycles that the moves take; None when no moves within ``planning.max_moves`` lead there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """What the extension says of a job that it has arranged (``jobs.arrangement``). ``sentences``: for people, after
-    the others. The rest is set where only the links of the arrangement limit the job. ``limits`` says so, in place of
-    the sentence on what slows it; ``gain`` is in place of the sentence on what routing could gain. ``link``: what one
-    of these links is called. ``at_bound``: no routes on them are better."""
+    """Statements of an extension about a job that it has arranged (``jobs.arrangement``).
+
+    All fields but ``sentences`` are set only when nothing but the links of the arrangement limits the job."""
 
     sentences: tuple[str, ...]
+    """Sentences for people, which follow the other sentences."""
     limits: str = ""
+    """Sentence that replaces the one on what slows the job."""
     gain: str = ""
+    """Sentence that replaces the one on what routing could gain."""
     link: str = "link"
+    """Word for one of the arrangement's links."""
     at_bound: bool = False
+    """Whether no routes on these links are better."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobAnalysis:
-    """``level``: now, its mean over draws where flows are hashed. ``least_level``: no routing of any jobs gives the job
-    a smaller one. ``nic_level``: with a fabric of unlimited capacity. ``flows_hashed``: those without a route.
-    ``equally_full_links``: how many are as full as the first. ``cut``: the leaf that bounds the job most, None when no
-    flow leaves its leaf. ``best``, ``split``: None when there is nothing to gain. ``efficiency_measured``: None without
-    measured times. ``withheld``: why the level is no prediction of the efficiency; empty when it is."""
+    """Analysis of one job."""
 
     job_id: JobId
     verdict: Verdict
     level: float
+    """Slowdown now; its mean over random draws when flows are hashed."""
     efficiency_measured: float | None
+    """Measured efficiency; None without measured times."""
     least_level: float
+    """Lower bound of the job's slowdown over all routings of all jobs."""
     nic_level: float
+    """Slowdown on a fabric of unlimited capacity."""
     flows: int
     flows_inside_a_leaf: int
     flows_hashed: int
+    """Number of flows without a route."""
     flows_without_a_path: int
     equally_full_links: int
+    """Number of links whose load equals that of the first of ``fullest_links``."""
     fullest_links: tuple[BusyLink, ...]
     cut: LeafCut | None
+    """Cut that bounds the job most; None when no flow leaves its leaf."""
     best: FoundRoutes | None
+    """Best routes that the planner found; None when there is nothing to gain."""
     split: FoundRoutes | None
+    """Best routes when all flows may be split; None when there is nothing to gain."""
     arranged: Arranged | None = None
     withheld: str = ""
+    """Reason why the slowdown does not predict the efficiency; empty when it does."""
     demand: JobDemand | None = field(default=None, compare=False)
-    """What switches count of the job; None where there are no switches."""
+    """Traffic of the job as counted by switches; None when there are no switches."""
     awaits_iterations: bool = False
-    """Iterations were reported, and none of them began in the present epoch (``jobs.job``)."""
+    """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
     hashed_level: float | None = None
-    """Mean level if the flows of the job were hashed, and those of others stayed as they are; None when no flow has a
-    choice of paths."""
+    """Mean slowdown if the job's flows were hashed and those of other jobs kept their routes.
+
+    None when no flow has a choice of paths."""
     pinning_gains_nothing: bool = False
-    """Whether the level in 95 % of the draws of ``hashed_level`` is as good as with the best known routes."""
+    """Whether 95 % of the draws of ``hashed_level`` are as good as the best known routes."""
     fullest_nic: BusyLink | None = None
 
     @property
@@ -167,7 +192,7 @@ class JobAnalysis:
 
     @property
     def efficiency_predicted(self) -> float | None:
-        """0 while some flow has no path, else None where it is withheld."""
+        """Predicted efficiency: 0 while some flow has no path, None when the prediction is withheld."""
         if self.flows_without_a_path:
             return 0.0
         return None if self.withheld else 1 / self.level
@@ -178,11 +203,13 @@ class JobAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """``name``: as the failure options of the commands take it. ``links``: the directed links that are lost."""
+    """Failure of one part, or of parts that fail together."""
 
     kind: FailureKind
     name: str
+    """Name as the failure options of the commands accept it."""
     links: frozenset[LinkId]
+    """Directed links that are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,73 +222,84 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a case does. ``example``: the failure that was computed.
-
-    ``basis``: the planner's answer; the repair's, which reaches the bound or for which the time was over; or only
-    the bound, because the time was over. ``bound``, ``fluid_bound``, ``integer_bound``: as a ``Plan``'s. ``lost``:
-    flows that lose their last path. ``rerouted``: fewest and most flows, over the failures of the case, that are pinned
-    to what fails and have other paths. ``ecmp``: when all flows are hashed. ``repaired_level``: worst level after the
-    repair, before anything is planned. ``level``: after planning. These three are None when only the bound is known.
-    ``moved``: other flows that the plan for the example moves. ``first_level``: after one planning cycle; ``cycles``:
-    that its moves take at most, None when no moves within ``planning.max_moves`` lead there.
-    """
+    """Effect of a case, computed for one of its failures."""
 
     case: Case
     example: Failure
+    """Failure that was computed."""
     lost: tuple[FlowEnds, ...]
+    """Flows that lose their last path."""
     rerouted: tuple[int, int]
+    """Smallest and largest number of flows, over the failures of the case, that are pinned to failed links and have
+    other paths."""
     basis: Literal["plan", "repair", "bound"]
+    """Source of ``level``.
+
+    - ``plan``: the planner's answer.
+    - ``repair``: the repair's answer, because it reaches the bound or the time was over.
+    - ``bound``: no level is known, only the bound, because the time was over."""
     bound: float
+    """Bounds as in a ``Plan``; this also holds for ``fluid_bound`` and ``integer_bound``."""
     fluid_bound: float
     integer_bound: float
     ecmp: EcmpLevel | None = None
+    """Worst slowdown when all flows are hashed; None when only the bound is known."""
     repaired_level: float | None = None
+    """Worst slowdown after the repair, before a new plan; None when only the bound is known."""
     level: float | None = None
+    """Worst slowdown after planning; None when only the bound is known."""
     moved: int = 0
+    """Number of other flows that the plan for the example moves."""
     first_level: float | None = None
+    """Worst slowdown after one planning cycle."""
     cycles: int | None = 0
+    """Largest number of cycles that the plan's moves take; None when no moves within ``planning.max_moves`` lead
+    there."""
 
     @property
     def proven(self) -> bool:
-        """No routing has a smaller worst level."""
+        """Whether it is proven that no routing has a smaller worst slowdown."""
         return self.level is not None and self.level <= self.bound * (1 + LEVEL_TOLERANCE)
 
     @property
     def repaired_only(self) -> bool:
-        """The time was over before it was planned: with a plan its level may be smaller."""
+        """Whether the time was over before planning, so that a plan might have a smaller slowdown."""
         return self.basis == "repair" and not self.proven
 
     @property
     def severity(self) -> tuple[int, float, int, float]:
-        """Larger is worse: lost flows, then the level, then the flows to re-route, then the level under hashing."""
+        """Key of comparison, larger is worse: lost flows, slowdown, flows to re-route, slowdown under hashing."""
         level = self.bound if self.level is None else self.level
         return len(self.lost), round(level, 6), self.rerouted[1], self.ecmp.mean if self.ecmp else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """Before any failure. ``level``: of the running routes, with the greedy's paths for flows that have none.
-    ``unrouted``: flows without a path already."""
+    """State before any failure."""
 
     level: float
+    """Worst slowdown of the running routes, with the greedy's paths for flows that have none."""
     bound: float
     fluid_bound: float
     integer_bound: float
     ecmp: EcmpLevel
     unrouted: tuple[FlowEnds, ...]
+    """Flows that have no path already."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureAnalysis:
-    """``pinned``: the routes in force were analysed; if not, those that would be planned. ``outcomes``: the worst
-    first; those of which only the bound is known come last. ``felt``: all cases that change something; those without
-    an outcome are no worse than the outcomes. ``unfelt``: those that change nothing for any flow."""
+    """Analysis of failures."""
 
     pinned: bool
+    """Whether the routes in force were analysed; if not, the routes that would be planned were."""
     present: Present
     outcomes: tuple[Outcome, ...]
+    """Outcomes, the worst first; those of which only the bound is known come last."""
     felt: tuple[Case, ...]
+    """All cases that change something; those without an outcome are no worse than the outcomes."""
     unfelt: tuple[Case, ...]
+    """Cases that change nothing for any flow."""
 
 
 # ---- the routes in force
@@ -269,10 +307,12 @@ class FailureAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class PlanProof:
-    """``document``: JSON, as ``certificate`` describes it. ``generation``: of the problem."""
+    """Proof of the routes in force."""
 
     document: str
+    """JSON document, as ``certificate`` describes it."""
     generation: int
+    """Generation of the problem."""
 
 
 Analysis = JobAnalysis | FailureAnalysis | PlanProof

@@ -1,11 +1,10 @@
-"""Flows that may be split, part by part (``lanes``): parts share no link, so that each can be planned by itself.
+"""Plans of flows that may be split, part by part (``lanes``): parts share no link, so each is planned separately.
 
-Where a draft has every job of a part at the level that the cuts require of it, and moves no flow there, its routes are
-kept. Only the other parts are searched, with their own flows alone: small programmes, whose rounding disturbs nobody
-else. Where paths have not two links, all flows are one part.
+A part keeps the routes of a candidate when every job there has the slowdown that the cuts require, and no flow moves.
+Only the other parts are searched, with their own flows alone. Their programmes are small, and their rounding does not
+affect other parts. All flows are one part when some paths do not have two links.
 
-In: a problem, its bounds, drafts. Out: the best routes found per part, and the lower bounds that are proven.
-"""
+In: a problem, its bounds, candidates. Out: the best routes found per part, and the lower bounds that are proven."""
 
 from __future__ import annotations
 
@@ -26,19 +25,22 @@ from controller.planning.split_flows import peeling, search
 from signalbox.jobs.spec import JobId
 
 _NEAR = 0.01
-"""Of a level: near enough where links differ a little, as they do by measured background, which is never the same
-twice; less than any plan is adopted for."""
+"""Relative distance from a slowdown that is near enough when links differ a little.
+
+Links differ because of measured background, which is never the same twice. The distance is smaller than any gain for
+which a plan is adopted."""
 _LINE_S, _CABLE_S = 10e-6, 5e-6
-"""Per flow: for colours on the line, and for each spine with cables besides."""
+"""Seconds per flow for the colours on the line, and for each spine with residual links."""
 _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
-"""Of the largest capacity of a link between switches: what the smallest may be below it."""
+"""Relative distances of the smallest capacity of a link between switches from the largest.
+
+Up to the first the links are alike, up to the second they differ a little."""
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Drafts | None:
-    """Return the routing found, none if it is one of ``drafts``, and what is proven.
+    """Return the best candidate found and the proven bounds; no candidate if the best is one of ``drafts``.
 
-    With a cap on moves: the best routing found with at most as many. None when there were none.
-    """
+    With a cap on moves, return the best candidate that the search finds within it; None when there is none."""
     aims = _aims(problem, bounds)
     beyond = [links_beyond(problem, of.numbered or of.routes, aims) for of in drafts]
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
@@ -73,8 +75,10 @@ def _of_part(
     known: Sequence[Draft],
     optima: int,
 ) -> Drafts:
-    """The best of what is known, of the lanes with the cables besides, and, where these miss an aim, of a search, if
-    there is time for so many ``optima``: two where moves are capped, as another search follows then."""
+    """Return the best candidate of one part, and the bounds that are proven.
+
+    Candidates are the known ones, the common links with the residual links, and, when these miss an aim, a search. The
+    search needs time for ``optima`` optima: two with a cap on moves, because another search then follows."""
     drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
     lanes = lanes_of(part, np.arange(len(part.flows)))
     if lanes:
@@ -100,8 +104,9 @@ def _apart(problem: Problem) -> list[list[Flow]]:
 
 
 def _aims(problem: Problem, bounds: Bounds) -> dict[JobId, float]:
-    """Per job the level that the cuts it crosses have when their links are equally loaded; ``_NEAR`` above that where
-    links differ a little."""
+    """Return the slowdown of each job when the links of the cuts that it crosses are equally loaded.
+
+    The aim is ``_NEAR`` above that when links differ a little."""
     fabric_bps = np.array([problem.capacity_bps[link] for link in problem.paths.far_end])
     unlike = 1 - float(fabric_bps.min() / fabric_bps.max())
     near = 1 + _NEAR * (_ALIKE < unlike <= _NEARLY_ALIKE)
@@ -117,9 +122,10 @@ def _draft(part: Problem, routes: Routes) -> Draft:
 
 
 def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
-    """Lower bounds of all jobs' sorted levels, from those of a part: as many jobs as it says have its worst level.
-    Where that is above the first entry of ``bounds.vector`` the other entries do not hold: they are of routings that
-    reach the first. Each job's own bound does."""
+    """Return lower bounds of all jobs' sorted slowdowns from those of a part: as many jobs have its worst slowdown.
+
+    When that is above the first entry of ``bounds.vector``, the other entries do not hold, because they assume that the
+    first is reached. The own bound of each job does."""
     worst = proven[0] if proven else 1.0
     if not bounds.vector or worst <= bounds.vector[0]:
         return bounds.vector

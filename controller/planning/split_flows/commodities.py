@@ -1,13 +1,13 @@
-"""The fluid view of a problem: classes of flows whose bytes may be spread over columns (a class on a path).
+"""Fluid view of a problem: classes of flows whose bytes may be spread over columns (a class on a path).
 
-In: a ``Problem``. Out: numbers for numpy: which rows of load a column adds to, and how much. Flows with the same
-demands per phase between the same leaves are one class, because loads depend only on how much of the class takes which
-path. Rates are rounded up a little (``coarse``), which ``FluidModel.lower_bound`` takes off again.
+In: a ``Problem``. Out: arrays that say to which rows of load a column adds, and how much. Flows between the same leaves
+with the same demands per phase form one class. The reason is that loads depend only on how much of the class takes
+which path. Rates are rounded up a little (``coarse``); ``FluidModel.lower_bound`` takes that into account.
 
-A *row* is a link's load by all jobs with one phase that counts (row 0), or by one phase of another job (rows from 1):
-only those jobs' largest phase depends on the routing. A *key* is row * links + link. Loads, capacities and rates are in
-units of a typical capacity, amounts in flows: a class of 5 flows has an amount of 5 to spread.
-"""
+A *row* is part of every link's load: row 0 is the load of all jobs with one phase that counts, each further row that of
+one phase of another job. Only for these other jobs does the largest phase depend on the routing. A *key* is row * links
++ link. Loads, capacities and rates are in units of a typical capacity, amounts in flows: a class of 5 flows has an
+amount of 5 to spread."""
 
 from __future__ import annotations
 
@@ -31,19 +31,25 @@ Bools = NDArray[np.bool_]
 _BITS = 27
 _STEPS = 1 << _BITS
 COARSE = 2 / _STEPS
-"""Of a rate: by so much at most ``coarse`` rounds up."""
+"""Largest relative amount by which ``coarse`` rounds a rate up."""
 
 
 class Commodities:
-    """``flows``: those that cross the fabric and have a path; ``members``: their indices, per class. ``rate``: of a
-    flow's largest phase. ``pieces``: the most pieces per flow. ``running``: whether the flows are pinned to paths that
-    stand. ``level``: what their jobs aim at. Classes differ in one of these, in their leaves or in their phases, or in
-    the links that their jobs keep off.
+    """Classes of flows, and columns that are numbered as they are found, so that arrays over columns grow.
 
-    Columns are numbered as they are found; arrays over columns grow. ``column_class``, ``path``: of each column.
-    ``opened``: whether there is a column for each candidate of a class; ``cut``: it has more shortest paths than
-    candidates, which ``cheapest_walks`` finds by their prices.
-    """
+    Classes differ in their leaves, phases, rates, subflows, in whether they run, in their slowdown, or in the links
+    that they avoid.
+
+    - ``flows``: flows that cross the fabric and have a path.
+    - ``members``: per class the indices of its flows.
+    - ``rate``: per class the rate of a flow's largest phase.
+    - ``pieces``: per class the largest number of subflows per flow.
+    - ``running``: per class whether its flows are pinned to valid paths.
+    - ``level``: per class the slowdown at which its jobs aim.
+    - ``column_class``, ``path``: class and path of each column.
+    - ``opened``: per class whether each of its candidates has a column.
+    - ``cut``: per class whether it has more shortest paths than candidates; ``cheapest_walks`` finds these by their
+      prices."""
 
     def __init__(
         self,
@@ -51,7 +57,7 @@ class Commodities:
         level: Mapping[JobId, float] = MappingProxyType({}),
         barred: Mapping[JobId, frozenset[LinkId]] = MappingProxyType({}),
     ) -> None:
-        """``barred``: links that a job's flows must not use."""
+        """Form the classes. ``barred``: links that the flows of a job must not use."""
         self._problem = problem
         self._barred = barred
         self._number = problem.link_number
@@ -76,7 +82,9 @@ class Commodities:
     # ---- classes and rows
 
     def _number_rows(self) -> None:
-        """``row_group``: the job of each row, counted from 1; 0 for row 0. ``first_rows``: where each group begins."""
+        """Assign numbers to the rows.
+
+        ``row_group``: job of each row, counted from 1; 0 for row 0. ``first_rows``: first row of each group."""
         vectors: defaultdict[JobId, set[tuple[tuple[int, float], ...]]] = defaultdict(set)
         for flow in self.flows:
             vectors[flow.job_id].add(flow.demand_bps)
@@ -117,11 +125,11 @@ class Commodities:
         self.rate: Floats = np.array([max((rate for _, rate in of), default=0.0) for of in self._entries])
 
     def first(self, number: int) -> Flow:
-        """Any flow of the class."""
+        """Return one flow of the class, to stand for all of them."""
         return self.flows[self.members[number][0]]
 
     def adds_up(self, number: int) -> bool:
-        """Whether the class's load is in row 0 only: it adds to a link's load whatever else is there."""
+        """Return whether the class loads only row 0: its load on a link then does not depend on other flows."""
         return all(row == 0 for row, _ in self._entries[number])
 
     # ---- columns
@@ -131,7 +139,7 @@ class Commodities:
         return len(self.path)
 
     def column(self, number: int, path: Path) -> int:
-        """The column of a class on a path, which is new when it was not known."""
+        """Return the column of a class on a path; add it when it is not known."""
         found = self._column[number].get(path)
         if found is None:
             found = self._column[number][path] = len(self.path)
@@ -140,20 +148,20 @@ class Commodities:
         return found
 
     def candidates(self, number: int) -> Sequence[Path]:
-        """The paths that the class may take."""
+        """Return the paths that the class may take."""
         flow = self.first(number)
         paths, barred = self._problem.candidates(flow), self._barred.get(flow.job_id)
         return [path for path in paths if barred.isdisjoint(path)] if barred else paths
 
     def size(self) -> int:
-        """Number of columns when all are known. Paths of two links are counted without finding them."""
+        """Return the number of columns when all are known. Paths of two links are counted without finding them."""
         paths = self._problem.paths
         if paths.stretch or any(len(path) > 2 for path in self.path):
             return sum(len(self.candidates(number)) for number in range(len(self.members)))
         return sum(len(paths.links_from(self.first(number).src_leaf)) for number in range(len(self.members)))
 
     def open(self, classes: Bools | None = None) -> None:
-        """Makes a column of each candidate path of these classes, None for all."""
+        """Add a column for each candidate path of these classes, or of all classes for None."""
         for number in np.flatnonzero(~self.opened if classes is None else classes & ~self.opened).tolist():
             self.opened[number] = True
             flow = self.first(number)
@@ -164,8 +172,9 @@ class Commodities:
         self.number_columns()
 
     def amounts(self, routes: Routes) -> Floats:
-        """Per column what these routes put on it, without what is on barred links; a flow without a route puts nothing
-        anywhere."""
+        """Return the amounts of these routes per column, without those on barred links.
+
+        A flow without a route adds nothing."""
         total: defaultdict[int, float] = defaultdict(float)
         for number, members in enumerate(self.members):
             barred = self._barred.get(self.first(number).job_id)
@@ -179,7 +188,7 @@ class Commodities:
         return amounts
 
     def number_columns(self) -> None:
-        """Brings the arrays up to date with the columns; to be called when some were added."""
+        """Update the arrays; call it after columns were added."""
         columns, keys, rates = [], [], []
         for column, (number, path) in enumerate(self._fresh, start=len(self.column_class)):
             for link in path:
@@ -196,16 +205,17 @@ class Commodities:
         self._fresh.clear()
 
     def padded(self, amounts: Floats) -> Floats:
-        """The same amounts, for the columns that there are by now."""
+        """Return the same amounts, with zeros for columns that were added since."""
         return np.concatenate([amounts, np.zeros(self.columns - len(amounts))])
 
     def numbered(self, paths: Sequence[Path]) -> Ints:
-        """See ``link_rows``."""
+        """Return the links of paths, see ``link_rows``."""
         return link_rows(paths, self._number)
 
     def least_level(self) -> Floats:
-        """Per link the smallest level of the classes that may use it; inf where there is none. Where paths have more
-        than two links, every candidate is looked at."""
+        """Return for each link the smallest slowdown of the classes that may use it; inf when none may.
+
+        When paths have more than two links, every candidate is examined."""
         least: Floats = np.full(self.links, np.inf)
         if self._problem.paths.stretch or any(len(path) > 2 for path in self.path):
             self.open()
@@ -238,23 +248,23 @@ class Commodities:
     # ---- loads and prices
 
     def loads(self, amounts: Floats) -> Floats:
-        """Per key."""
+        """Return the load of each key."""
         weights = self._term_rate * amounts[self._term_column]
         return np.bincount(self._term_key, weights, self.rows * self.links).astype(np.float64, copy=False)
 
     def link_loads(self, loads: Floats) -> Floats:
-        """Per link, from the loads per key: row 0 and each other job's peak."""
+        """Return the load of each link from the loads of keys: row 0 plus the peak of each other job."""
         by_row = loads.reshape(self.rows, self.links)
         total: Floats = np.maximum.reduceat(by_row, self.first_rows, axis=0).sum(axis=0)
         return total
 
     def prices(self, key_prices: Floats) -> Floats:
-        """Per column what one flow on it costs, when a unit of load costs this per key."""
+        """Return the cost of one flow on each column, given the price of a unit of load of each key."""
         weights = self._term_rate * key_prices[self._term_key]
         return np.bincount(self._term_column, weights, self.columns).astype(np.float64, copy=False)
 
     def cheapest_walks(self, key_prices: Floats) -> tuple[Ints, Floats, list[Path]]:
-        """The classes that are ``cut``; of all shortest paths of each the price of one flow on the cheapest, and that
+        """Return the classes that are ``cut``, with the price of one flow on the cheapest shortest path, and that
         path."""
         classes = np.flatnonzero(self.cut)
         if self._hops is None or len(self._hops.flows) != len(classes):
@@ -276,19 +286,19 @@ class Commodities:
         return classes, prices, paths
 
     def touching(self, links: Bools) -> Bools:
-        """Per column whether it passes one of these links."""
+        """Return for each column whether it passes one of these links."""
         passes = links[self._term_key % self.links]
         hits: Bools = np.bincount(self._term_column[passes], minlength=self.columns) > 0
         return hits
 
     def least(self, of_link: Floats) -> Floats:
-        """Per column the smallest of these numbers on its links."""
+        """Return for each column the smallest of these values on its links."""
         smallest: Floats = np.full(self.columns, np.inf)
         np.minimum.at(smallest, self._term_column, of_link[self._term_key % self.links])
         return smallest
 
     def terms(self, columns: Ints) -> tuple[Ints, Ints, Floats]:
-        """(index into ``columns``, key, rate) for all that these columns fill."""
+        """Return (index into ``columns``, key, rate) for all loads of these columns."""
         place = np.full(self.columns, -1, np.int64)
         place[columns] = np.arange(len(columns))
         index = place[self._term_column]
@@ -297,14 +307,17 @@ class Commodities:
 
 
 def coarse(rate: float) -> float:
-    """The rate rounded up, by less than ``COARSE`` of itself: demands that differ by rounding are one class."""
+    """Return the rate rounded up by less than ``COARSE`` of itself.
+
+    Demands that differ only by rounding thus belong to one class."""
     mantissa, exponent = math.frexp(rate)
     return math.ldexp(math.ceil(mantissa * _STEPS), exponent - _BITS)
 
 
 def _phases_that_count(demands: set[tuple[tuple[int, float], ...]]) -> Sequence[int]:
-    """The job's phases without those in which no flow sends more than it does in another: they are never the largest
-    phase on a link."""
+    """Return the job's phases that can be the largest on some link.
+
+    Phases in which no flow sends more than in another phase are left out."""
     vectors: list[Mapping[int, float]] = [dict(vector) for vector in demands]
     phases = sorted({phase for vector in vectors for phase in vector})
 

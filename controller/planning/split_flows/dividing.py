@@ -1,8 +1,9 @@
-"""From the fluid optimum to routes: amounts are divided into the pieces of flows. Classes whose flows would need too
-many pieces are restricted to fewer paths, and the fluid optimum of all others is found again.
+"""Division of the fluid optimum into routes.
 
-In: a spread and the room it keeps to. Out: the best routes found, at best ones that keep to the room.
-"""
+Amounts are divided into the subflows of flows. Classes whose flows would need too many subflows are restricted to fewer
+paths, and the fluid optimum of all others is found again.
+
+In: a spread and the room that it fits into. Out: the best routes found, if possible within the room."""
 
 from __future__ import annotations
 
@@ -21,12 +22,14 @@ from controller.planning.split_flows.shares import SMALLEST_SHARE, exactly_one, 
 _ROUNDS = 20
 _PASSES = 3
 _EXCEEDED = 1e-6
-"""Beyond its room by no more than this, a link keeps to it."""
+"""Load beyond a link's room that still counts as within it."""
 _ROUNDING = 1e-9
 
 
 class Divider:
-    """``before``: the routes that the spreads begin from; as many flows as possible keep theirs."""
+    """Divides spreads of one problem.
+
+    ``before``: routes from which the spreads start; as many flows as possible keep theirs."""
 
     def __init__(self, problem: Problem, of: Commodities, before: Routes, limits: PlanLimits) -> None:
         self._problem = problem
@@ -35,9 +38,10 @@ class Divider:
         self._limits = limits
 
     def divide(self, amounts: Floats, room: Floats) -> Routes:
-        """``amounts``: per column; ``room``: per link. At first flows that need too many pieces keep the paths with
-        their largest amounts, which changes least for others; if that exceeds the room, they take the paths with the
-        most room."""
+        """Return routes. ``amounts`` are per column, ``room`` is per link.
+
+        First, flows that need too many subflows keep the paths with their largest amounts, which changes least for
+        others. If that exceeds the room, they take the paths with the most room."""
         best = self._attempt(amounts, room, roomiest=False)
         if not best.within_room:
             best = min(best, self._attempt(amounts, room, roomiest=True), key=lambda outcome: outcome.levels)
@@ -72,7 +76,7 @@ class Divider:
         return _Outcome(levels, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
 
     def _placed_evenly(self, laid: Routes, unfit: Sequence[int], room: Floats) -> dict[FlowId, Route]:
-        """The routes with those of the unfit classes where they overload links least, one flow after the other."""
+        """Return the routes with the flows of unfit classes placed, one by one, where they overload links least."""
         of = self._of
         routes = dict(laid)
         for number in unfit:
@@ -90,8 +94,7 @@ class Divider:
         return routes
 
     def _lay(self, amounts: Floats) -> tuple[dict[FlowId, Route], list[int]]:
-        """Routes, and the classes that would need more pieces than they may have: these have the nearest routes that
-        are allowed."""
+        """Return routes, and the classes that would need too many subflows; these get the nearest allowed routes."""
         of = self._of
         on_paths: list[dict[Path, float]] = [{} for _ in of.members]
         for column in np.flatnonzero(amounts > 0).tolist():
@@ -111,8 +114,10 @@ class Divider:
     def _restricted(
         self, model: FluidModel, amounts: Floats, unfit: Iterable[int], laid: Routes, roomiest: bool, room: Floats
     ) -> Floats:
-        """The amounts without those of the unfit classes, which from now on have only as many paths as their flows may
-        have pieces: those of ``laid``, or the ``roomiest``. Flows that stay whole are fixed there."""
+        """Return the amounts without those of the unfit classes, and restrict these classes to fewer paths.
+
+        Each keeps as many paths as its flows may have subflows: those of ``laid``, or the ``roomiest``. Flows that stay
+        whole are fixed there."""
         of = self._of
         unfit = sorted(unfit, key=lambda number: -of.rate[number])
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)
@@ -129,7 +134,7 @@ class Divider:
         return amounts
 
     def _pieces(self, number: int, laid: Routes, roomiest: bool, spare: Floats) -> Iterator[tuple[int, float]]:
-        """(column, share) of the class's flows; subtracts them from ``spare``."""
+        """Yield (column, share) of the flows of a class, and subtract them from ``spare``."""
         of = self._of
         if not roomiest or (of.pieces[number] > 1 and of.count[number] > 1):
             for index in of.members[number]:
@@ -145,31 +150,35 @@ class Divider:
 
 
 class _Outcome(NamedTuple):
-    """``levels``: of the jobs, from the worst. ``within_room``: whether every link keeps to its room."""
+    """Routes of one attempt."""
 
     levels: tuple[float, ...]
+    """Slowdowns of the jobs, from the worst."""
     routes: Routes
     within_room: bool
+    """Whether every link's load is within its room."""
 
 
-# ---- fewer pieces
+# ---- fewer subflows
 
 
 def fewer_pieces(of: Commodities, routes: Routes, room: Floats) -> dict[FlowId, Route]:
-    """Routes with at most as many pieces and no link fuller than its room (or than it was): the last step after the
-    fluid optimum was cut up. One flow at a time looks for the fewest paths with room for it; flows that run and kept
-    their routes stay. ``room``: per link, in the units of ``of``."""
+    """Return routes with at most as many subflows, and no link loaded beyond its room or its former load.
+
+    This is the last step after the division of a fluid optimum. One flow at a time looks for the fewest paths with room
+    for it. Running flows that kept their routes stay. ``room``: per link, in the units of ``of``."""
     return _Search(of, routes, room).run()
 
 
 class _Search:
-    """``_spare``: what is left of each link's room."""
+    """Search for routes with fewer subflows."""
 
     def __init__(self, of: Commodities, routes: Routes, room: Floats) -> None:
         self._of = of
         self._routes = dict(routes)
         loads = of.link_loads(of.loads(of.amounts(routes)))
         self._spare: Floats = np.maximum(room - loads, 0.0)
+        """Unused room of each link."""
         self._links_of: dict[int, Ints] = {}
 
     def run(self) -> dict[FlowId, Route]:
@@ -190,7 +199,7 @@ class _Search:
         return len(route) > 1 and route != flow.current
 
     def _improve(self, number: int, index: int) -> bool:
-        """Whether the flow has fewer pieces now."""
+        """Try to route the flow in fewer subflows; return whether it has fewer now."""
         of, spare = self._of, self._spare
         flow, rate = of.flows[index], float(of.rate[number])
         route = self._routes[flow.id]
@@ -211,15 +220,16 @@ class _Search:
         return chosen is not None
 
     def _links(self, number: int) -> Ints:
-        """Of each of the class's paths; shape (paths, links of a path)."""
+        """Return the links of each of the class's paths; shape (paths, links of a path)."""
         if number not in self._links_of:
             self._links_of[number] = self._of.numbered(self._of.candidates(number))
         return self._links_of[number]
 
 
 def that_fit(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] | None:
-    """(path, share) of at most ``most`` pieces that fit, the largest first; None when there are none. ``spare``: per
-    link, in flows. The last piece goes where it leaves least."""
+    """Return (path, share) of at most ``most`` subflows that fit, the largest first; None when there are none.
+
+    ``spare``: unused room of each link, in flows. The last subflow takes the path on which it leaves least room."""
     chosen: list[tuple[int, float]] = []
     rest = 1.0
     while len(chosen) < most:
@@ -239,7 +249,7 @@ def that_fit(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] |
 
 
 def on_the_roomiest(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
-    """``that_fit`` if there are such; else pieces on the paths with the most room, whether or not they fit."""
+    """Return the subflows of ``that_fit``, or else subflows on the paths with the most room, which need not fit."""
     chosen = that_fit(links, spare.copy(), most)
     if chosen is not None:
         return chosen
@@ -258,8 +268,9 @@ def on_the_roomiest(links: Ints, spare: Floats, most: int) -> list[tuple[int, fl
 
 
 def evenly_full(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
-    """``that_fit`` if there are such; else pieces on the ``most`` paths with the most room, as large as makes the same
-    amount missing on each."""
+    """Return the subflows of ``that_fit``, or else subflows on the ``most`` paths with the most room.
+
+    The shares of the latter are such that the same amount of room is missing on each path."""
     chosen = that_fit(links, spare.copy(), most)
     if chosen is not None:
         return chosen

@@ -1,11 +1,10 @@
-"""More pieces are never worse than fewer: where a plan with all pieces that flows may have does not reach its bound,
-plans with fewer pieces, and at last one with whole flows, compete with it.
+"""Plans with fewer subflows, down to whole flows, which compete when a plan with all subflows misses its bound.
 
-Rounding a fluid optimum to k pieces can end above what a search with k - 1 pieces, or with whole flows, finds. Near the
-bound of the worst level this is tried only for few flows: it takes as long again for each number of pieces.
+Rounding a fluid optimum to k subflows can end above what a search with k - 1 subflows, or with whole flows, finds. Near
+the bound of the worst slowdown this is tried only for few flows, because it takes as long again for each number of
+subflows.
 
-In: a problem, its bounds, drafts. Out: further drafts, and the lower bounds of levels that are proven.
-"""
+In: a problem, its bounds, candidates. Out: further candidates, and the lower bounds of slowdowns that are proven."""
 
 from __future__ import annotations
 
@@ -28,15 +27,17 @@ from controller.planning.whole_flows import search as whole_search
 log = structlog.get_logger(__name__)
 
 _NEAR = 0.01
-"""Above the bound of the worst level."""
+"""Relative distance from the bound of the worst slowdown that counts as near."""
 _FEW = 200
-"""Flows."""
+"""Number of flows up to which fewer subflows are tried even near the bound."""
 _BEGIN_S = 10e-6
-"""Per flow, until it is known which parts there are and what they miss."""
+"""Seconds per flow to find the parts and what they miss."""
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
-    """``kept``: the routing that moves least. If a solver fails, what others found remains."""
+    """Return candidates and bounds. If a solver fails, the candidates of the others remain.
+
+    ``kept``: the candidate with the fewest moves."""
     found: list[Draft] = []
     proven = bounds.vector
     cap = math.inf if limits.max_moves is None else limits.max_moves
@@ -56,7 +57,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Dra
                 found += [*(known if exact else []), *solution.drafts]
                 proven = stronger(proven, solution.proven)
         except Exception:
-            log.exception("solver failed; another planner's routing is used", generation=problem.generation)
+            log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
             break
         best = _within(cap, kept, [*found, *drafts]).vector
         near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
@@ -68,7 +69,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Dra
             nearer = search.relieve(problem, limits, bounds, least.routes)
             found += [draft(problem, "lp", nearer)] if nearer else []
     except Exception:
-        log.exception("solver failed; another planner's routing is used", generation=problem.generation)
+        log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
     return Drafts(found, proven)
 
 
@@ -77,12 +78,12 @@ def _best(drafts: Sequence[Draft]) -> Draft:
 
 
 def _within(cap: float, kept: Draft, drafts: Sequence[Draft]) -> Draft:
-    """The best within the cap on moves."""
+    """Return the best candidate within the cap on moves."""
     return _best([kept, *(of for of in drafts if of.moves <= cap)])
 
 
 def with_pieces(problem: Problem, most: int) -> Problem:
-    """The same problem, in which no flow may have more pieces than these."""
+    """Return the same problem with at most ``most`` subflows per flow."""
     if all(flow.max_subflows <= most for flow in problem.flows):
         return problem
     return problem.with_flows(
@@ -91,7 +92,7 @@ def with_pieces(problem: Problem, most: int) -> Problem:
 
 
 def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
-    """Routings of whole flows, if the bounds of such allow one that is better than these."""
+    """Return candidates with whole flows, if the bounds of whole flows allow one that is better than ``drafts``."""
     bounds, best = level_bounds(whole), _best(drafts)
     index = first_difference(bounds.vector, best.vector)
     if index is None or bounds.vector[index] > best.vector[index]:

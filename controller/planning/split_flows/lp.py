@@ -1,17 +1,16 @@
-"""The fluid optimum with few moves, as a linear programme with generated columns.
+"""Fluid optimum with few moves: a linear programme with generated columns.
 
 The usual programme has a variable per class and path, and takes seconds. Here the variables are changes of a given
 spread: ``more`` of a class on a path, ``less`` on a path that it uses. A spread that is nearly optimal, such as that of
 a colouring, needs few changes, and a vertex solution leaves nearly all flows whole. Columns that lower the objective
-are added until there is none.
+are added until there are none.
 
-The objective is the *excess*, by how much (relative to its capacity) the load of any link exceeds its *room*, the load
-that it may have; and, with a small weight, the number of moved flows. In: commodities, amounts to start from, the room
-of each link. Out: the amounts, the excess and the prices that prove it.
+The objective is the *excess*: the largest amount (relative to its capacity) by which the load of a link exceeds its
+*room*, the load that it may have. The number of moved flows is added with a small weight. In: commodities, amounts to
+start from, the room of each link. Out: the amounts, the excess and the prices that prove it.
 
-Proof (Lagrange duality): for link prices y >= 0, each split over a job's phases, every routing has a link loaded at
-least to sum over classes of flows * cheapest path / sum of y * capacity.
-"""
+Proof (Lagrange duality): take link prices y >= 0, each divided over a job's phases. Then every routing has a link whose
+load is at least (sum over classes of flows * cheapest path) / (sum of y * capacity)."""
 
 from __future__ import annotations
 
@@ -29,49 +28,59 @@ from signalbox.jobs.spec import JobId
 _ROUNDING = 1e-9
 _FIRST_COLUMNS = 8_000
 _MORE_COLUMNS = 4_000
-"""New columns in all, at the start and per round, divided among the classes that need any; at least four for each."""
+"""Numbers of new columns at the start and per round.
+
+They are divided among the classes that need any, with at least four for each class."""
 _ROUNDS = 100
 _EXCESS_COST = 1e5
-"""Of a level, in moved flows: larger than the number of flows."""
+"""Cost of an excess of 1 in moved flows: larger than the number of flows."""
 _NEW = 0.1
-"""Cost of changing the path of a flow that does not run yet, where it is 1 for one that does: it only saves pieces."""
+"""Cost of changing the path of a flow that does not run yet, compared with 1 for a running flow.
+
+Such changes only save subflows."""
 _RIGID = 10.0
-"""Times the cost for a flow that has to stay whole, because it cannot move in part."""
+"""Factor on the cost of a flow that must stay whole, because it cannot move in part."""
 _NONE = 1e-7
-"""An excess that ends the search: the moves are few enough then, without being the fewest."""
+"""Excess that ends the search: the moves are then few enough, though not necessarily the fewest."""
 _SMALL = 0.009
-"""An excess that ends the search after ``_STRICT_ROUNDS``."""
+"""Excess that ends the search after ``_STRICT_ROUNDS`` rounds."""
 _STRICT_ROUNDS = 30
 _AMPLE = 1.5
-"""Room on a class's columns, relative to its need, with which the other classes on them need not change."""
+"""Room on a class's columns, relative to its need, above which the other classes on them need not change."""
 _LARGEST_PRICE = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """``room``: per link the load it may have (in the units of ``Commodities``); ``stretch``: per link by how much an
-    excess of 1 raises that. ``moves_count``: whether moves have a cost; if not, the prices are those of the least
-    excess alone."""
+    """Loads that links may have."""
 
     room: Floats
+    """Load that each link may have, in the units of ``Commodities``."""
     stretch: Floats
+    """Amount by which an excess of 1 raises the room of each link."""
     moves_count: bool = True
+    """Whether moves have a cost. If not, the prices are those of the least excess alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """``amounts``: per column. ``key_prices``, ``link_prices``: the duals, which are not negative. ``near``: the excess
-    is none, or so small after so long that it counts as none."""
+    """Amounts of classes on paths, and the duals of their programme."""
 
     amounts: Floats
+    """Amount of each column, in flows."""
     excess: float
     key_prices: Floats
+    """Duals per key, not negative."""
     link_prices: Floats
+    """Duals per link, not negative."""
     near: bool = False
+    """Whether the excess is zero, or so small after so many rounds that it counts as zero."""
 
 
 class FluidModel:
-    """Improves spreads of the same commodities. ``shut``: classes that may only use the columns in ``offered``."""
+    """Linear programme that improves spreads of the same commodities.
+
+    ``shut``: classes that may only use the columns in ``offered``."""
 
     def __init__(self, commodities: Commodities) -> None:
         self._of = commodities
@@ -81,8 +90,9 @@ class FluidModel:
         self._move_cost[commodities.pieces == 1] *= _RIGID
 
     def improve(self, start: Floats, goal: Goal, limits: PlanLimits) -> Spread | None:
-        """``start``: amounts per column; what is missing of a class's flows is still to be placed. None when time was
-        up before a first answer."""
+        """Return a better spread; None when time was up before the first answer.
+
+        ``start``: amount of each column. Flows of a class that are missing there still have to be placed."""
         of = self._of
         best: Spread | None = None
         more, less = self._first_columns(start, goal)
@@ -105,8 +115,10 @@ class FluidModel:
         return best and replace(best, amounts=of.padded(best.amounts))
 
     def lower_bound(self, spread: Spread) -> tuple[float, list[int]]:
-        """What the prices prove of the largest load / capacity of any routing, however split; and the classes that are
-        on links with such a load in every routing that has no larger one."""
+        """Return the bound that the prices prove for the largest load / capacity of any routing, and the classes at it.
+
+        The bound holds however flows are split. In every routing that reaches it, each of these classes uses a link
+        with such a load."""
         of = self._of
         total = float(spread.link_prices @ of.capacity)
         if total <= 0:
@@ -126,8 +138,10 @@ class FluidModel:
     # ---- columns
 
     def _first_columns(self, start: Floats, goal: Goal) -> tuple[Ints, Ints]:
-        """Columns that may take more and less: of classes that are not all placed or that use links without room; where
-        their paths have not enough room either, of the classes on these paths too. All, when there are few."""
+        """Return the columns that may take more, and those that may take less.
+
+        They belong to classes that are not fully placed or use links without room. When the paths of these do not have
+        enough room either, the other classes on these paths are added. When there are few columns, all are returned."""
         of = self._of
         spare = goal.room - of.link_loads(of.loads(start))
         over = spare < -_ROUNDING
@@ -153,7 +167,7 @@ class FluidModel:
         return more, np.flatnonzero((start > 0) & (of.touching(over) | changing.all()))
 
     def _roomiest(self, classes: Bools, spare: Floats) -> Ints:
-        """The columns of these classes with the most room."""
+        """Return the columns of these classes with the most room."""
         self._of.open(classes & ~self.shut)
         choice = np.flatnonzero(classes[self._of.column_class] & self._allowed())
         return _best_per_class(choice, self._of.column_class, -self._of.least(spare), _FIRST_COLUMNS)
@@ -161,8 +175,9 @@ class FluidModel:
     def _paying(
         self, start: Floats, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools
     ) -> tuple[Ints, Ints]:
-        """Columns that would lower the objective. A class that is not in the model yet would leave its most expensive
-        path."""
+        """Return the columns that would lower the objective.
+
+        A class that is not in the model yet is assumed to leave its most expensive path."""
         of = self._of
         excess_cost, move_cost = self._costs(goal)
         tolerance = _ROUNDING * excess_cost
@@ -180,7 +195,7 @@ class FluidModel:
         return _best_per_class(more, of.column_class, -gain, _MORE_COLUMNS), less
 
     def _unlisted(self, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools) -> Ints:
-        """New columns that would lower the objective, on shortest paths that are no candidates."""
+        """Return new columns that would lower the objective, on shortest paths that are no candidates."""
         of, known = self._of, self._of.columns
         if (of.cut & in_model & ~self.shut).any():
             excess_cost, move_cost = self._costs(goal)
@@ -201,7 +216,7 @@ class FluidModel:
     def _solve(
         self, start: Floats, goal: Goal, more: Ints, less: Ints, seconds: float
     ) -> tuple[Spread, Floats, Bools] | None:
-        """The spread, the price of one more flow per class, and which classes were in the model."""
+        """Return the spread, the price of one more flow of each class, and which classes were in the model."""
         of = self._of
         programme = Programme()
         excess_cost, move_cost = self._costs(goal)
@@ -239,11 +254,12 @@ class FluidModel:
 
 
 class _LoadRows:
-    """The constraints that keep loads within the rooms: one per link that matters, and where a job's peak on such a
-    link depends on the routing, a variable for the peak and a constraint per phase.
+    """Constraints that keep loads within the rooms.
 
-    ``links``: those with a constraint; ``of_key``: the constraint of each key that has one.
-    """
+    Every link that matters has one. When a job's peak on such a link depends on the routing, the peak is a variable
+    with a constraint per phase.
+
+    ``links``: links with a constraint. ``of_key``: constraint of each key, -1 for none."""
 
     def __init__(
         self, of: Commodities, programme: Programme, loads: Floats, keys: Ints, links: Ints, room: Floats
@@ -271,8 +287,10 @@ class _LoadRows:
             programme.add(self.of_key[those], peak + here, np.full(len(here), -1.0))
 
     def prices(self, duals: Floats) -> tuple[Floats, Floats]:
-        """Per key and per link. A job's phases share its link's price; where they have no constraints, the phase that
-        is the peak has it all."""
+        """Return the prices per key and per link.
+
+        The phases of a job share the price of their link. Without constraints of its own, the phase that is the peak
+        has all of it."""
         of = self._of
         on_link = np.zeros(of.links)
         on_link[self.links] = np.maximum(0.0, -duals[self.of_key[self.links]])
@@ -291,7 +309,7 @@ class _LoadRows:
 
 
 def _best_per_class(columns: Ints, class_of: Ints, cost: Floats, most: int) -> Ints:
-    """Of these columns the cheapest of every class, about ``most`` in all, ascending."""
+    """Return the cheapest columns of every class, about ``most`` in total, ascending."""
     order = columns[np.lexsort((cost[columns], class_of[columns]))]
     classes = class_of[order]
     rank = np.arange(len(order)) - np.searchsorted(classes, classes)
@@ -299,20 +317,21 @@ def _best_per_class(columns: Ints, class_of: Ints, cost: Floats, most: int) -> I
     return best
 
 
-# ---- the prices of a proof
+# ---- prices of a proof
 
 
 class Prices(NamedTuple):
-    """A price per link, and how jobs of several phases divide it. ``phases``: (job, phase, link, part of the
-    price)."""
+    """Price of each link, and how jobs with several phases divide it."""
 
     prices: list[tuple[LinkId, int]]
     phases: list[tuple[JobId, int, LinkId, int]]
+    """Parts of prices, each as (job, phase, link, part of the price)."""
 
 
 def dual_prices(problem: Problem, routes: Routes, limits: PlanLimits) -> Prices | None:
-    """Return the prices, in integers, that prove the least worst level however flows are split. None without time, or
-    when no link needs a price."""
+    """Return integer prices that prove the least worst slowdown however flows are split.
+
+    None when time runs out, or when no link needs a price."""
     of = Commodities(problem)
     if not of.flows:
         return None

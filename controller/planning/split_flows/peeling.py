@@ -1,19 +1,21 @@
-"""Equal flows of one part of a leaf-spine, any number of pairs: whole flows on the cables besides its lanes, the rest
-on the lanes, and some flows on both.
+"""Routes of equal flows of one part of a leaf-spine, over its common links and residual links (``lanes``).
 
-Cable by cable, as many whole flows as fit are *peeled* off: a subgraph in which no leaf has more than that many flows,
-and those leaves have most that need it most. What remains is coloured with N colours, N its largest degree, and laid on
-the line of the lanes, as in ``closed_forms``. If it is longer than the line, some colours are *shortened*: their flows
-put a share on a cable besides that still has room for it. With p shortened colours the level is that at which N - p
-shares are as long as the line. Flows in two pieces have shortened colours only where these lie in one lane.
+Some flows are whole on residual links, the others take the common links, and some flows take both. The number of pairs
+does not matter.
 
-The level is the fluid optimum where that many colours can be shortened as a leaf has cables besides. With two pieces
-and hardly more flows than links it may be two; each one that is missing costs about the rest of a cable's room, divided
-by the number of lanes.
+Cable by cable, as many whole flows as fit are *peeled* off: a subgraph in which no leaf has more than that many flows.
+Leaves that need it most get most. The remaining flows are coloured with N colours, their largest degree, and laid on
+the line of the common links, as in ``closed_forms``. If they need more than the line, some colours are *shortened*:
+their flows put a share on a residual cable that still has room for it. With p shortened colours the slowdown is that at
+which N - p shares are as long as the line. Flows with two subflows can have shortened colours only where these lie on
+one common link.
 
-In: a part, its lanes, a lower bound of the level. Out: routes; None where flows must stay whole or are unequal, or
-where lanes are so slow that flows need more pieces than they may have.
-"""
+The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. With two subflows
+and hardly more flows than links this may be two. Each missing colour costs about the unused room of a cable, divided by
+the number of common links.
+
+In: a part, its common links, a lower bound of the slowdown. Out: routes. None when flows must stay whole or are
+unequal, or when slow common links would need more subflows than flows may have."""
 
 from __future__ import annotations
 
@@ -33,15 +35,17 @@ from controller.planning.split_flows.shares import exactly_one
 
 _ROUNDING = 1e-9
 _MISSED = 1e3
-"""Cost of a flow that a leaf must get rid of and cannot, in flows on a cable."""
+"""Cost, in flows on a cable, of a flow that a leaf must peel off and cannot."""
 
 Pair = tuple[Dpid, Dpid]
 Side = tuple[bool, Dpid]
-"""Of a leaf: whether the links into it, or those out of it."""
+"""Side of a leaf: whether its links in, and the leaf."""
 
 
 def route(part: Problem, lanes: Lanes, bound: float) -> dict[FlowId, Route] | None:
-    """``bound``: of the level; how many flows a cable takes follows from it."""
+    """Return the routes of the part.
+
+    ``bound``: lower bound of the slowdown, which sets the number of flows per cable."""
     demand_bps = nearly_equal(part.numbers.peak_bps)
     most = min(flow.max_subflows for flow in part.flows)
     if demand_bps is None or most == 1:
@@ -69,12 +73,12 @@ def route(part: Problem, lanes: Lanes, bound: float) -> dict[FlowId, Route] | No
 
 
 def _ends(fit: Sequence[float], level: float) -> list[float]:
-    """Where each lane begins on the line, and the last one ends."""
+    """Return the positions on the line at which each common link begins, and at which the last one ends."""
     return list(itertools.accumulate((level * of for of in fit), initial=0.0))
 
 
 def over_lanes(ends: Sequence[float], start: float, length: float) -> Iterator[tuple[int, float]]:
-    """(lane, length on it) of an interval of a line; ``ends``: where each lane begins, and the last one ends."""
+    """Yield (common link, length on it) of an interval of the line. ``ends`` is the result of ``_ends``."""
     for lane, (begin, end) in enumerate(itertools.pairwise(ends)):
         share = min(end, start + length) - max(begin, start)
         if share > _ROUNDING:
@@ -82,24 +86,25 @@ def over_lanes(ends: Sequence[float], start: float, length: float) -> Iterator[t
 
 
 class _Short(NamedTuple):
-    """``colors``: those of which a share of every flow is on a cable besides. ``level``: at which all fit on the line.
-    ``order``: on the line, whether a colour is one of them."""
+    """Shortened colours."""
 
     colors: Sequence[Sequence[Flow]]
+    """Colours whose flows each have a share on a residual cable."""
     share: float
     level: float
+    """Slowdown at which all colours fit on the line."""
     order: Sequence[bool]
+    """Whether each colour on the line, in order, is a shortened one."""
 
 
 class _Besides:
-    """The cables besides. ``_room``: per cable the flows that its links carry at level 1; ``_whole``: so many whole
-    ones at the bound. ``_load``: per cable and side of a leaf the flows on it. ``amounts``: per flow what is on each
-    path."""
+    """Residual cables and the flows on them."""
 
     def __init__(self, part: Problem, lanes: Lanes, demand_bps: float, bound: float) -> None:
         self._lanes = lanes
         self._sides: defaultdict[Cable, set[Side]] = defaultdict(set)
         self._room: dict[Cable, float] = {}
+        """Number of flows that the links of each cable carry at slowdown 1."""
         for inward, besides in ((False, lanes.up_besides), (True, lanes.down_besides)):
             for leaf, links in besides.items():
                 for cable, link in links.items():
@@ -107,13 +112,16 @@ class _Besides:
                     room = part.capacity_bps[link] / demand_bps
                     self._room[cable] = min(room, self._room.get(cable, room))
         self._whole = {cable: int(bound * room + _ROUNDING) for cable, room in self._room.items()}
+        """Number of whole flows that each cable carries at the bound."""
         self._load: defaultdict[tuple[Cable, Side], float] = defaultdict(float)
+        """Number of flows on each cable at each side of a leaf."""
         self.amounts: defaultdict[FlowId, dict[Path, float]] = defaultdict(dict)
+        """Share of each flow on each path."""
 
     # ---- whole flows
 
     def peel(self, flows: Sequence[Flow]) -> list[Flow]:
-        """Puts whole flows on the cables; the other flows."""
+        """Put whole flows on the cables, and return the other flows."""
         of_pair: defaultdict[Pair, list[Flow]] = defaultdict(list)
         for flow in flows:
             of_pair[flow.src_leaf, flow.dst_leaf].append(flow)
@@ -139,8 +147,10 @@ class _Besides:
     # ---- shortened colours
 
     def shorten(self, colors: Sequence[Sequence[Flow]], fit: Sequence[float], bound: float, uncut: bool) -> _Short:
-        """``fit``: per lane the flows that it carries at level 1. As many colours are shortened as lower the level.
-        ``uncut``: these must lie in one lane each."""
+        """Shorten as many colours as lower the slowdown.
+
+        ``fit``: number of flows that each common link carries at slowdown 1. ``uncut``: whether each shortened colour
+        must lie on one common link."""
         for count in range(self._useful(len(colors), sum(fit), bound), 0, -1):
             level = max(bound, self._level(len(colors), count, sum(fit)))
             share = (len(colors) - level * sum(fit)) / count
@@ -154,13 +164,14 @@ class _Besides:
         return _Short((), 0.0, max(bound, len(colors) / sum(fit)), [False] * len(colors))
 
     def _level(self, colors: int, count: int, line: float) -> float:
-        """That at which the rest of every cable's room is what ``count`` colours have to be shortened by, which is not
-        more than all of them."""
+        """Return the slowdown with ``count`` shortened colours.
+
+        At it, the unused room of every cable is what the colours must be shortened by, which is at most all of them."""
         rest = max((colors + count * self._whole[cable]) / (line + count * room) for cable, room in self._room.items())
         return max(rest, (colors - count) / line)
 
     def _useful(self, colors: int, line: float, bound: float) -> int:
-        """How many colours to shorten at most: the least number with which the bound is reached."""
+        """Return the largest useful number of shortened colours: the smallest with which the bound is reached."""
         if colors <= bound * line * (1 + _ROUNDING) or not self._room:
             return 0
         most = min(colors, len(self._room))
@@ -169,8 +180,9 @@ class _Besides:
     def _shortened(
         self, colors: Sequence[Sequence[Flow]], count: int, share: float, level: float, in_turn: bool
     ) -> list[Sequence[Flow]] | None:
-        """So many colours, of which each flow has this share on a cable; None when there are not so many. ``in_turn``:
-        each colour begins with another cable."""
+        """Return ``count`` colours of which each flow has this share on a cable; None when there are not so many.
+
+        ``in_turn``: whether each colour starts with another cable."""
         found: list[Sequence[Flow]] = []
         placed: list[tuple[Flow, Cable]] = []
         for color in colors:
@@ -190,8 +202,9 @@ class _Besides:
         return found
 
     def _place(self, color: Sequence[Flow], share: float, level: float, first: int) -> list[tuple[Flow, Cable]]:
-        """A cable with room for this share of each flow, if possible number ``first``; those of the first flows only
-        when one finds none."""
+        """Choose a cable with room for this share of each flow, starting with cable ``first``.
+
+        Return only the choices before the first flow that finds no cable."""
         cables = [*self._sides][first:] + [*self._sides][:first]
         chosen: list[tuple[Flow, Cable]] = []
         for flow in color:
@@ -216,8 +229,10 @@ class _Besides:
 
 
 def _order(whole: int, short: int, length: float, ends: Sequence[float], uncut: bool) -> list[bool] | None:
-    """Of so many colours of length 1 and of ``length``, on the line, whether each is a short one. None when short ones
-    would have to be cut and must not be."""
+    """Return for each colour on the line whether it is a short one, for ``whole`` long and ``short`` short colours.
+
+    Long colours have length 1, short ones have length ``length``. None when short ones would have to be cut and
+    ``uncut`` is set."""
     order: list[bool] = []
     start = 0.0
     while whole or short:
@@ -238,8 +253,10 @@ def _sides(pair: Pair) -> tuple[Side, Side]:
 def _subgraph(
     counts: Mapping[Pair, int], need: Mapping[Side, int], degree: Mapping[Side, int], most: int
 ) -> dict[Pair, int]:
-    """How many flows of each pair: as many as can be, at most ``most`` at any side, those first that sides need to get
-    rid of. The programme's matrix is that of a bipartite graph, so that its vertices are integers."""
+    """Return the number of flows of each pair to peel off: as many as possible, at most ``most`` at each side.
+
+    Flows at sides that need to get rid of flows come first. The matrix of the programme is that of a bipartite graph,
+    so its vertices are integers."""
     if not counts or not most:
         return {}
     programme = Programme()

@@ -1,7 +1,6 @@
-"""Linear programmes put together from arrays, a thousand variables at a time, for OR-Tools' MathOpt.
+"""Linear programmes that are built from arrays, a thousand variables at a time, and solved by GLOP.
 
-In: costs, limits and coefficients. Out: values and duals. GLOP solves them.
-"""
+The interface is OR-Tools' MathOpt. In: costs, limits and coefficients. Out: values and duals."""
 
 from __future__ import annotations
 
@@ -16,7 +15,9 @@ from controller.planning.problem import Floats, Ints
 
 
 class Programme:
-    """Minimises; variables are not negative. ``variables`` and ``constraints`` return the number of the first one."""
+    """Linear programme: minimise a cost over non-negative variables.
+
+    ``variables`` and ``constraints`` return the number of the first one that they add."""
 
     def __init__(self) -> None:
         self._cost: list[float] = []
@@ -40,14 +41,15 @@ class Programme:
         return first
 
     def add(self, rows: Ints, columns: Ints, values: Floats) -> None:
-        """Coefficients; those of one constraint and one variable are summed."""
+        """Add coefficients; those of one constraint and one variable are summed."""
         self._rows.append(rows)
         self._columns.append(columns)
         self._values.append(values)
 
     def solve(self, seconds: float) -> tuple[Floats, Floats] | None:
-        """Return the variables' values and the constraints' duals at the optimum; None when it was not found in time.
-        ``seconds``: inf for no limit."""
+        """Return the values of the variables and the duals of the constraints at the optimum; None when time runs out.
+
+        ``seconds``: time limit, inf for none."""
         if seconds <= 0:
             return None
         result = self._solved(seconds)
@@ -61,8 +63,9 @@ class Programme:
         return values, duals
 
     def _solved(self, seconds: float) -> result_pb2.SolveResultProto:
-        """By the layer below ``mathopt.solve``, which makes an object per value of the answer: for 2,000 variables it
-        takes 65 ms instead of 30 (OR-Tools 9.15)."""
+        """Solve through the layer below ``mathopt.solve``, which would make an object per value of the answer.
+
+        With 2,000 variables that would take 65 ms instead of 30 (OR-Tools 9.15)."""
         parameters = parameters_pb2.SolveParametersProto()
         if math.isfinite(seconds):
             parameters.time_limit.FromTimedelta(timedelta(seconds=seconds))

@@ -1,12 +1,13 @@
-"""Flows that may be split, on any fabric: the least levels with few pieces.
+"""Routes of flows that may be split, on any fabric: the least slowdowns with few subflows.
 
-1. Aim: every job at the level that the cuts it crosses have when their links are equally loaded (``bounds``).
-2. Begin with whole routes, or with those that run; find the fluid optimum with the fewest moves (``lp``).
-3. Where the aim cannot be reached, the least worst level, with the proof; then as close to the aim as that allows.
-4. Divide the amounts into the pieces of flows (``dividing``, ``shares``): few, and at most as many as a flow may have.
+1. Aim: every job at the slowdown that results when the links of the cuts it crosses are equally loaded (``bounds``).
+2. Start with whole routes, or with the running ones; find the fluid optimum with the fewest moves (``lp``).
+3. When the aim cannot be reached, find the least worst slowdown, with its proof; then come as close to the aim as that
+   allows.
+4. Divide the amounts into the subflows of flows (``dividing``, ``shares``): few, and at most as many as a flow may
+   have.
 
-In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when there was not enough time.
-"""
+In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when there was not enough time."""
 
 from __future__ import annotations
 
@@ -34,19 +35,21 @@ from controller.planning.whole_flows import local_search
 from signalbox.jobs.spec import JobId
 
 _REACHED = 1e-6
-"""An excess (in levels) that counts as none."""
+"""Excess (in slowdowns) that counts as zero."""
 _BISECTIONS = 8
 _FLOW_S, _PATH_S = 100e-6, 3e-6
-"""Per flow, until the first optimum is found; and per path between leaves more than two links apart, of which there are
-more. On a leaf-spine of 64 leaves, and on a fat-tree k = 16."""
+"""Seconds per flow until the first optimum is found, and per path between leaves that are more than two links apart.
+
+Measured on a leaf-spine of 64 leaves, and on a fat-tree with k = 16."""
 
 Lane = tuple[Dpid, int]
-"""A spine, and which of the parallel cables to it."""
+"""Spine, and index of the cable among those to it."""
 
 
 def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> bool:
-    """Whether there is time to find so many optima, and before that the candidate paths, of which thousands of pairs of
-    leaves can have to be found. Those that are found remain for the next time."""
+    """Return whether there is time to find ``optima`` optima, and before that the candidate paths.
+
+    Thousands of pairs of leaves can need candidate paths. Paths that are found remain for the next call."""
     paths = problem.paths
     pairs = dict.fromkeys((flow.src_leaf, flow.dst_leaf) for flow in problem.flows)
     far = [pair for pair in pairs if (paths.distance(*pair) or 0) > 2]
@@ -60,21 +63,23 @@ def fits(problem: Problem, limits: PlanLimits, stage: str, optima: int = 1) -> b
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts | None:
-    """With a cap on moves: the best routes found with at most as many; None when there were none."""
+    """Return the best routes found, within the cap on moves if there is one; None when there are none."""
     search = _Search(problem, limits, bounds)
     routes = search.routes()
     return None if routes is None else Drafts([draft(problem, "lp", routes)], search.proven)
 
 
 def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -> Routes | None:
-    """Routes with the levels of ``aim`` and few moves; with a cap on these, the least full links that are found within
-    it. None when there was not enough time."""
+    """Return routes with the slowdowns of ``aim`` and few moves; None when there was not enough time.
+
+    With a cap on moves, return the routes with the lowest link loads that are found within it."""
     return _Search(problem, limits, bounds).relieved(aim)
 
 
 class Fluid:
-    """A view of the problem in which jobs aim at these levels and keep off these links; its spreads begin from the
-    routes ``before``."""
+    """View of the problem in which jobs aim at slowdowns ``level`` and avoid the links in ``barred``.
+
+    Its spreads start from the routes ``before``."""
 
     def __init__(
         self,
@@ -97,13 +102,13 @@ class Fluid:
         return self.of.link_loads(self.of.loads(amounts))
 
     def fullness(self, room: Floats) -> float:
-        """Largest ratio of a link's load under the routes before to its room, at least 1."""
+        """Return the largest ratio, at least 1, of a link's load under the routes before to its room."""
         loads = self.link_loads(self.of.padded(self._start))
         return float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
 
 
 class _Aim(NamedTuple):
-    """Amounts per column that keep to the room of each link, in one view of the problem."""
+    """Amounts per column that fit into the room of each link, in one view of the problem."""
 
     fluid: Fluid
     room: Floats
@@ -111,7 +116,7 @@ class _Aim(NamedTuple):
 
 
 class _Search:
-    """``proven``: lower bounds of the levels sorted from the worst."""
+    """Search for one problem."""
 
     def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds) -> None:
         self._problem = problem
@@ -120,6 +125,7 @@ class _Search:
         self._limits = limits
         self._before = start_routes(problem, limits)
         self.proven = bounds.vector
+        """Lower bounds of the slowdowns, sorted from the worst."""
 
     def routes(self) -> Routes | None:
         aim = self._spread()
@@ -131,8 +137,10 @@ class _Search:
         return routes
 
     def relieved(self, aim: Routes) -> Routes | None:
-        """See ``relieve``. A link may be as full as the fastest job there allows, and jobs that are faster keep off it;
-        where there is none, as the fastest allows that may use it."""
+        """Return routes for ``relieve``.
+
+        A link may have the load that the fastest job on it allows. A job is barred from links that may have a larger
+        load than its slowdown. A link without jobs may have the load that the fastest job allows that could use it."""
         level, links = job_levels(self._problem, aim), self._problem.link_number
         least = np.full(len(links), np.inf)
         for link, jobs in job_loads(self._problem, aim).items():
@@ -158,8 +166,9 @@ class _Search:
     # ---- moves
 
     def _within_cap(self, aim: _Aim, max_moves: int) -> Routes | None:
-        """The more room there is on links, the fewer flows need to move: bisects between the room aimed at and the
-        loads of the routes before."""
+        """Return routes within the cap on moves: the more room links have, the fewer flows need to move.
+
+        The room is bisected between the aim and the loads of the routes before."""
         found = None
         found_levels: tuple[float, ...] = (math.inf,)
         least, enough = 1.0, aim.fluid.fullness(aim.room)
@@ -173,14 +182,14 @@ class _Search:
                 least = middle
                 continue
             enough, levels = middle, tuple(sorted(job_levels(self._problem, routes).values(), reverse=True))
-            if levels < found_levels:  # when time is over, more moves may give larger levels
+            if levels < found_levels:  # when time runs out, more moves may give larger slowdowns
                 found, found_levels = routes, levels
         return found
 
-    # ---- levels
+    # ---- slowdowns
 
     def _spread(self) -> _Aim | None:
-        """As near to even levels as the worst one allows; None when there was not enough time."""
+        """Return a spread as near to even slowdowns as the worst one allows; None when there was not enough time."""
         fluid, worst = Fluid(self._problem, self._before, self._bounds.even), self._bounds.worst
         capacity = fluid.of.capacity
         room = np.minimum(fluid.of.least_level(), worst) * capacity
@@ -199,7 +208,7 @@ class _Search:
         return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
 
     def _least_worst(self, fluid: Fluid, worst: float) -> float:
-        """The least worst level of any routing; proves it."""
+        """Return the least worst slowdown of any routing, and store its proof in ``proven``."""
         of = fluid.of
         spread = fluid.improve(worst * of.capacity, self._limits, moves_count=False)
         if spread is None:
@@ -212,15 +221,15 @@ class _Search:
         return worst + spread.excess
 
 
-# ---- whole routes to begin from
+# ---- whole routes to start from
 
 
 def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
-    """A whole route for every flow that has a candidate; the better these are, the fewer flows need splitting.
+    """Return a whole route for every flow that has a candidate; the better the routes, the fewer flows need splitting.
 
-    Flows that run keep their routes. On a leaf-spine, even one with failures, equal flows are coloured: each leaf then
-    has the same number of flows on every spine, and only those whose cable has failed go to the path with the least
-    load. Elsewhere the greedy chooses. Flows that have to stay whole are placed first, as if there were no others."""
+    Running flows keep their routes. On a leaf-spine, even with failures, equal flows are coloured: each leaf then has
+    the same number of flows on every spine. Only flows whose cable has failed go to the path with the least load. On
+    other fabrics the greedy chooses. Flows that must stay whole are placed first, as if there were no others."""
     crossing = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
     colored = {} if any(f.current for f in crossing) else _color(problem, crossing)
     flows = tuple(replace(f, current=colored.get(f.id, f.current)) for f in problem.flows)
@@ -232,7 +241,7 @@ def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
 
 
 def _placed(problem: Problem, limits: PlanLimits) -> Routes:
-    """Of whole flows, which may have to move."""
+    """Return routes of whole flows, which may have to move."""
     routes = greedy.assign(problem, keep_current=True)
     bounds = level_bounds(problem)
     if max(job_levels(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:
@@ -241,7 +250,7 @@ def _placed(problem: Problem, limits: PlanLimits) -> Routes:
 
 
 def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:
-    """Of flows with equal demands on what looks like a leaf-spine; None where a cable is missing."""
+    """Return routes of flows with equal demands on a leaf-spine; None for a flow whose cable is missing."""
     lanes = _lanes(problem, crossing) if len({f.demand_bps for f in crossing}) == 1 else []
     if not lanes:
         return {}
@@ -250,7 +259,7 @@ def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | N
 
 
 def _lanes(problem: Problem, crossing: Sequence[Flow]) -> list[Lane]:
-    """All lanes; none when the fabric does not look like a leaf-spine with failures, whose leaves share most spines."""
+    """Return all pairs of spine and cable; empty when the fabric is no leaf-spine whose leaves share most spines."""
     paths = problem.paths
     lanes: set[Lane] = set()
     fewest = len(paths.far_end)
@@ -262,7 +271,7 @@ def _lanes(problem: Problem, crossing: Sequence[Flow]) -> list[Lane]:
 
 
 def _route(problem: Problem, flow: Flow, lane: Lane) -> Route | None:
-    """None where a cable is missing."""
+    """Return the route over a spine's cable; None when a cable is missing."""
     spine, cable = lane
     up, down = problem.paths.links_between(flow.src_leaf, spine), problem.paths.links_between(spine, flow.dst_leaf)
     return whole((up[cable], down[cable])) if cable < min(len(up), len(down)) else None

@@ -1,12 +1,11 @@
-"""From amounts per path to the pieces of single flows.
+"""Division of amounts per path into the subflows of single flows.
 
-A class's flows are bins of size 1. The amounts of its paths are laid into them and cut where a bin is full
-(McNaughton's wrap-around rule, "Scheduling with deadlines and loss functions", 1959). In any order, n flows on m paths
-take at most n + m - 1 pieces; the order decides how many a single flow gets: every bin takes its part of the small
-amounts, and is filled up from the largest one.
+The flows of a class are bins of size 1. The amounts of its paths are laid into them and cut where a bin is full. This
+is McNaughton's wrap-around rule ("Scheduling with deadlines and loss functions", 1959). In any order, n flows on m
+paths need at most n + m - 1 subflows. The order decides how many a single flow gets. Here every bin takes its part of
+the small amounts, and is filled up from the largest one.
 
-In: amounts that add up to the number of flows; the flows' routes before. Out: a route per flow.
-"""
+In: amounts that add up to the number of flows, and the flows' routes before. Out: a route per flow."""
 
 from __future__ import annotations
 
@@ -18,13 +17,14 @@ from controller.fabric.topology import Path
 from controller.planning.problem import Route, Subflow, whole
 
 SMALLEST_SHARE = 1e-5
-"""Of a flow. The bytes of smaller pieces are added to another piece."""
+"""Smallest share of a flow that becomes a subflow; the bytes of smaller ones are added to another subflow."""
 _ROUNDING = 1e-7
 
 
 def lay(amounts: Mapping[Path, float], before: Sequence[Route | None], most: int) -> list[Route] | None:
-    """Routes of ``len(before)`` flows of at most ``most`` pieces each, as many as possible unchanged. None when that
-    cannot be done this way."""
+    """Return routes of ``len(before)`` flows with at most ``most`` subflows each, as many as possible unchanged.
+
+    None when this rule finds no such routes."""
     kept = _unchanged(amounts, before)
     while True:
         rest = dict(amounts)
@@ -41,7 +41,9 @@ def lay(amounts: Mapping[Path, float], before: Sequence[Route | None], most: int
 
 
 def lay_nearest(amounts: Mapping[Path, float], flows: int, most: int) -> list[Route]:
-    """Routes of at most ``most`` pieces each where ``lay`` has none: on the paths with the largest amounts."""
+    """Return routes with at most ``most`` subflows each when ``lay`` finds none.
+
+    They use the paths with the largest amounts."""
     if most == 1:
         return [whole(path) for path in _nearest_whole(amounts, flows)]
     largest = sorted(amounts.items(), key=lambda item: -item[1])
@@ -56,7 +58,7 @@ def lay_nearest(amounts: Mapping[Path, float], flows: int, most: int) -> list[Ro
 
 
 def _nearest_whole(amounts: Mapping[Path, float], flows: int) -> list[Path]:
-    """The amounts rounded to whole flows, the largest remainders up."""
+    """Return the amounts rounded to whole flows; the largest remainders are rounded up."""
     counts = {path: int(amount + _ROUNDING) for path, amount in amounts.items()}
     up = sorted(amounts, key=lambda path: counts[path] - amounts[path])
     for path in up[: flows - sum(counts.values())]:
@@ -65,7 +67,7 @@ def _nearest_whole(amounts: Mapping[Path, float], flows: int) -> list[Path]:
 
 
 def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) -> set[int]:
-    """Flows whose routes fit into the amounts all together."""
+    """Return flows whose routes all fit into the amounts together."""
     kept = {index for index, route in enumerate(before) if route}
     over: defaultdict[Path, float] = defaultdict(float)
     users: defaultdict[Path, list[tuple[float, int]]] = defaultdict(list)
@@ -87,7 +89,7 @@ def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) ->
 
 
 def _one_to_change(kept: set[int], before: Sequence[Route | None], rest: Mapping[Path, float]) -> int:
-    """The flow to lay again: one on paths that have some amount left, so that the number of paths does not grow."""
+    """Return the flow to lay again: one on paths with some amount left, so that the number of paths does not grow."""
 
     def new_paths(index: int) -> int:
         return sum(rest.get(path, 0.0) <= _ROUNDING for path, _ in before[index] or ())
@@ -108,8 +110,9 @@ def _pack(amounts: Mapping[Path, float], bins: int, most: int) -> list[Route] | 
 
 
 def _fill(items: list[tuple[float, Path]], bins: int, most: int) -> Route | None:
-    """Takes one flow's pieces out of ``items``, which are ascending; ``bins``: flows still to come, this one
-    included."""
+    """Remove one flow's subflows from ``items``, which are ascending, and return its route; None when it does not fit.
+
+    ``bins``: number of flows that are left, including this one."""
     shares: defaultdict[Path, float] = defaultdict(float)
     room = 1.0
     whole = next((i for i, (amount, _) in enumerate(items) if _is_whole(amount)), None)
@@ -142,7 +145,7 @@ def _is_whole(amount: float) -> bool:
 
 
 def exactly_one(shares: Mapping[Path, float]) -> Route:
-    """A route with these shares, the largest first, adjusted by rounding so that they add up to 1."""
+    """Return a route with these shares, the largest first, corrected for rounding so that they add up to 1."""
     total = sum(shares.values())
     pieces = sorted(((share / total, path) for path, share in shares.items()), key=lambda piece: -piece[0])
     first = 1.0 - sum(share for share, _ in pieces[1:])

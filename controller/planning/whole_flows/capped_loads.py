@@ -1,12 +1,11 @@
 """Link loads under a ceiling per job, updated flow by flow: the state of the local search.
 
-A job's *ceiling* is the level that it must not exceed: no link that it uses may be loaded beyond. A link's ceiling is
-the least of the jobs on it. A flow that leaves its *pinned* path is moved.
+The *ceiling* of a job is the slowdown that it must not exceed: no link that it uses may have a larger load. The ceiling
+of a link is the least of the jobs on it. A flow that leaves its *pinned* path is moved.
 
-In: a ``Problem``. Out: for a flow, by how much each of its paths would be too full; for a link that is too full, the
-effect of each flow's leaving. Flows are whole. Flows, links and jobs have the numbers of ``Numbers``; a path is a tuple
-of links.
-"""
+In: a ``Problem``. Out: for a flow, the excess load that each of its paths would have; for an overloaded link, the
+effect of removing each flow. Flows are whole. Flows, links and jobs have the numbers of ``Numbers``; a path is a tuple
+of links."""
 
 from __future__ import annotations
 
@@ -22,14 +21,18 @@ from controller.planning.problem import Floats, Ints, Problem
 Links = tuple[int, ...]
 
 ROUNDING = 1e-7
-"""A load beyond its ceiling by no more than this is within it."""
+"""Load beyond its ceiling that still counts as within it."""
 
 
 class CappedLoads:
-    """``load``, ``ceiling``: per link; the ceiling of a link without flows is infinite. ``off_pin``: per link the
-    number of flows on it that are not on their pinned path. ``at``: per flow its path, None while it has none.
-    ``pinned``: per flow its pinned path, None without. ``moves``: the number of flows that have a pinned path and are
-    not on it. ``job``, ``peak_bps``: per flow its job and its largest phase."""
+    """Loads and ceilings of links, and paths of flows.
+
+    - ``load``, ``ceiling``: per link; the ceiling of a link without flows is infinite.
+    - ``off_pin``: per link the number of its flows that are not on their pinned path.
+    - ``at``: per flow its path, None while it has none.
+    - ``pinned``: per flow its pinned path, None without one.
+    - ``moves``: number of flows that are not on their pinned path.
+    - ``job``, ``peak_bps``: per flow its job and its largest demand."""
 
     def __init__(self, problem: Problem) -> None:
         numbers = problem.numbers
@@ -50,19 +53,19 @@ class CappedLoads:
         self._paths: dict[tuple[Dpid, Dpid], Ints] = {}
 
     def pin(self, flow: int, path: Links) -> None:
-        """Sets the flow's pinned path; it has neither a pinned path nor a path yet."""
+        """Set the pinned path of a flow that has neither a pinned path nor a path yet."""
         self.pinned[flow] = path
         self.moves += 1
 
     def limit(self, limits: Sequence[float]) -> None:
-        """Sets the ceiling of every job."""
+        """Set the ceiling of every job."""
         self._limit = list(limits)
         for link, jobs in enumerate(self._jobs_on):
             if jobs:
                 self.ceiling[link] = self._least(jobs)
 
     def paths(self, flow: int) -> Ints:
-        """The candidates of the flow, a row of links each, in the problem's order."""
+        """Return the candidates of the flow in the problem's order, each as a row of links."""
         ends = self._problem.flows[flow]
         pair = (ends.src_leaf, ends.dst_leaf)
         if pair not in self._paths:
@@ -70,7 +73,7 @@ class CappedLoads:
         return self._paths[pair]
 
     def put(self, flow: int, path: Links) -> None:
-        """Puts a flow that has no path on this one."""
+        """Put a flow that has no path on this one."""
         job = self.job[flow]
         limit = self._limit[job]
         off_pin = path != self.pinned[flow]
@@ -87,7 +90,7 @@ class CappedLoads:
         self.at[flow] = path
 
     def take(self, flow: int) -> None:
-        """Takes the flow off its path."""
+        """Remove the flow from its path."""
         path = self.at[flow] or ()
         job = self.job[flow]
         off_pin = path != self.pinned[flow]
@@ -105,8 +108,9 @@ class CappedLoads:
         self.at[flow] = None
 
     def excess(self, flow: int, paths: Ints) -> Floats:
-        """Per link of these paths, by how much it would be loaded beyond its ceiling with the flow on it; infinite
-        where the flow is too large even alone."""
+        """Return the load beyond its ceiling of each link of these paths, with the flow on it.
+
+        It is infinite when the flow alone exceeds the ceiling."""
         limit = self._limit[self.job[flow]]
         added = self._increments.added(flow, paths)
         beyond: Floats = self.load[paths] + added - np.minimum(self.ceiling[paths], limit)
@@ -115,7 +119,7 @@ class CappedLoads:
         return beyond
 
     def levels(self) -> list[float]:
-        """Per job the largest load of a link that it uses, at least 1; NICs are not counted."""
+        """Return for each job the largest load of a link that it uses, at least 1; NICs do not count."""
         levels = [1.0] * len(self._limit)
         for jobs, load in zip(self._jobs_on, self.load.tolist(), strict=True):
             for job in jobs:
@@ -123,24 +127,24 @@ class CappedLoads:
         return levels
 
     def full(self, link: int) -> bool:
-        """Whether it is loaded beyond its ceiling."""
+        """Return whether the load of the link exceeds its ceiling."""
         return bool(self.load[link] > self.ceiling[link] + ROUNDING)
 
     def all_full(self) -> list[int]:
-        """The links that are ``full``."""
+        """Return the links whose load exceeds their ceiling."""
         links: list[int] = np.flatnonzero(self.load > self.ceiling + ROUNDING).tolist()
         return links
 
     def on(self, link: int) -> Collection[int]:
-        """The flows on the link, in the order in which they came."""
+        """Return the flows on the link, in the order in which they were added."""
         return self._flows_on[link]
 
     def weight(self, flow: int, link: int) -> float:
-        """By how much the load of the link falls when the flow leaves it."""
+        """Return the load that the link loses when the flow leaves it."""
         return self._increments.weight(flow, link)
 
     def relieves(self, flow: int, link: int) -> bool:
-        """Whether the link is no longer full once the flow has left."""
+        """Return whether the link is within its ceiling once the flow has left."""
         jobs = self._jobs_on[link]
         job = self.job[flow]
         ceiling = self.ceiling[link] if jobs[job] > 1 else self._least(other for other in jobs if other != job)

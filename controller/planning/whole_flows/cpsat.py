@@ -1,12 +1,12 @@
 """Optimal routing by OR-Tools CP-SAT, on classes of interchangeable flows (docs/explanation/planning.md).
 
 Flows of one job with the same demands between the same leaves differ only in their NICs, which every routing loads
-alike: so the variables are integers n[class, path], how many flows of a class take a path. Minimised in this order:
-the worst level, how many jobs are there, the next level, ... ; then the flows moved; then the total load.
+alike. So the variables are integers n[class, path], the number of flows of a class on a path. The model minimises in
+this order: the worst slowdown, the number of jobs with it, the next slowdown, and so on; then the moved flows; then the
+total load.
 
 In: a ``Problem`` and its closed-form bounds. Out: paths and the proven bounds; None when the solver found nothing in
-its time. Levels closer than ``LEVEL_TOLERANCE`` count as equal here as everywhere.
-"""
+its time. Slowdowns closer than ``LEVEL_TOLERANCE`` count as equal here as everywhere."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from controller.planning.solver import StagedSearch, cp_model
 from signalbox.jobs.spec import JobId
 
 _FINEST = 1e-7
-"""The unit of loads that have no common unit. They are rounded down, so that a bound of the model is a bound of the
-problem."""
+"""Unit of loads that have no common unit.
+
+Loads are rounded down to it, so that a bound of the model is a bound of the problem."""
 _MAX_LOAD = 100_000.0
-"""Larger loads of a single flow count as this one: keeps sums of 10^5 flows within 64 bits."""
+"""Largest load of a single flow; larger ones count as this one, so that sums of 10^5 flows fit into 64 bits."""
 _MOST_SIZES = 64
-"""More different loads than this are taken to have no common unit."""
+"""Number of different loads above which they are assumed to have no common unit."""
 _ENDLESS = 1 << 62
 _ROUNDING = 1e-9
 _LEVELS_SHARE = 0.7
-"""Share of the time that the levels may take; the rest is for fewer moves."""
+"""Share of the time for minimising slowdowns; the rest is for saving moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,14 @@ def solve(
     max_moves: int | None,
     known: Sequence[float] = (),
 ) -> Drafts | None:
-    """Return the best routing found and what is proven; None when nothing was found in time.
+    """Return the best routing found and the proven bounds; None when nothing was found in time.
 
-    ``start``: a routing to begin from. ``max_moves``: how many flows may leave a current path that still exists; when
-    it is not None, ``proven`` holds among such routings only. ``known``: lower bounds of the sorted levels, like
-    ``proven``; where ``start`` keeps to them, nothing is left to find. Raises nothing for a valid problem.
-    """
+    ``start``: routing to start from.
+    ``max_moves``: number of flows that may leave a current path that still exists. When it is not None, ``proven``
+    holds only for such routings.
+    ``known``: lower bounds of the sorted slowdowns, like ``proven``. When ``start`` reaches them, nothing is left to
+    find.
+    Raises nothing for a valid problem."""
     model = _RoutingModel(problem, bounds, start, max_moves)
     search = StagedSearch(model.cp, limits)
     known = tuple(known) or bounds.vector
@@ -79,7 +82,7 @@ def solve(
 
 
 class _RoutingModel:
-    """The CP-SAT model: variables n[class, path], link loads as expressions, and the stages of the objective."""
+    """CP-SAT model: variables n[class, path], link loads as expressions, and the stages of the objective."""
 
     def __init__(self, problem: Problem, bounds: Bounds, start: Routes, max_moves: int | None) -> None:
         self.cp = cp_model.CpModel()
@@ -102,8 +105,9 @@ class _RoutingModel:
     # ---- the model
 
     def _begin(self, start: Routes, max_moves: int | None) -> list[int]:
-        """Hints ``start``. Returns its levels sorted from the worst, in units; endless ones when it is not complete and
-        whole, or has too many moves."""
+        """Use ``start`` as a hint, and return its slowdowns in units, sorted from the worst.
+
+        They are infinite (``_ENDLESS``) when ``start`` is incomplete, not whole, or has too many moves."""
         values = [0] * sum(map(len, self._count))
         routed = kept = 0
         for c, counts in zip(self._classes, self._count, strict=True):
@@ -119,7 +123,9 @@ class _RoutingModel:
         return [_ENDLESS] * len(self._bounds.job)
 
     def _limit_moves(self, max_moves: int | None) -> None:
-        """kept <= flows that are there now, <= flows that will be: moves are the pinned flows that are not kept."""
+        """Limit the moves: the pinned flows that are not kept.
+
+        On each path, kept <= flows on it now, and kept <= flows on it in the new routing."""
         self._kept = []
         self._pinned = 0
         for c, counts in zip(self._classes, self._count, strict=True):
@@ -134,7 +140,7 @@ class _RoutingModel:
             self.cp.add(sum(self._kept) >= self._pinned - max_moves)
 
     def _weigh_links(self) -> None:
-        """Keeps the links that some routing loads beyond 1."""
+        """Keep the links that some routing loads beyond 1."""
         through: defaultdict[LinkId, list[tuple[int, int]]] = defaultdict(list)
         for i, c in enumerate(self._classes):
             for p, path in enumerate(c.paths):
@@ -159,8 +165,10 @@ class _RoutingModel:
         self._job_loads = {link: self._loads_of_jobs(terms) for link, terms in self._terms.items()}
 
     def _find_unit(self, contested: Mapping[LinkId, Iterable[tuple[int, int]]]) -> float:
-        """The unit of which all loads, and the levels that NICs impose, are multiples: equal flows on equal links have
-        load 1. Where there is none, one so small that it does not matter."""
+        """Return the unit of which all loads, and the slowdowns that NICs impose, are multiples.
+
+        With equal flows on equal links it is the load of one flow. Without a common unit, return one so small that it
+        does not matter."""
         demands = {
             (bps, self._problem.capacity_bps[link])
             for link, those in contested.items()
@@ -175,11 +183,11 @@ class _RoutingModel:
         return min(_MAX_LOAD, bps / self._problem.capacity_bps[link])
 
     def _weight(self, bps: float, link: LinkId) -> int:
-        """In units, rounded down."""
+        """Return the load in units, rounded down."""
         return int(self._load(bps, link) / self._unit * (1 + _ROUNDING))
 
     def _loads_of_jobs(self, terms: Iterable[tuple[int, int, int, int]]) -> dict[JobId, Any]:
-        """Per job its load on the link: a sum over one phase, or a variable above the sums of several."""
+        """Return the load of each job on the link: the sum of its phase, or a variable above the sums of its phases."""
         phases: defaultdict[JobId, defaultdict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
         most: defaultdict[JobId, int] = defaultdict(int)
         for i, p, phase, weight in terms:
@@ -199,7 +207,9 @@ class _RoutingModel:
     # ---- the stages
 
     def optimise(self, search: StagedSearch, known: Sequence[float]) -> tuple[Routes, tuple[float, ...]] | None:
-        """Return routes and lower bounds of the sorted levels, each valid for routings optimal in those before it."""
+        """Return routes and lower bounds of the sorted slowdowns.
+
+        Each bound holds for routings that are optimal in the slowdowns before it."""
         proven = self._minimise_levels(search, known)
         self._minimise_moves(search)
         if search.values:
@@ -207,9 +217,10 @@ class _RoutingModel:
         return (self._start, proven) if self._begun else None
 
     def _minimise_levels(self, search: StagedSearch, known: Sequence[float]) -> tuple[float, ...]:
-        """Lower bounds of the sorted levels that are proven, ``known`` to begin with. Leaves the model constrained to
-        the levels reached. An entry of ``known`` holds when those before it are reached; else only the jobs' own bounds
-        do."""
+        """Return proven lower bounds of the sorted slowdowns, starting with ``known``.
+
+        The model is left constrained to the slowdowns that were reached. An entry of ``known`` holds when the entries
+        before it are reached; otherwise only the jobs' own bounds hold."""
         own = sorted(self._bounds.job.values(), reverse=True)
         proven = list(known)
         level_of: dict[JobId, cp_model.IntVar] = {}
@@ -250,12 +261,12 @@ class _RoutingModel:
             self._levels = self._sorted_levels(search.values)
 
     def _reached(self, proven: Sequence[float], begin: int, end: int) -> bool:
-        """Whether the best routing so far has these entries no larger than proven."""
+        """Return whether the best routing so far has these entries no larger than proven."""
         entries = zip(self._levels[begin:end], proven[begin:end], strict=True)
         return all(level <= _up_to(self._in_units(bound)) for level, bound in entries)
 
     def _sorted_levels(self, values: Sequence[int]) -> list[int]:
-        """In units, from the worst."""
+        """Return the slowdowns in units, from the worst."""
         level = {job: max(self._one, self._in_units(floor)) for job, floor in self._bounds.job.items()}
         for terms in self._terms.values():
             sums: defaultdict[JobId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -271,7 +282,7 @@ class _RoutingModel:
     def _highest(
         self, level_of: Mapping[JobId, cp_model.IntVar], above: Mapping[JobId, cp_model.IntVar], bound: float
     ) -> cp_model.IntVar:
-        """The level of the jobs that are not ``above``, of all at first."""
+        """Return a variable for the largest slowdown of the jobs that are not ``above``: of all jobs at first."""
         least = self._in_units(bound)
         highest = self.cp.new_int_var(least, max(least, *self._most.values(), self._one), "highest")
         if not above:
@@ -282,7 +293,7 @@ class _RoutingModel:
         return highest
 
     def _job_levels(self, worst: int) -> dict[JobId, cp_model.IntVar]:
-        """Per job a variable not below the load of any contested link that it uses."""
+        """Return for each job a variable that is at least the load of every contested link that it uses."""
         levels = {
             job: self.cp.new_int_var(min(worst, max(self._one, self._in_units(floor))), worst, f"level {job}")
             for job, floor in self._bounds.job.items()
@@ -309,7 +320,9 @@ class _RoutingModel:
     def _jobs_above(
         self, levels: Mapping[JobId, cp_model.IntVar], before: Mapping[JobId, cp_model.IntVar], level: int
     ) -> dict[JobId, cp_model.IntVar]:
-        """Per job whether its level may be above ``level``; those that were above the last one still are."""
+        """Return for each job a variable that says whether its slowdown may be above ``level``.
+
+        Jobs that were above the previous ``level`` still are."""
         flags = {job: self.cp.new_bool_var(f"{job} above {level}") for job in levels}
         for job, flag in flags.items():
             self.cp.add(levels[job] <= level).only_enforce_if(~flag)
@@ -318,7 +331,7 @@ class _RoutingModel:
         return flags
 
     def _minimise_moves(self, search: StagedSearch) -> None:
-        """Fewest moves, then least total load, at the levels reached."""
+        """Minimise the moves, then the total load, at the slowdowns reached."""
         if self._kept:
             if search.minimise(self._pinned - sum(self._kept)) is None:
                 return
@@ -328,8 +341,9 @@ class _RoutingModel:
             search.minimise(sum(costs))
 
     def _total_load(self) -> list[Any]:
-        """Terms of the sum over flows of their largest demand on every link of their path, / capacity; none where the
-        routing makes no difference."""
+        """Return the terms of the total load; none when it is the same for all routings.
+
+        It is the sum over flows of their largest demand / capacity, on every link of their path."""
         terms = []
         for c, counts in zip(self._classes, self._count, strict=True):
             peak = max((bps for _, bps in c.demand_bps), default=0.0)
@@ -342,7 +356,7 @@ class _RoutingModel:
         return int(level / self._unit * (1 + _ROUNDING))
 
     def _read(self, search: StagedSearch) -> dict[FlowId, Route]:
-        """One path per flow: those that may stay on their current path do, the others fill up the rest in order."""
+        """Return one path per flow: flows keep their current path where they can, the others fill the rest in order."""
         routes: dict[FlowId, Route] = dict(self._fixed)
         for c, counts in zip(self._classes, self._count, strict=True):
             room = {whole(path): search.value(count) for path, count in zip(c.paths, counts, strict=True)}
@@ -359,8 +373,9 @@ class _RoutingModel:
 
 
 def _classes(problem: Problem, start: Routes) -> tuple[_Class, ...]:
-    """Flows that cross the fabric, by job, demands and pair of leaves; those without a candidate are left out. Paths
-    are the candidates, and those of ``start``."""
+    """Return the classes of the flows that cross the fabric: same job, demands and pair of leaves.
+
+    Flows without a candidate are left out. The paths are the candidates, and those of ``start``."""
     members: defaultdict[tuple[object, ...], list[Flow]] = defaultdict(list)
     for flow in problem.flows:
         if flow.src_leaf != flow.dst_leaf and problem.candidates(flow):
@@ -374,10 +389,10 @@ def _paths(problem: Problem, flows: Sequence[Flow], start: Routes) -> tuple[Path
 
 
 def _up_to(level: int) -> int:
-    """The largest level that counts as equal, with room for the rounding of weights and of what was proven."""
+    """Return the largest slowdown that counts as equal, with a margin for the rounding of weights and proven bounds."""
     return level + int(level * LEVEL_TOLERANCE / 2)
 
 
 def _below(level: int) -> int:
-    """The largest level that counts as smaller."""
+    """Return the largest slowdown that counts as smaller."""
     return level - max(1, math.ceil(level * LEVEL_TOLERANCE))

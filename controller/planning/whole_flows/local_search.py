@@ -1,14 +1,14 @@
-"""Whole flows on irregular fabrics, by ejection chains: a routing in which no job exceeds its ceiling, with few moves.
+"""Local search for whole flows on irregular fabrics, by ejection chains, with few moves.
 
-A flow without a path takes the one with the least excess load. Flows in its way are ejected and look for a path
-themselves, until all have one. Links that a flow has just been placed on are avoided for some steps, so that a chain
-does not turn back on itself. Where all leaves and flows are alike, chains become the alternating paths in two colours
-of König's theorem (Kempe chains). They also work with missing cables, unequal links and three tiers. Nothing is proven
-here: ``level_vector`` gives the levels to aim at, and proves that no routing does better.
+It looks for routes under which no job exceeds its ceiling. A flow without a path takes the one with the least excess
+load. Flows in its way are ejected and look for paths themselves, until all have one. Links on which a flow was just
+placed are avoided for some steps, so that a chain does not turn back on itself. When all leaves and flows are alike,
+chains become the alternating paths in two colours of König's theorem (Kempe chains). They also work with missing
+cables, unequal links and three tiers. The search proves nothing: ``level_vector`` gives the slowdowns to aim at, and
+proves that no routing does better.
 
-In: a ``Problem``, the levels to aim at, routes to begin from. Out: routes. Steps are limited, so that the same
-input gives the same routes, unless the time is over before.
-"""
+In: a ``Problem``, the slowdowns to aim at, routes to start from. Out: routes. Steps are limited, so that the same input
+gives the same routes, unless the time ends before."""
 
 from __future__ import annotations
 
@@ -27,39 +27,44 @@ from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Rout
 from controller.planning.whole_flows.capped_loads import CappedLoads, Links
 
 _STEPS_PER_S = 15_000
-"""A step places one flow, and ejects those in its way; about so many take a second."""
+"""Number of steps per second. A step places one flow, and ejects the flows in its way."""
 _PATIENCE = 3_500
-"""Steps in which the flows without a path do not become fewer, until an attempt is given up."""
+"""Number of steps without progress (fewer flows without a path) after which an attempt is given up."""
 _TRIES = 3
 _TRY_STEPS = 15_000
-"""So often the target is tried, if all tries fit into so many steps: what one misses the next one often finds."""
+"""Limits of the tries for the target: ``_TRIES`` tries, if all of them together fit into ``_TRY_STEPS`` steps.
+
+The next try often finds what the previous one missed."""
 _ATTEMPTS = 4
-"""To halve the distance between a level that was reached and one that was not."""
+"""Number of bisections between a slowdown that was reached and one that was not."""
 _ATTEMPT_PATIENCE = 1_000
 _DESCENT_STEPS = 10_000
-"""For all those attempts together."""
+"""Number of steps of all attempts of ``descend`` together."""
 _AVOIDED = 10
-"""Steps for which a link is avoided after a flow was placed on it."""
+"""Number of steps for which a link is avoided after a flow was placed on it."""
 _AVOIDANCE = 3.0
-"""Cost of ejecting a flow from such a link, in times the excess."""
+"""Cost of ejecting a flow from such a link, as a multiple of the excess."""
 _MOVE = 0.5
-"""Cost of ejecting a flow from its pinned path, because all flows on the link are on theirs, in times the excess."""
+"""Cost of ejecting a flow from its pinned path, as a multiple of the excess.
+
+It applies when all flows on the link are on their pinned paths."""
 _EXTRA_MOVE = 100.0
-"""The same when no more flows may move."""
+"""Cost that replaces ``_MOVE`` when no more flows may move."""
 _NOISE = 1e-3
-"""Of a level: decides between equally good paths."""
+"""Random cost, in slowdowns, that decides between equally good paths."""
 _ROUNDS = 3
-"""Routings that do not have fewer moves than the best before the search for them ends."""
+"""Number of routings in a row that save no moves, after which the search for fewer moves ends."""
 _DETOUR = 40
-"""Steps for placing other flows, so that one flow returns to its pinned path."""
+"""Number of steps to place other flows so that one flow can return to its pinned path."""
 
 
 def search(
     problem: Problem, bounds: Bounds, target: LevelVector, start: Routes, limits: PlanLimits
 ) -> dict[FlowId, Route]:
-    """Routes with the levels of ``target``, or else with levels as near to it as could be found, the worst ones first;
-    with at most ``limits.max_moves``, unless ``start`` has more. ``start``: a route for every flow that has a
-    candidate."""
+    """Return routes with the slowdowns of ``target``, or as near to them as could be found, the worst ones first.
+
+    The routes have at most ``limits.max_moves`` moves, unless ``start`` has more. ``start``: a route for every flow
+    that has a candidate."""
     state = _Search(problem, start, limits)
     steps = _useful_steps(len(problem.flows))
     ceilings: Sequence[float] = [target.ceiling.get(job, math.inf) for job in problem.numbers.job_ids]
@@ -72,14 +77,14 @@ def search(
 
 
 def _useful_steps(flows: int) -> int:
-    """A search that reaches its target at all mostly does so in a tenth of these."""
+    """Return the number of steps after which success is unlikely; a successful search mostly needs a tenth of them."""
     return max(1, min(40 * flows, 4_000 + 6 * flows))
 
 
 class _Search:
-    """A routing that changes step by step. ``_waiting``: flows without a path at the moment. ``_before``: the paths of
-    flows that were ejected since a routing was last accepted. ``_keeps_pins``: flows stay on their pinned paths when as
-    many have moved as may. Jobs' levels and ceilings are lists, in the order of ``Numbers.job_ids``."""
+    """Routing that changes step by step.
+
+    Slowdowns and ceilings of jobs are lists, in the order of ``Numbers.job_ids``."""
 
     def __init__(self, problem: Problem, start: Routes, limits: PlanLimits) -> None:
         self._problem = problem
@@ -87,6 +92,7 @@ class _Search:
         self._loads = CappedLoads(problem)
         self._begin: list[Links | None] = [None] * len(problem.flows)
         self._keeps_pins = False
+        """Whether flows stay on their pinned paths once as many have moved as may."""
         self._apart = 0.0
         self._most_moves = len(problem.flows) if limits.max_moves is None else limits.max_moves
         self._left = int(limits.time_limit_s * _STEPS_PER_S)
@@ -95,7 +101,9 @@ class _Search:
         self._placed_at = [-_AVOIDED] * len(problem.flows)
         self._avoided_until = np.zeros(len(problem.capacity_bps), np.int64)
         self._waiting: list[int] = []
+        """Flows that have no path at the moment."""
         self._before: dict[int, Links] = {}
+        """Paths of flows that were ejected since a routing was last accepted."""
         self._random = random.Random(limits.seed)
         self._noise = np.random.default_rng(limits.seed)
         for index, flow in enumerate(problem.flows):
@@ -112,8 +120,9 @@ class _Search:
         return self._limits.left_s <= 0
 
     def reach(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
-        """Whether a routing was found that keeps to the ceilings and to the moves that are allowed; if not, the routing
-        is what it was before, as it is when time is over."""
+        """Search for a routing within the ceilings and the cap on moves; return whether one was found.
+
+        If not, or if the time is over, the routing stays as it was before."""
         if self._over:
             return False
         before = self._ceilings, list(self._loads.at)
@@ -130,12 +139,12 @@ class _Search:
         return found
 
     def _within_moves(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
-        """The same; from now on flows stay on their pinned paths when no more may move."""
+        """Search within the cap on moves: from now on flows stay on their pinned paths when no more may move."""
         self._keeps_pins = True
         return self._within(ceilings, steps, patience) and self._loads.moves <= self._most_moves
 
     def _within(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
-        """The same for any number of moves."""
+        """Search for a routing within the ceilings, with any number of moves; return whether one was found."""
         self._loads.limit(ceilings)
         for link in self._loads.all_full():
             if self._over:
@@ -152,9 +161,11 @@ class _Search:
         return False
 
     def descend(self, least: float, floors: Sequence[float], apart: float, steps: int) -> Sequence[float]:
-        """The ceilings that are reached: the worst level as near to ``least`` as can be found; then the levels of the
-        jobs, the worst first, as near to their ``floors`` without raising any other. ``apart``: the least difference
-        between two levels. ``steps``: for all attempts."""
+        """Lower the slowdowns one after the other, and return the ceilings that were reached.
+
+        First the worst slowdown comes as near to ``least`` as possible. Then the slowdowns of single jobs, the worst
+        first, come as near to their ``floors`` as possible without raising any other.
+        ``apart``: least difference between two slowdowns. ``steps``: number of steps of all attempts together."""
         end = self._step + min(steps, self._left)
         self._apart = apart * (1 + LEVEL_TOLERANCE)
         reached = self._loads.levels()
@@ -169,7 +180,7 @@ class _Search:
         return [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
 
     def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], end: int) -> None:
-        """Tries ``least``, then the level halfway between the last failure and the last success."""
+        """Try ``least``, then repeatedly the slowdown halfway between the last failure and the last success."""
         if reached <= least * (1 + LEVEL_TOLERANCE) or self.reach(ceilings(least), end - self._step, _ATTEMPT_PATIENCE):
             return
         for _ in range(_ATTEMPTS):
@@ -182,8 +193,9 @@ class _Search:
                 least = goal
 
     def save_moves(self, ceilings: Sequence[float], steps: int) -> None:
-        """Undoes moves, then begins again with other random numbers, until nothing was saved ``_ROUNDS`` times in a
-        row, or after so many steps."""
+        """Undo moves, then start again with other random numbers.
+
+        It ends when nothing was saved ``_ROUNDS`` times in a row, or after ``steps`` steps."""
         end = self._step + min(steps, self._left)
         fewest, best, rounds = math.inf, self._begin, 0
         while rounds < _ROUNDS:
@@ -200,8 +212,9 @@ class _Search:
         self._return_to(best)
 
     def _undo_moves(self, end: int) -> None:
-        """Until step ``end``, or until time is over: returns one flow to its pinned path; the flows in its way are
-        placed elsewhere, if that takes no more moves in all."""
+        """Return flows to their pinned paths one by one, until step ``end`` or the end of the time.
+
+        The flows in the way are placed elsewhere, if that needs no more moves in total."""
         moved = self._moved()
         while moved and self._step < end and not self._over:
             flow = moved.pop()
@@ -219,7 +232,7 @@ class _Search:
                 moved = self._moved()
 
     def _return_to(self, at: Sequence[Links | None]) -> None:
-        """Every flow to this path."""
+        """Put every flow on its path in ``at``."""
         changed = [flow for flow, path in enumerate(at) if path != self._loads.at[flow]]
         for flow in changed:
             self._loads.take(flow)
@@ -240,8 +253,9 @@ class _Search:
     # ---- one step
 
     def _place_all(self, steps: int, patience: int) -> bool:
-        """Whether all flows have a path, after so many steps at the most; ``patience``: and after so many in which the
-        flows without one have not become fewer."""
+        """Place all waiting flows within ``steps`` steps; return whether all have a path.
+
+        Give up after ``patience`` steps in which their number has not decreased."""
         end = self._step + min(steps, self._left)
         fewest, since = len(self._waiting), self._step
         while self._waiting and self._left and self._step < min(end, since + patience):
@@ -256,7 +270,7 @@ class _Search:
         return not self._waiting
 
     def _choose(self, flow: int) -> Links | None:
-        """The path with the least excess; None when the flow is too large for any."""
+        """Return the path with the least excess; None when the flow is too large for any path."""
         paths = self._loads.paths(flow)
         avoided = self._avoided_until[paths] > self._step
         all_on_pins = self._loads.off_pin[paths] == 0
@@ -270,14 +284,14 @@ class _Search:
         return tuple(paths[best].tolist()) if math.isfinite(cost[best]) else None
 
     def _place(self, flow: int, path: Links) -> bool:
-        """Puts a flow on a path and ejects the flows in its way; False when that is not possible."""
+        """Put a flow on a path and eject the flows in its way; return False when that is not possible."""
         self._loads.put(flow, path)
         self._placed_at[flow] = self._step
         self._avoided_until[list(path)] = self._step + _AVOIDED
         return all(self._clear(link, flow) for link in path)
 
     def _clear(self, link: int, staying: int | None) -> bool:
-        """Ejects flows until the link is not full; False when ``staying`` alone is too much."""
+        """Eject flows until the link is within its ceiling; return False when ``staying`` alone exceeds it."""
         while self._loads.full(link):
             others = (flow for flow in self._loads.on(link) if flow != staying)
             ejected = min(others, key=self._ejection_order(link), default=None)
@@ -288,8 +302,10 @@ class _Search:
         return True
 
     def _ejection_order(self, link: int) -> Callable[[int], tuple[object, ...]]:
-        """Smallest for the flow to eject first: one that may move, that relieves the link, that was not just placed,
-        that is not on its pinned path; the smallest that relieves the link, or else the largest."""
+        """Return the sort key of flows on a link: the flow with the smallest key is ejected first.
+
+        The criteria, in this order: it may move; its leaving relieves the link; it was not just placed; it is not on
+        its pinned path. Among flows that relieve the link the smallest comes first, among others the largest."""
         loads = self._loads
         all_moved = self._all_moved()
 
@@ -310,7 +326,7 @@ class _Search:
             self._loads.take(flow)
 
     def _undo(self) -> None:
-        """Back to the routing that was last accepted."""
+        """Restore the routing that was last accepted."""
         for flow in self._before:
             if self._loads.at[flow] is not None:
                 self._loads.take(flow)
@@ -320,14 +336,14 @@ class _Search:
         self._waiting.clear()
 
     def _all_moved(self) -> bool:
-        """Whether no more flows may leave their pinned paths."""
+        """Return whether no more flows may leave their pinned paths."""
         return self._keeps_pins and self._loads.moves >= self._most_moves
 
     def _is_moved(self, flow: int) -> bool:
         return self._loads.at[flow] != self._loads.pinned[flow]
 
     def _moved(self) -> list[int]:
-        """Flows that have a pinned path and are not on it, in random order."""
+        """Return the flows that are not on their pinned path, in random order."""
         moved = [flow for flow, path in enumerate(self._loads.pinned) if path is not None and self._is_moved(flow)]
         self._random.shuffle(moved)
         return moved
@@ -338,5 +354,5 @@ def _with(levels: Sequence[float], job: int, level: float) -> list[float]:
 
 
 def _numbered(route: Route, problem: Problem) -> Links:
-    """The links of its first piece."""
+    """Return the links of the route's first subflow."""
     return tuple([problem.link_number[link] for link in route[0].path])

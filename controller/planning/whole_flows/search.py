@@ -1,9 +1,8 @@
-"""Whole flows where no closed form is optimal, or where it would move too many: local search, then CP-SAT.
+"""Search for whole flows when no closed form is optimal or within the cap on moves: local search, then CP-SAT.
 
-In: a problem of whole flows and the best routings so far. Out: further routings, and lower bounds of the levels sorted
-from the worst. Local search aims at the levels that the cuts allow all jobs together (``level_vector``): when it
-reaches them, they are proven. CP-SAT is for the rest: levels that are not proven, and fewer moves.
-"""
+In: a problem of whole flows and the best candidates so far. Out: further candidates, and lower bounds of the slowdowns,
+sorted from the worst. Local search aims at the slowdowns that the cuts allow all jobs together (``level_vector``); when
+it reaches them, they are proven. CP-SAT handles the rest: slowdowns that are not proven, and fewer moves."""
 
 from __future__ import annotations
 
@@ -21,19 +20,21 @@ from controller.planning.whole_flows import cpsat, local_search
 log = structlog.get_logger(__name__)
 
 MAX_FLOWS = 20_000
-"""With more flows there is no search, which would take many times as long as closed forms and the greedy."""
+"""Number of flows above which there is no search; it would take many times as long as closed forms and the greedy."""
 _VARIABLES_PER_S = 5_000
-"""Class x path variables with which CP-SAT finds or proves something in a second. Building a model of ten times that
-size alone takes a second."""
+"""Number of class x path variables for which CP-SAT finds or proves something in a second.
+
+Building a model of ten times that size alone takes a second."""
 _LOCAL_S = 50e-6
-"""Per flow, until local search has made its first step."""
+"""Seconds per flow until local search has made its first step."""
 _MOVES_SHARE = 0.25
-"""Of the time limit: for CP-SAT when only moves are left to save."""
+"""Share of the time limit for CP-SAT when it can only save moves."""
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft) -> Drafts:
-    """``kept``: the routing that moves least. No draft has more moves than it needs, but some may have more than
-    ``limits.max_moves``."""
+    """Return candidates and bounds. No candidate has needless moves, but some may exceed ``limits.max_moves``.
+
+    ``kept``: the candidate with the fewest moves."""
     target = level_vector(bounds, limits)
     if len(problem.flows) > MAX_FLOWS:
         return Drafts([], target.levels)
@@ -50,19 +51,21 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
 
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: LevelVector, kept: Draft) -> list[Draft]:
-    """The routing that local search finds from ``kept``; none when it is the same, or paths have unequal lengths."""
+    """Return the candidate that local search finds from ``kept``.
+
+    Return none when it is the same, or when paths have unequal lengths."""
     if problem.paths.stretch or not limits.allows("local search", _LOCAL_S * len(problem.flows)):
         return []
     try:
         routes = local_search.search(problem, bounds, target, kept.routes, limits)
     except Exception:
-        log.exception("local search failed; another planner's routing is used", generation=problem.generation)
+        log.exception("local search failed; using the candidates of other solvers", generation=problem.generation)
         return []
     return [] if routes == kept.routes else [draft(problem, "local-search", routes)]
 
 
 def _variables(problem: Problem) -> int:
-    """About how large the model is, without finding any shortest path."""
+    """Return the approximate size of the CP-SAT model, without finding shortest paths."""
     paths = problem.paths
     classes = {(flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf) for flow in problem.flows}
     pairs = [(src, dst) for _, _, src, dst in classes if src != dst]
@@ -74,8 +77,10 @@ def _variables(problem: Problem) -> int:
 def _by_cpsat(
     problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft, kept: Draft
 ) -> Drafts:
-    """By CP-SAT. ``known``: lower bounds that are proven without it. When moves are capped, half of the time goes to
-    the problem without the cap: its proofs hold for all routings, and often its fewest moves are within the cap."""
+    """Return the candidates of CP-SAT, and bounds.
+
+    ``known``: lower bounds that are proven without it. With a cap on moves, half of the time goes to the problem
+    without the cap: its proofs hold for all routings, and its fewest moves are often within the cap."""
     attempt = partial(_attempt, problem, bounds, known)
     pinned = sum(flow.current is not None for flow in problem.flows)
     cap = limits.max_moves
@@ -99,7 +104,7 @@ def _attempt(
     try:
         found = cpsat.solve(problem, limits, bounds, start.routes, max_moves, known)
     except Exception:
-        log.exception("solver failed; another planner's routing is used", generation=problem.generation)
+        log.exception("solver failed; using the candidates of other solvers", generation=problem.generation)
         found = None
     if found is None:
         return Drafts([], known)

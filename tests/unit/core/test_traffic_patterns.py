@@ -142,7 +142,7 @@ def test_an_all_to_all_for_which_hashing_is_as_good_is_pinned_once_and_stays() -
     fabric.carry(1)
     assert fabric.status.plan_reason == (
         "adopted: pins 12 flows: 12 not pinned yet, though pinning gains nothing now: hashing is as good; "
-        "no flows moved besides"
+        "no other flows moved"
     )
     changes = fabric.rule_changes
     fabric.carry(60)

@@ -138,7 +138,7 @@ def test_a_bound_is_never_above_the_level_that_it_bounds(problem: Problem) -> No
 def test_flows_that_were_never_pinned_are_a_reason(problem: Problem) -> None:
     decision = decide(problem, planned(problem), min_gain=0.02)
     assert decision.adopt
-    assert decision.reason == "pins 2 flows: 2 not pinned yet; no flows moved besides"
+    assert decision.reason == "pins 2 flows: 2 not pinned yet; no other flows moved"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_pins_that_gain_nothing_are_called_that(problem: Problem, mean: float, p
     assert found.max_level == 1.0
     decision = decide(problem, found, min_gain=0.02)
     nothing = ", though pinning gains nothing now: hashing is as good" if says else ""
-    assert decision.reason == f"pins 2 flows: 2 not pinned yet{nothing}; no flows moved besides"
+    assert decision.reason == f"pins 2 flows: 2 not pinned yet{nothing}; no other flows moved"
     slow = replace(found, job_level={**found.job_level, JobId("slow"): 2.0}, ecmp=EcmpLevel(2.0, 2.0))
     assert "gains nothing" not in decide(problem, slow, min_gain=0.02).reason, "others gain"
 
@@ -169,7 +169,7 @@ def test_a_path_that_has_gone_is_a_reason(problem: Problem) -> None:
     broken = replace(running, flows=(replace(running.flows[0], current=lost), running.flows[1]))
     decision = decide(broken, planned(broken), min_gain=0.02)
     assert decision.adopt
-    assert "1 whose path has gone" in decision.reason
+    assert "1 whose path is lost" in decision.reason
 
 
 def test_a_drained_path_is_a_reason_that_has_its_name(problem: Problem) -> None:
@@ -178,7 +178,7 @@ def test_a_drained_path_is_a_reason_that_has_its_name(problem: Problem) -> None:
     links = frozenset(path.path)
     drained = replace(running, paths=running.paths.without(links), drained=links)
     decision = decide(drained, planned(drained), min_gain=0.02)
-    assert (decision.adopt, decision.reason) == (True, "pins 1 flow: 1 on what is drained; no flows moved besides")
+    assert (decision.adopt, decision.reason) == (True, "pins 1 flow: 1 on drained links; no other flows moved")
 
 
 def test_equal_routes_are_kept(problem: Problem) -> None:
@@ -254,7 +254,7 @@ def test_a_job_that_comes_makes_no_other_flow_move_that_would_not_have_been_move
     decision = decide(problem, planned(problem), 0.02, stay)
     assert (decision.adopt, decision.moving) == (True, moving)
     assert decision.reason.startswith("pins 1 flow: 1 not pinned yet")
-    assert "; of the others: " in decision.reason
+    assert "; other flows: " in decision.reason
     assert ("not worth it" in decision.reason) is not moving
     adopted, _ = solved(problem, PlanLimits(max_moves=8), 0.02)
     assert (adopted.plan.moves, adopted.adopted) == (int(moving), True)

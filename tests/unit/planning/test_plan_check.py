@@ -61,15 +61,15 @@ MUTATIONS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "a path with no link": (lambda p: replace(p, routes={**p.routes, FIRST: whole(())}), "not among"),
     "a detour for a local flow": (
         lambda p: replace(p, routes={**p.routes, LOCAL: whole((MISSING,))}),
-        "share a switch",
+        "at one switch",
     ),
     "a level too good": (lambda p: replace(p, job_level={**p.job_level, JobId("job1"): 0.5}), "job1 has level"),
     "a level too bad": (lambda p: replace(p, job_level={**p.job_level, JobId("job1"): 1.5}), "job1 has level"),
-    "a job without level": (lambda p: replace(p, job_level={JobId("job1"): 1.0}), "levels are given for"),
+    "a job without level": (lambda p: replace(p, job_level={JobId("job1"): 1.0}), "the plan has levels for"),
     "a move too many": (lambda p: replace(p, moves=1), "moves 0 flows"),
     "a bound above the level": (lambda p: replace(p, bound=1.1), "bound"),
     "a bound below one": (lambda p: replace(p, bound=0.9), "bound"),
-    "more proven than there is": (lambda p: replace(p, levels_proven=9), "9 levels are said to be proven"),
+    "more proven than there is": (lambda p: replace(p, levels_proven=9), "claims 9 proven levels"),
     "a fluid bound below one": (lambda p: replace(p, fluid_bound=0.9), "fluid bound"),
     "a fluid bound above the bound": (lambda p: replace(p, fluid_bound=1.1), "fluid bound"),
     "a bound of whole flows below the bound": (lambda p: replace(p, integer_bound=0.9), "bound of whole flows"),
@@ -164,7 +164,7 @@ def test_a_worst_level_said_to_be_proven_must_meet_its_bound() -> None:
     answer = plan(crowded, PlanLimits())
     assert isinstance(answer, Plan)
     assert check(crowded, answer) == ()
-    assert "said to be proven, its bound is 1" in check(crowded, replace(answer, bound=1.0, fluid_bound=1.0))[0]
+    assert "is proven, but the bound is 1" in check(crowded, replace(answer, bound=1.0, fluid_bound=1.0))[0]
 
 
 def test_phases_of_one_job_do_not_load_a_link_together_and_those_of_two_jobs_do() -> None:

@@ -145,7 +145,7 @@ def test_a_drain_says_how_many_flows_it_moves() -> None:
     fabric.run(1)
     plans = [what for what in told(before, fabric.status) if what.startswith("plan ")]
     flows = f"{on_it} flow{'s' * (on_it > 1)}"
-    assert plans == [f"plan adopted: pins {flows}: {on_it} on what is drained; no flows moved besides"]
+    assert plans == [f"plan adopted: pins {flows}: {on_it} on drained links; no other flows moved"]
 
 
 def test_a_host_whose_cable_dies_has_a_line_also_if_no_job_names_it() -> None:
