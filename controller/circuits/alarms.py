@@ -12,21 +12,26 @@ from controller.fabric.topology import Fabric, PortNo, PortRef
 from signalbox.words import AlarmKind
 
 MOST_NAMED = 4
-"""Interfaces in a sentence."""
+"""Number of interfaces that one sentence lists by name."""
 
 
 def raised_alarms(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
-    """Each kind at most once per subject. ``fabric``: with a name of its switches for each."""
+    """Yield the alarms, each kind at most once per subject. ``fabric`` must have names for its switches."""
     yield from _dark_interfaces(circuits, fibres, fabric)
-    for dpid in sorted(circuits.away):  # optical switches are configured: each should be connected
+    for dpid in sorted(circuits.away):  # the configuration lists optical switches, so each should be connected
         end = End(PortRef(dpid, PortNo(0)), circuits.name(dpid))
         yield Alarm(AlarmKind.SWITCH_DOWN, end.name, {"part": Part(switch_key(dpid), (end,))})
 
 
 def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
-    """Yield an alarm for each interface of a connected server that does not work: its port is down at either end; its
-    circuit lets no probes through, or did not before it was replaced; its fibres may be swapped; or its probes arrive
-    where no circuit leads."""
+    """Yield an alarm for each interface of a connected server that does not work.
+
+    That is so in each of these cases:
+
+    - its port is down at either end;
+    - its circuit passes no probes, or passed none before it was replaced;
+    - its fibres may be swapped;
+    - its probes arrive where no circuit leads."""
     for at in sorted(circuits.cabling.fibre_of):
         switch = fabric.switches.get(at.dpid)
         port = switch.ports.get(at.port) if switch else None
@@ -61,7 +66,7 @@ def _may_be_swapped(circuits: OpticalSwitches, fabric: Fabric, at: PortRef, othe
 
 
 def _fibre_end(circuits: OpticalSwitches, at: PortRef) -> str:
-    """Return the name of the optical port to which the fibres of an interface are configured to lead."""
+    """Return the name of the optical port to which the configured fibres of an interface lead."""
     optical = circuits.cabling.fibre_of[at]
     return f"port {optical.port} of {circuits.name(optical.dpid)}"
 

@@ -1,9 +1,7 @@
-"""Circuits of optical switches, as the analyses see them: which of them a name means, and how a job uses those that it
-has.
+"""Circuits of optical switches in analyses: which circuits a name means, and how a job uses its circuits.
 
-In: the fabric, a job's wiring and routes. Out: links that fail together, and figures for people. A circuit is a link
-one way: what its far end sends from the same port is another circuit. Pure.
-"""
+In: the fabric, a job's wiring and routes. Out: links that fail together, and figures for people. A circuit is a one-way
+link; what its far end sends from the same port is another circuit. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +25,12 @@ _DRAINABLE = "only switches and cables between them can be drained"
 
 
 def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
-    """Of the names those that mean circuits. ``server2:3``: both that the fibre pair of this interface carries, out of
-    it and into it, and ``server2:server2-eth3`` and ``0x2:3`` the same; ``server1:2>server7``: this one alone;
-    ``server1:server7``: all from the one to the other."""
+    """Return the circuits that each name means; names that mean none are left out.
+
+    - ``server2:3``, ``server2:server2-eth3``, ``0x2:3``: both circuits over the fibre pair of this interface, out of it
+      and into it.
+    - ``server1:2>server7``: only this circuit.
+    - ``server1:server7``: all circuits from the one server to the other."""
     found: defaultdict[str, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values() if names else ():
         if link.one_way:
@@ -39,8 +40,9 @@ def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
 
 
 def no_parts(names: Collection[str], cabling: Cabling, optical: Mapping[Dpid, str], fabric: Fabric) -> WhyNot:
-    """Of names that mean an optical switch, an interface at one, or circuits: why these cannot be drained. ``optical``:
-    what the optical switches are called."""
+    """Return for each name of an optical switch, of an interface at one, or of circuits why these cannot be drained.
+
+    ``optical``: names of the optical switches."""
     if not optical or not names:
         return NO_REASONS
     switches = {name: dpid for dpid, called in optical.items() for name in (called, f"{dpid:#x}")}
@@ -82,29 +84,37 @@ def _names_of_switch(dpid: Dpid, fabric: Fabric) -> set[str]:
     return {fabric.name(dpid), f"{dpid:#x}"}
 
 
-# ---- what is said of a job that has circuits
+# ---- sentences about a job that has circuits
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How a job uses its ``circuits``. ``strategy``: empty for a job without. ``flows``: those that are pinned; other
-    servers forward ``flows_forwarded`` of them, over at most ``most_hops`` circuits. Seconds of an iteration by the
-    model: ``iteration_s`` on the routes that were found, ``bound_s`` that no routes on these circuits are below,
-    ``alternative_s`` on one switch of the same cost. ``unusable``: circuits that do not work, or are drained."""
+    """Use that a job makes of its circuits. Times are seconds of an iteration by the model."""
 
     strategy: str
+    """Name of the job's strategy; empty when it has none."""
     circuits: int
+    """Number of circuits."""
     flows: int
+    """Number of pinned flows."""
     flows_forwarded: int
+    """Number of flows that other servers forward."""
     most_hops: int
+    """Largest number of circuits on a flow's path."""
     iteration_s: float
+    """Time on the routes that were found."""
     bound_s: float
+    """Lower bound of the time over all routes on these circuits."""
     alternative_s: float
+    """Time on one switch of the same cost."""
     unusable: int = 0
+    """Number of circuits that do not work, or are drained."""
 
 
 def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[LinkId]) -> Use:
-    """``routes``: of the job's flows that are pinned. ``usable``: links that may be used."""
+    """Return the use that a job makes of its circuits.
+
+    ``routes``: of the job's pinned flows. ``usable``: links that may be used."""
     wiring = JobWiring.of(arrangement)
     hops = [max(len(piece.path) for piece in route) for route in routes]
     return Use(
@@ -121,7 +131,7 @@ def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[
 
 
 def arranged(found: JobAnalysis, use: Use) -> Arranged:
-    """What is said of the job: on which circuits it runs, and whether it should be elsewhere."""
+    """Return the sentences about the job: the circuits that it runs on, and whether it should run elsewhere."""
     circuits = counted(use.circuits, "circuit")
     usable = f"{circuits}, of which {use.unusable:,} cannot be used now" if use.unusable else circuits
     strategy = f"strategy {use.strategy} on {usable}" if use.strategy else f"on {usable}"
@@ -155,8 +165,9 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
 
 
 def _limited(found: JobAnalysis, use: Use) -> bool:
-    """Return whether only what it sends over its circuits makes its level: all of them work, its flows are pinned, and
-    nothing else is on its fullest links."""
+    """Return whether the slowdown of the job results only from what it sends over its circuits.
+
+    All of them must work, its flows must be pinned, and no other traffic may be on its most loaded links."""
     if use.unusable or found.flows_hashed or found.flows_without_a_path:
         return False
     fullest = found.fullest_links[0]

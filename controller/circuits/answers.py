@@ -1,4 +1,4 @@
-"""Answers the questions for wirings, in a process of its own: each takes many plans."""
+"""Answers to questions for wirings, in a process of their own, because each takes many plans."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from controller.circuits.messages import FindWiring, FoundWiring, MendedWiring, 
 
 
 def prepare() -> None:
-    """Import what only this process needs, before there is a question."""
+    """Import the modules that only this process needs, before the first question."""
     import_module("controller.circuits.live")
 
 
 def answer(asked: FindWiring | MendWiring) -> FoundWiring | MendedWiring:
-    """Raises ``SignalboxError`` when there is no answer."""
+    """Return the answer. Raises ``SignalboxError`` when there is none."""
     from controller.circuits.live import find_wiring, mend_wiring
 
     return find_wiring(asked) if isinstance(asked, FindWiring) else mend_wiring(asked)

@@ -1,7 +1,7 @@
-"""Which interface of a server is connected to which port of an optical switch: by a pair of fibres, one each way.
+"""Configured connections between interfaces of servers and ports of optical switches, each by a pair of fibres.
 
-Optical switches pass light on and send no LLDP of their own, so this cannot be learnt: it is configured. Where a
-circuit leads is seen by LLDP between servers like any link."""
+A pair has one fibre for each direction. Optical switches pass light on and send no LLDP of their own, so the controller
+cannot discover these connections. It discovers where a circuit leads by LLDP between servers, as for any link."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from types import MappingProxyType
 from controller.fabric.topology import Dpid, PortNo, PortRef, ports_by_switch
 
 Circuits = Mapping[PortRef, PortRef]
-"""By the interface that sends the one that receives. Both are connected to one optical switch."""
+"""Receiving interface of each sending interface. Both are connected to the same optical switch."""
 
 
 @dataclass(frozen=True)
 class Cabling:
-    """``interface_at``: by the port of an optical switch the interface of a server there. A server has at most one
-    interface at each optical switch."""
+    """Connections of all optical switches."""
 
     interface_at: Mapping[PortRef, PortRef] = field(default_factory=lambda: MappingProxyType({}))
+    """Interface of a server at each port of an optical switch.
+
+    A server has at most one interface at each optical switch."""
 
     @cached_property
     def fibre_of(self) -> Mapping[PortRef, PortRef]:
-        """By the interface of a server its port of an optical switch."""
+        """Port of an optical switch that each interface of a server is connected to."""
         return {interface: at for at, interface in self.interface_at.items()}
 
     @cached_property
     def optical(self) -> frozenset[Dpid]:
-        """The optical switches."""
+        """Dpids of the optical switches."""
         return frozenset(at.dpid for at in self.interface_at)
 
     @cached_property
     def fibres(self) -> Mapping[Dpid, tuple[tuple[PortNo, PortRef], ...]]:
-        """By optical switch its ports that lead to servers, in their order, each with the interface there."""
+        """Ports of each optical switch that lead to servers, in order, each with the interface there."""
         found: dict[Dpid, list[tuple[PortNo, PortRef]]] = {}
         for at, interface in sorted(self.interface_at.items()):
             found.setdefault(at.dpid, []).append((at.port, interface))
@@ -43,11 +45,11 @@ class Cabling:
 
     @cached_property
     def interfaces(self) -> Mapping[Dpid, frozenset[PortNo]]:
-        """By server its ports that lead to optical switches."""
+        """Ports of each server that lead to optical switches."""
         return ports_by_switch(self.fibre_of)
 
     def interface(self, server: Dpid, optical: Dpid) -> PortRef | None:
-        """The one of that server at that optical switch."""
+        """Return the interface of that server at that optical switch; None when there is none."""
         return self._by_both.get((server, optical))
 
     @cached_property
@@ -55,12 +57,14 @@ class Cabling:
         return {(interface.dpid, at.dpid): interface for at, interface in self.interface_at.items()}
 
     def circuits(self, connected: Mapping[PortRef, PortRef]) -> Circuits:
-        """``connected``: by a port of an optical switch the port that its light leaves by."""
+        """Return the circuits that optical switches make.
+
+        ``connected``: for each input port of an optical switch the port by which its light leaves."""
         ends = ((self.interface_at.get(src), self.interface_at.get(dst)) for src, dst in connected.items())
         return {src: dst for src, dst in ends if src and dst}
 
     def connected(self, circuits: Circuits) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
-        """By optical switch what it has to connect for these circuits, port to port."""
+        """Return for each optical switch the cross-connects (input port, output port) that make these circuits."""
         found: dict[Dpid, dict[PortNo, PortNo]] = {dpid: {} for dpid in self.optical}
         for src, dst in circuits.items():
             at = self.fibre_of[src]
@@ -69,7 +73,7 @@ class Cabling:
 
 
 def cabling_of(fibres: Mapping[tuple[int, int], tuple[int, int]]) -> Cabling:
-    """``fibres``: by dpid and port of an optical switch those of the server there."""
+    """Return the cabling of configured fibres: (dpid, port) of an optical switch, and those of the server there."""
 
     def port_ref(at: tuple[int, int]) -> PortRef:
         return PortRef(Dpid(at[0]), PortNo(at[1]))

@@ -1,8 +1,7 @@
-"""What an optical switch connects, as the rules of the bridge that emulates one: only ``in_port`` → ``output``.
+"""Cross-connects of an optical switch as rules of the bridge that emulates it: only ``in_port`` → ``output``.
 
-In: by the port that light comes in at the one that it leaves by. Out: rules of its only table, and back. A port that
-has to be connected otherwise is dark first: its rule is deleted, and the new one added later.
-"""
+In: for each input port the port by which its light leaves. Out: rules of the bridge's only table, and back. A port that
+gets another connection is dark in between: its rule is deleted first, and the new one is added later."""
 
 from __future__ import annotations
 
@@ -32,7 +31,9 @@ def cross_connects(connected: Mapping[PortNo, PortNo]) -> RuleSet:
 
 
 def connected_by(rules: RuleSet) -> Mapping[PortNo, PortNo]:
-    """Rules of other forms connect nothing here; they differ from all that is wanted, so they are deleted."""
+    """Return the cross-connects of these rules.
+
+    Rules of other forms connect nothing here. They differ from all wanted rules, so the controller deletes them."""
     found = {}
     for key, rule in rules.flows.items():
         src = key.match.in_port
@@ -44,7 +45,7 @@ def connected_by(rules: RuleSet) -> Mapping[PortNo, PortNo]:
 
 
 def changes(wanted: RuleSet, held: RuleSet) -> tuple[RuleMod, ...]:
-    """Deletions before what is added; a rule that differs is deleted and added."""
+    """Return the modifications: all deletions, then the additions. A rule that differs is deleted and added."""
     mods = list(mods_between(wanted, held))
     new = {mod.rule.key: mod.rule for mod in mods if mod.op != "delete" and isinstance(mod.rule, FlowRule)}
     gone = (rule for key, rule in held.flows.items() if key in new or key not in wanted.flows)

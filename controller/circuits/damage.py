@@ -1,4 +1,4 @@
-"""Which interfaces of servers work, and which interfaces and circuits of each job are broken. Pure functions."""
+"""Working interfaces of servers, and the broken interfaces and circuits of each job. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from signalbox.jobs.spec import JobId
 
 
 class Damage(NamedTuple):
-    """The broken part of a job's wiring. ``circuits``: broken although both of their interfaces work."""
+    """Broken part of a job's wiring."""
 
     wiring: JobWiring
     interfaces: frozenset[PortRef]
+    """Interfaces that do not work."""
     circuits: frozenset[tuple[PortRef, PortRef]]
+    """Circuits that are broken although both of their interfaces work."""
 
 
 def damaged(
@@ -26,8 +28,10 @@ def damaged(
     missing: Collection[tuple[PortRef, PortRef]],
     fixed: bool,
 ) -> Mapping[JobId, Damage]:
-    """``missing``: circuits by which no probes come. ``fixed``: what a job has stays as it is. Of a server that is not
-    connected nothing is known: it has its circuits when it is back."""
+    """Return the damage of each job that has any.
+
+    ``missing``: circuits over which no probes arrive. ``fixed``: whether jobs keep their circuits in any case; there is
+    then no damage. The state of a disconnected server is unknown: it has its circuits when it is back."""
     found = {}
     for job_id, wiring in wirings.items() if not fixed else ():
         ends = (at for circuit in wiring.circuits for at in circuit)
@@ -44,8 +48,9 @@ def working_interfaces(
     cabling: Cabling,
     capacity_bps: Callable[[Switch, Port, bool], float],
 ) -> Mapping[PortRef, float]:
-    """Bit/s of the interfaces that are up, but for those that are ``dark`` at their optical switch. ``capacity_bps``:
-    as in ``TopologySettings``."""
+    """Return the rate (bit/s) of each interface that is up and not ``dark`` at its optical switch.
+
+    ``capacity_bps``: see ``TopologySettings``."""
     found = {}
     for at in cabling.fibre_of:
         switch = switches.get(at.dpid)

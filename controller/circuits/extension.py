@@ -1,8 +1,7 @@
-"""Circuits of optical switches, as an extension of the control loop: what connects the parts of this folder.
+"""Circuits of optical switches as an extension of the control loop, which connects the parts of this folder.
 
 In: messages of optical switches, jobs, and where probes arrive (``core.extension``). Out: circuits as one-way links,
-why jobs wait, and which circuits a job gets.
-"""
+the reasons why jobs wait, and the circuits that a job gets."""
 
 from __future__ import annotations
 
@@ -38,15 +37,27 @@ from signalbox.jobs.spec import JobId
 
 
 class CircuitExtension(Extension):
-    """``optical``: what optical switches connect. ``fibres``: those that are not as configured. ``wirings``: which jobs
-    are to be wired. Rows: ``interfaces`` that work; ``unwired``: why jobs wait; ``job_wirings``: of each job that is
-    wired; ``owned``: the circuits of all of them; ``damaged``: what does not work of which job's."""
+    """State of optical switches, fibres and wired jobs.
+
+    - ``optical``: cross-connects of optical switches.
+    - ``fibres``: fibres that are not as configured.
+    - ``wirings``: jobs that wait for circuits.
+
+    Table rows, computed when their inputs change:
+
+    - ``interfaces``: interfaces that work.
+    - ``unwired``: reasons why jobs wait.
+    - ``job_wirings``: wiring of each job that has one.
+    - ``owned``: circuits of all jobs.
+    - ``damaged``: broken parts of each job's wiring."""
 
     answer = staticmethod(answers.answer)
     prepare = staticmethod(answers.prepare)
 
     def __init__(self, config: Config, s: State, now: float) -> None:
-        """Raises ``InvalidInput`` for a saved job whose wiring cannot be read."""
+        """Start without knowledge of the optical switches.
+
+        Raises ``InvalidInput`` for a saved job with an unreadable wiring."""
         _refuse_unreadable(s.jobs.jobs)
         self._s = s
         of = config.circuits
@@ -69,7 +80,7 @@ class CircuitExtension(Extension):
                                                             self.optical.missing, of.fixed))
         # fmt: on
 
-    # ---- what it takes
+    # ---- input
 
     def take(self, message: object, arrange: Arrange, now: float) -> Effects | None:
         optical, ours = self.optical, self.cabling.optical
@@ -94,7 +105,7 @@ class CircuitExtension(Extension):
         moved = self.optical.stage_done(message, now)
         if not moved:
             return NOTHING
-        # What arrives elsewhere than configured may have been moved by another port than its own.
+        # Probes that arrive elsewhere than configured may have been redirected by a change of another port.
         topology, lit = self._s.topology, self.optical.lit
         moved |= {src for src, dst in topology.heard_one_way.items() if lit.get(src) != dst}
         topology.connected_anew(moved, now)
@@ -128,7 +139,7 @@ class CircuitExtension(Extension):
         return self._rewire(job_id, arrange, now)
 
     def _rewire(self, between: JobId | None, arrange: Arrange, now: float) -> Effects:
-        """Jobs that have lost circuits get others, between two of their iterations if possible."""
+        """Give other circuits to jobs that have lost some, if possible between two of their iterations."""
         effects = NOTHING
         for job, wiring in self.wirings.others_due(self._s.jobs.jobs, self.damaged, now, between):
             effects |= arrange(job, wiring.arrangement, now)
@@ -137,10 +148,12 @@ class CircuitExtension(Extension):
     def take_settings(self, config: Config) -> None:
         self.optical.sync.take_audit_interval(config.openflow.audit_interval_s)
 
-    # ---- what it gives
+    # ---- output
 
     def work(self) -> Sequence[Command]:
-        """Circuits that are to be connected elsewhere carry nothing from now on. Then the next job is wired."""
+        """Begin a change of circuits, and return the questions for wirings.
+
+        Circuits that are to be connected elsewhere carry no traffic from now on. Then the next job is wired."""
         s, optical = self._s, self.optical
         optical.own(self.owned())
         if s.phases.adopting:
@@ -161,8 +174,9 @@ class CircuitExtension(Extension):
         return self.optical.send(now)
 
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
-        """Jobs whose circuits have become links, of which all switches have rules. Where circuits are in place of
-        others, routes that were around these are detours now."""
+        """Return the jobs whose circuits have become links and for which all switches have rules.
+
+        When circuits have replaced others, routes around the old ones are detours now."""
         if not self.wirings.new or self.optical.change:
             return {}
         return self.wirings.made(self._s.jobs.jobs, self._s.fabric.links, now)
@@ -185,7 +199,7 @@ class CircuitExtension(Extension):
         return ExtensionStatus(optical.optical, optical.change_times, optical.latest_change)
 
     def no_parts(self, names: Sequence[str]) -> WhyNot:
-        """Names that mean an optical switch, or something at one."""
+        """Return the names that mean an optical switch, or something at one, with the reason against draining it."""
         called = {dpid: self.optical.name(dpid) for dpid in self.cabling.optical}
         return no_parts(names, self.cabling, called, self._s.fabric)
 

@@ -1,12 +1,12 @@
-"""Finds fibres that do not work or are not connected as configured, from where probes arrive.
+"""Detection of fibres that do not work or are not connected as configured, from where probes arrive.
 
-In: the circuits that are made, as configured, those by which no probes come, and where the probes of interfaces arrive.
-Out: circuits with a fibre that may be dark, also when others have taken their place; interfaces whose probes arrive
-elsewhere, and pairs of interfaces whose fibres may be swapped, at one optical switch or at one server. A pair is
-named when all that is heard of its two interfaces is what would be heard if their fibres were swapped; several may be.
-Looked at when circuits and probes have been the same for a while, and kept until probes say otherwise or a port is
-down: a change of circuits by itself neither raises nor ends what was found. Pure; ``now`` is monotonic seconds.
-"""
+In: the configured circuits that are made, those over which no probes arrive, and where the probes of interfaces arrive.
+Out: circuits with a fibre that may be dark, even when other circuits have replaced them; interfaces whose probes arrive
+elsewhere; pairs of interfaces whose fibres may be swapped, at one optical switch or at one server. A pair is named when
+all probes from and to its two interfaces arrive as if their fibres were swapped. Several pairs may fit.
+
+Fibres are examined when circuits and probes have been the same for a while. A finding stays until probes contradict it
+or a port is down; a change of circuits alone neither adds nor removes one. Pure; ``now`` is monotonic seconds."""
 
 from __future__ import annotations
 
@@ -18,22 +18,27 @@ from controller.circuits.cabling import Cabling, Circuits
 from controller.fabric.topology import Dpid, PortRef
 
 SETTLED_S = 1.5
-"""Probes are sent every second, and at once when a circuit is made."""
+"""Seconds without a change after which fibres are examined.
+
+Servers send probes every second, and at once when a circuit is made."""
 
 Swap = frozenset[PortRef]
-"""Two interfaces."""
+"""Two interfaces whose fibres may be swapped."""
 
 
 @dataclass
 class FibreState:
-    """``swaps``: pairs whose fibres may be swapped. ``astray``: by interface where its probes arrive, of those
-    that no swap explains. ``silent``: circuits by which no probes came, until what sends there is heard and what
-    receives there hears something; without those that a swap explains."""
+    """State of the fibre checks."""
 
     cabling: Cabling
     swaps: frozenset[Swap] = frozenset()
+    """Pairs of interfaces whose fibres may be swapped."""
     astray: Circuits = field(default_factory=dict)
+    """Interface at which the probes of each interface arrive, when neither its circuit nor a swap explains it."""
     silent: frozenset[tuple[PortRef, PortRef]] = frozenset()
+    """Circuits over which no probe has arrived yet, unless a swap explains it.
+
+    An entry is removed when probes of its sender have arrived somewhere and probes have arrived at its receiver."""
     _seen: tuple[Circuits, Circuits] = field(default_factory=lambda: ({}, {}))
     _looks_at: float = math.inf
     _is_read: bool = False
@@ -47,10 +52,15 @@ class FibreState:
         is_changing: bool,
         now: float,
     ) -> frozenset[Dpid]:
-        """``missing``: circuits that are made, by which no probes come; ``heard``: by interface where its probes
-        arrive; both of optical switches that are connected. ``working``: interfaces that have light; of others nothing
-        is known. ``is_changing``: optical switches are being told. Returns optical switches to be read before anything
-        is said of their fibres: others may have changed what they connect. To be called ten times a second."""
+        """Update the findings; call it ten times a second. Return optical switches that should be read.
+
+        These are read before anything is reported about their fibres, because others may have changed their
+        cross-connects.
+
+        ``missing``: circuits that are made, but over which no probes arrive.
+        ``heard``: for each interface where its probes arrive. Both are limited to connected optical switches.
+        ``working``: interfaces that have light; the state of others is unknown.
+        ``is_changing``: whether a change of circuits is under way."""
         if self.silent or missing:
             arriving, swapped = set(heard.values()), frozenset[PortRef]().union(*self.swaps)
             self.silent = frozenset(
@@ -84,7 +94,7 @@ class FibreState:
         self.astray = {src: dst for src, dst in wrong.items() if not any(found.touches(swap, src) for swap in kept)}
 
     def _candidates(self, src: PortRef, dst: PortRef, lit: Circuits) -> Iterator[Swap]:
-        """What may make the probes of ``src`` arrive at ``dst``: that ``dst`` is swapped, or ``src`` itself."""
+        """Yield the swaps that may make the probes of ``src`` arrive at ``dst``: of ``dst``, or of ``src`` itself."""
         if (to := lit.get(src)) and self._may_be_swapped(to, dst):
             yield frozenset((to, dst))
         for other in lit:
@@ -98,7 +108,7 @@ class FibreState:
         return one.dpid == other.dpid or fibres[one].dpid == fibres[other].dpid
 
     def partners(self) -> Mapping[PortRef, tuple[PortRef, ...]]:
-        """By interface those with which its fibres may be swapped."""
+        """Return for each interface those with which its fibres may be swapped."""
         found: dict[PortRef, tuple[PortRef, ...]] = {}
         for one, other in sorted(sorted(swap) for swap in self.swaps):
             found[one] = (*found.get(one, ()), other)
@@ -107,7 +117,7 @@ class FibreState:
 
 
 class _Found:
-    """What is heard now, against what would be if two interfaces were swapped."""
+    """Comparison of where probes arrive with where they would arrive if two interfaces were swapped."""
 
     def __init__(self, lit: Circuits, heard: Circuits) -> None:
         self._lit, self._heard = lit, heard
@@ -117,16 +127,16 @@ class _Found:
                 self._ends_at.setdefault(dst, set()).add(src)
 
     def agrees(self, swap: Swap) -> bool:
-        """Nothing heard of the two says otherwise."""
+        """Return whether all probes from and to the two interfaces arrive as they would with this swap."""
         of_both = {*swap, *(src for at in swap for src in self._ends_at.get(at, ()))}
         return all(self._heard[src] == self._expected(swap, src) for src in of_both if src in self._heard)
 
     def explains(self, swap: Swap, src: PortRef) -> bool:
-        """Also where the probes of ``src`` arrive."""
+        """Return whether the swap agrees with all of these probes, and explains where those of ``src`` arrive."""
         return self._heard[src] == self._expected(swap, src) and self.agrees(swap)
 
     def touches(self, swap: Swap, src: PortRef) -> bool:
-        """Probes of ``src`` would arrive elsewhere than configured."""
+        """Return whether probes of ``src`` would arrive elsewhere than configured."""
         return self._expected(swap, src) != self._lit.get(src)
 
     def _expected(self, swap: Swap, src: PortRef) -> PortRef | None:
@@ -135,7 +145,7 @@ class _Found:
 
 
 def _other(swap: Swap, at: PortRef) -> PortRef:
-    """What is where the configuration has ``at``, and the other way round."""
+    """Return the interface that takes the place of ``at`` under the swap."""
     if at not in swap:
         return at
     one, other = swap

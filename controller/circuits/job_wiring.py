@@ -1,4 +1,4 @@
-"""How a job runs on a fabric with optical switches: on which circuits, in which of its strategies, in which rings."""
+"""Wiring of a job on a fabric with optical switches: its circuits, its strategy and its rings."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from signalbox.jobs.spec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class JobWiring:
-    """``strategy``: its name; empty for a job that has none. ``runs``: the spec of what it sends, with the rings that
-    its all-reduces run in. ``circuits``: interface that sends, interface that receives. Seconds of an iteration:
-    ``planned_s`` by the model on the routes that were found, ``bound_s`` that no routes on these circuits are below,
-    and ``other_s`` on the alternative, one switch of the same cost."""
+    """Circuits of a job and how it runs on them. Times are seconds of an iteration by the model."""
 
     strategy: str
+    """Name of the strategy; empty for a job without strategies."""
     runs: JobSpec
+    """Spec of what the job sends, with the rings of its all-reduces."""
     circuits: tuple[tuple[PortRef, PortRef], ...]
+    """Circuits, each as (sending interface, receiving interface)."""
     planned_s: float
+    """Time on the routes that were found."""
     bound_s: float
+    """Lower bound of the time over all routes on these circuits."""
     other_s: float
+    """Time on the alternative, one switch of the same cost."""
 
     @classmethod
     def of(cls, arrangement: Arrangement) -> JobWiring:
-        """Raises ``KeyError``, ``TypeError`` or ``ValueError`` for the arrangement of something else."""
+        """Return the wiring in an arrangement.
+
+        Raises ``KeyError``, ``TypeError`` or ``ValueError`` for the arrangement of another extension."""
         details = arrangement.details
         circuits = tuple(
             (PortRef(Dpid(int(a)), PortNo(int(b))), PortRef(Dpid(int(c)), PortNo(int(d))))
@@ -36,7 +41,7 @@ class JobWiring:
 
     @property
     def arrangement(self) -> Arrangement:
-        """The same, as a part of the job's registration."""
+        """Wiring in the form that is a part of the job's registration."""
         details = {
             "strategy": self.strategy,
             "circuits": [[*src, *dst] for src, dst in self.circuits],

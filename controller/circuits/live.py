@@ -1,9 +1,7 @@
-"""Wirings for a running controller: the strategy of one job that is best on its servers, and the circuits for it; and
-other circuits in place of those that are lost.
+"""Wirings for a running controller: the best strategy of one job, its circuits, and replacements for lost ones.
 
-In: a question of the control loop. Out: the answer, or an error that says why there is none. The model is that of
-``signalbox design wiring`` (docs/wiring.md).
-"""
+In: a question of the control loop. Out: the answer, or an error with the reason why there is none. The model is that of
+``signalbox design wiring`` (docs/wiring.md)."""
 
 from __future__ import annotations
 
@@ -31,11 +29,11 @@ from controller.planning.problem import PlanLimits
 from signalbox.jobs.spec import JobSpec
 
 MENDED_LIMITS = PlanLimits(time_limit_s=0.5, ecmp_draws=0)
-"""Of the plan that gives the time on a mended wiring, for which the circuits wait."""
+"""Limits of the plan that gives the time on a mended wiring; the circuits wait for it."""
 
 
 def find_wiring(asked: FindWiring) -> FoundWiring:
-    """Raises ``SignalboxError`` when the planner has no answer."""
+    """Return the best wiring for a job. Raises ``SignalboxError`` when the planner has no answer."""
     interface_gbps, interfaces = asked.interface_bps / GIGABIT, len(asked.optical)
     rates = Rates(interface_gbps, interfaces * interface_gbps / COST_RATIO)
     ways = tuple(Way(each.name, asked.spec.of_strategy(each.name), each.compute) for each in asked.spec.strategies)
@@ -49,7 +47,7 @@ def find_wiring(asked: FindWiring) -> FoundWiring:
 
 
 def mend_wiring(asked: MendWiring) -> MendedWiring:
-    """Raises ``SignalboxError`` when the planner has no answer."""
+    """Return a wiring in place of a damaged one. Raises ``SignalboxError`` when the planner has no answer."""
     runs, strategy = asked.wiring.runs, asked.wiring.strategy
     traffic = traffic_as_it_runs(runs)
     wiring = mended(traffic.pairs, Wiring(len(asked.servers), asked.peers), asked.lost, asked.dead, asked.fixed)
@@ -64,7 +62,7 @@ def mend_wiring(asked: MendWiring) -> MendedWiring:
 
 
 def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
-    """The routes of the plan, between the addresses of ``runs``."""
+    """Return the routes of the plan, between the addresses of ``runs``."""
     address = dict(zip(best.spec.endpoints, runs.endpoints, strict=True))
 
     def ports(path: Path) -> tuple[Port, ...]:
@@ -79,7 +77,7 @@ def _placed(best: Evaluated, runs: JobSpec) -> PlacedRoutes:
 
 
 def refusal(answer: Answer) -> str:
-    """Which alternative is better, and by how much."""
+    """Return which alternative is better, and by how much."""
     best, other = answer.best, answer.other
     return (
         f"one switch with {best.rates.other_gbps:g} Gbit/s per server is better: {other.other_s:.4g} s per iteration, "

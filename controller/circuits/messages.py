@@ -1,9 +1,7 @@
-"""Questions about wirings, and their answers. The answer is made elsewhere (``design``): it takes
-many plans.
+"""Questions about wirings, and their answers, which another process computes because each takes many plans.
 
-Servers and optical switches are named by their places in the question's ``servers`` and ``optical``, interfaces by
-those of their optical switches.
-"""
+Servers and optical switches are identified by their position in the question's ``servers`` and ``optical``, interfaces
+by the position of their optical switch."""
 
 from __future__ import annotations
 
@@ -17,45 +15,47 @@ from controller.planning.problem import FlowId, PlanLimits
 from signalbox.jobs.spec import JobId, JobSpec
 
 PlacedRoutes = Mapping[FlowId, tuple[tuple[tuple[Port, ...], float], ...]]
-"""Of flows the pieces: the interfaces that send, and the share of its bytes."""
+"""Routes of flows: per subflow the sending interfaces on its path, and its share of the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindWiring:
-    """Which strategy of the job is best on which circuits. ``uid``: of the registration. ``servers``: that its
-    addresses are at, in the order in which ranks name them. ``optical``: the optical switches that each of the servers
-    has an interface at, of ``interface_bps``."""
+    """Question which strategy of the job is best, and on which circuits."""
 
     job_id: JobId
     uid: str
+    """Id of the registration."""
     spec: JobSpec
     servers: tuple[Dpid, ...]
+    """Servers of the job's addresses, in the order in which ranks name them."""
     optical: tuple[Dpid, ...]
+    """Optical switches at which each of the servers has an interface."""
     interface_bps: float
+    """Rate of these interfaces in bit/s."""
     limits: PlanLimits
 
 
 @dataclass(frozen=True, slots=True)
 class FoundWiring:
-    """``runs``: what the job sends, with the rings that were chosen. ``peers``: by optical switch and server the server
-    that receives. ``routes``: on which the job takes ``planned_s``; may lack some. Seconds as in ``JobWiring``.
-    ``refused``: why the job should not be here; empty where it should."""
+    """Answer to ``FindWiring``. Times are as in ``JobWiring``."""
 
     strategy: str
     runs: JobSpec
+    """Spec of what the job sends, with the chosen rings."""
     peers: tuple[Peers, ...]
+    """Receiving server for each optical switch and sending server."""
     planned_s: float
     bound_s: float
     other_s: float
     refused: str = ""
+    """Reason why the job should not run here; empty when it should."""
     routes: PlacedRoutes = field(default_factory=dict)
+    """Routes on which an iteration takes ``planned_s``; some flows may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class MendWiring:
-    """What a job that has lost circuits should have in place of them. ``peers``: its wiring. ``lost``: of that what
-    does not work although both interfaces do; ``dead``: interfaces that do not. ``fixed``: optical switches at
-    which nothing can be made. Else as ``FindWiring``."""
+    """Question which circuits should replace those that a job has lost. Other fields are as in ``FindWiring``."""
 
     job_id: JobId
     uid: str
@@ -65,14 +65,18 @@ class MendWiring:
     optical: tuple[Dpid, ...]
     interface_bps: float
     peers: tuple[Peers, ...]
+    """Peers of the job's wiring."""
     lost: frozenset[Circuit]
+    """Circuits of the wiring that do not work although both interfaces do."""
     dead: frozenset[Port]
+    """Interfaces that do not work."""
     fixed: frozenset[int]
+    """Optical switches at which no circuit can be made."""
 
 
 @dataclass(frozen=True, slots=True)
 class MendedWiring:
-    """As in ``FoundWiring``; ``inf`` where something cannot be sent any more."""
+    """Answer to ``MendWiring``, as in ``FoundWiring``; times are ``inf`` when some traffic has no path any more."""
 
     peers: tuple[Peers, ...]
     planned_s: float

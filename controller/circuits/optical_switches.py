@@ -1,14 +1,15 @@
-"""Makes optical switches connect what is wanted, without a packet lost where that is possible.
+"""Control of optical switches: makes the wanted circuits, without packet loss where possible.
 
-In: the circuits that jobs own, what optical switches are read to connect, answers to changes. Out: the circuits that
-may be used (``lit``), and changes. A change has three steps: circuits that are to be connected elsewhere are not lit
-any more, so that rules lead around them; when switches have confirmed that, and what was queued has left, optical
-switches are told; when these have confirmed it, the new circuits are lit, and probes look for them.
+In: the circuits that jobs own, the cross-connects that were read from optical switches, answers to changes. Out: the
+active circuits, which may be used (``lit`` in names), and changes. A change has three steps:
 
-What optical switches hold, and when they are read, is known by a ``SwitchSync`` of their own. A circuit that no job
-owns stays as it is until its ports are needed. An optical switch that leaves goes on connecting what it did. Pure;
-``now`` is monotonic seconds.
-"""
+1. Circuits that are to be connected elsewhere become inactive, so that rules lead around them.
+2. When switches have confirmed these rules and the queued packets have left, the change is sent to the optical
+   switches.
+3. When these have confirmed it, the new circuits become active, and servers send probes over them.
+
+A ``SwitchSync`` keeps the rules of optical switches, and when to read them. A circuit that no job owns stays until its
+ports are needed. A disconnected optical switch keeps its cross-connects. Pure; ``now`` is monotonic seconds."""
 
 from __future__ import annotations
 
@@ -27,44 +28,47 @@ from controller.tables.rules import FlowRule, RuleSet, Stage
 from controller.tables.switch_sync import SwitchSync
 
 MISSING_S = 5.0
-"""A probe is sent at once when a circuit is made, and every second."""
+"""Seconds without a probe after which a circuit is missing.
+
+Servers send a probe at once when a circuit is made, and every second."""
 
 ABSENT_S = 1.0
-"""An optical switch is asked what it connects when a circuit of it has been missing for so long."""
+"""Seconds for which a circuit must be missing before its optical switch is read again."""
 
 AWAY_S = 15.0
-"""How long an optical switch may not be connected before that is an alarm, and nothing new is made there."""
+"""Seconds for which an optical switch may be disconnected before an alarm is raised and no circuits are made there."""
 
 NO_FABRIC = Fabric()
 
 
 @dataclass(frozen=True, slots=True)
 class PendingChange:
-    """``dark``: circuits that are not made any more. ``drain_s``: seconds that packets queued there take to leave.
-    ``drained_at``: when they have left; None while a rule still leads there. ``number``: of the change that was sent to
-    the optical switches at ``sent_at``; None before."""
+    """Change of circuits that is under way."""
 
     stage: Stage
     dark: Circuits
+    """Circuits that end with the change."""
     drain_s: float
+    """Seconds that packets queued on these circuits take to leave."""
     drained_at: float | None = None
+    """Time at which they have left; None while a rule still leads there."""
     number: int | None = None
+    """Number of the change; None before it is sent to the optical switches."""
     sent_at: float = math.inf
+    """Time at which it was sent; infinity before."""
 
     @property
     def ports(self) -> int:
-        """How many ports of optical switches are connected otherwise: each has one rule for the light that comes in."""
+        """Number of ports of optical switches with another connection; each has one rule for its incoming light."""
         mods = ((dpid, mod.rule) for dpid, of in self.stage.mods.items() for mod in of)
         return len({(dpid, rule.key) for dpid, rule in mods if isinstance(rule, FlowRule)})
 
 
 class OpticalSwitches:
-    """``dark_s``: while an optical switch moves its mirrors. ``drain_s``: how long packets that were queued for a
-    circuit take to leave. ``change``: the one that is under way. ``dark``: interfaces whose optical switch has the port
-    down. ``missing``: circuits of jobs that are lit, and by which no probes have come for ``MISSING_S``.
-    ``change_times``: seconds from the message to the answers of all optical switches; ``latest_change``: its number,
-    its circuits, its seconds. ``away_since``: of optical switches that are not connected; ``away``:
-    those for longer than ``AWAY_S``."""
+    """State of all optical switches.
+
+    ``dark_s``: seconds for which an optical switch moves its mirrors. ``drain_s``: seconds that packets queued for a
+    circuit take to leave."""
 
     def __init__(
         self,
@@ -77,20 +81,27 @@ class OpticalSwitches:
         self.cabling = cabling
         self.sync = SwitchSync(audit_interval_s, _stages)
         self.away_since = dict(away_since or {})
+        """Times since when optical switches have been disconnected."""
         self.away: frozenset[Dpid] = frozenset()
+        """Optical switches that have been disconnected for longer than ``AWAY_S``."""
         self.change: PendingChange | None = None
+        """Change that is under way."""
         self.change_times = Histogram()
+        """Seconds from the message to the answers of all optical switches."""
         self.latest_change: tuple[int, int, float] | None = None
+        """Number, circuits and seconds of the latest change."""
         self.dark: frozenset[PortRef] = frozenset()
+        """Interfaces whose port at the optical switch is down."""
         self.missing: frozenset[tuple[PortRef, PortRef]] = frozenset()
+        """Circuits of jobs over which no probe has arrived for ``MISSING_S``; they are active, or cannot be made."""
         self._dark_s = dark_s
         self._drain_s = drain_s
         self._of_jobs: Circuits = {}
         self._owned: Circuits = {}
         self._up: dict[Dpid, frozenset[PortNo]] = {}
-        """Ports that are up, of optical switches that are connected."""
+        """Ports that are up, of connected optical switches."""
         self._known: dict[Dpid, Mapping[PortNo, PortNo]] = {}
-        """The cross-connects of each optical switch when it was last read: port in, port out."""
+        """Cross-connects of each optical switch when it was last read: input port, output port."""
         self._connected_by = MemoPerKey[Dpid, RuleSet, Mapping[PortNo, PortNo]](connected_by)
         self._names: dict[Dpid, str] = {}
         self._looked = False
@@ -119,7 +130,7 @@ class OpticalSwitches:
         return asked
 
     def left(self, dpid: Dpid, now: float) -> None:
-        """What it connects stays."""
+        """Record that an optical switch has disconnected; its cross-connects stay."""
         self.sync.left(dpid)
         self._up.pop(dpid, None)
         self.away_since.setdefault(dpid, now)
@@ -127,7 +138,9 @@ class OpticalSwitches:
         self._look_for_dark()
 
     def _forget_change(self, dpid: Dpid) -> None:
-        """A change there that was not sent is begun anew; one that was is over when all others have answered."""
+        """Drop a change there that was not sent, so that it starts anew.
+
+        A change that was sent is over when all other switches have answered."""
         if self.change and dpid in self.change.stage.mods and self.change.number not in self.sync.under_way:
             self.change = None
             self._look_again()
@@ -139,7 +152,7 @@ class OpticalSwitches:
             self._look_for_dark()
 
     def _look_for_dark(self) -> None:
-        """As optical switches that are connected have their ports."""
+        """Find the dark interfaces from the ports of connected optical switches."""
         self.dark = frozenset(
             interface
             for at, interface in self.cabling.interface_at.items()
@@ -147,7 +160,9 @@ class OpticalSwitches:
         )
 
     def rules_read(self, message: SwitchRules, now: float) -> None:
-        """A rule of others holds no place here: light goes where the controller says."""
+        """Record the rules that were read.
+
+        Rules of others block no cross-connect: the controller decides where light goes."""
         dpid = message.dpid
         news = self.sync.rules_read(replace(message, foreign_keys=frozenset()), NO_FABRIC, now)
         if news == "outdated":
@@ -157,21 +172,21 @@ class OpticalSwitches:
             self._look_again()
 
     def read_again(self, dpids: Iterable[Dpid], now: float) -> None:
-        """Read these switches soon: others may have changed their cross-connects."""
+        """Read these switches soon, because others may have changed their cross-connects."""
         for dpid in dpids:
             self.sync.read_soon(dpid, now)
 
     def tick(self, now: float) -> list[ReadRules]:
-        """Read-backs that are due."""
+        """Return the read-backs that are due."""
         reads = self.sync.tick(now)
         if self.sync.retrying:
             self._looked = False
         return reads
 
-    # ---- what is wanted
+    # ---- wanted circuits
 
     def own(self, circuits: Circuits) -> None:
-        """Those of jobs."""
+        """Set the circuits that jobs own."""
         if circuits is not self._of_jobs:
             fibres = self.cabling.fibre_of
             known = {src: dst for src, dst in circuits.items() if src in fibres and dst in fibres}
@@ -186,8 +201,9 @@ class OpticalSwitches:
 
     @property
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
-        """By optical switch the circuits of jobs, and what it connects besides. Of several circuits to one port, as
-        others may have made them, one."""
+        """Wanted cross-connects of each optical switch: circuits of jobs, and its other ones as they are.
+
+        Others may have made several circuits to one port; one of them is kept."""
         owned = self.cabling.connected(self._owned)
         found = {}
         for dpid in self.cabling.optical:
@@ -198,8 +214,9 @@ class OpticalSwitches:
 
     @property
     def lit(self) -> Circuits:
-        """What is wanted and, as far as that is known, connected. Without what a change makes dark. The same object
-        while nothing changes."""
+        """Active circuits: wanted and, as far as is known, connected, and not ended by a change.
+
+        The same object while nothing changes."""
         if self._lit is None:
             self._lit = self._found_lit()
         return self._lit
@@ -215,12 +232,12 @@ class OpticalSwitches:
         return found
 
     def name(self, dpid: Dpid) -> str:
-        """Of an optical switch; its dpid in hexadecimal as long as it has not connected."""
+        """Return the name of an optical switch; its dpid in hexadecimal before it has connected."""
         return self._names.get(dpid, f"{dpid:#x}")
 
     @property
     def optical(self) -> Mapping[Dpid, OpticalStatus]:
-        """All of them. The same object while nothing changes."""
+        """Status of all optical switches; the same object while nothing changes."""
         return self._told(
             {
                 dpid: (self.name(dpid), fibres, self._up.get(dpid), self._known.get(dpid))
@@ -230,7 +247,7 @@ class OpticalSwitches:
 
     @property
     def unable(self) -> frozenset[Dpid]:
-        """Optical switches that are not connected, or did not do what they were told last."""
+        """Optical switches that are disconnected, or did not carry out their latest change."""
         refuse = {dpid for dpid, _ in self.sync.refused}
         silent = self._up.keys() & self._known.keys() - self.sync.installed.keys()
         return frozenset((*self.away_since, *refuse, *silent))
@@ -238,8 +255,9 @@ class OpticalSwitches:
     # ---- changes
 
     def begin(self, used: Container[LinkId]) -> None:
-        """Begin a change if one is needed and none is under way. What becomes dark is not ``lit`` any more. ``used``:
-        links that packets may be on."""
+        """Begin a change if one is needed and none is under way; circuits that it ends become inactive.
+
+        ``used``: links that packets may be on."""
         if self.change or self._looked:
             return
         self._looked, wanted = True, self.wanted
@@ -253,8 +271,9 @@ class OpticalSwitches:
             self._lit = None
 
     def send(self, now: float) -> list[InstallStage]:
-        """The change, when nothing is queued at what becomes dark. To be called when switches hold what they should, so
-        that no rule leads there."""
+        """Return the change when no packets are queued on circuits that it ends.
+
+        Call it only when switches hold their wanted rules, so that no rule leads there."""
         change = self.change
         if not change or change.number is not None:
             return []
@@ -267,7 +286,7 @@ class OpticalSwitches:
         return [InstallStage(-sent.change_id, sent.stage, self._dark_s)]
 
     def stage_done(self, message: StageDone, now: float) -> frozenset[PortRef]:
-        """Optical switches have answered, or will not. Returns the interfaces whose circuits have come or gone."""
+        """Record that optical switches have answered, or will not; return interfaces with new or removed circuits."""
         change = self.change
         if change is None or change.number != -message.change_id:
             return frozenset()
@@ -284,15 +303,18 @@ class OpticalSwitches:
 
     @property
     def _made(self) -> Circuits:
-        """The circuits that optical switches connect, as they were read last."""
+        """Circuits that optical switches connect, as they were last read."""
         found: dict[PortRef, PortRef] = {}
         for dpid, known in self._known.items():
             found |= self.cabling.circuits(_at(dpid, known))
         return found
 
     def follow_links(self, links: Mapping[LinkId, Link], servers: Container[Dpid], now: float) -> None:
-        """Which of the circuits of jobs are not there, also of those that cannot be made. ``servers``: those that are
-        connected; of others nothing is known. To be called ten times a second."""
+        """Update which circuits of jobs are missing, including circuits that cannot be made.
+
+        Call it ten times a second.
+
+        ``servers``: connected servers; the state of others is unknown."""
         away = frozenset(dpid for dpid, since in self.away_since.items() if now >= since + AWAY_S)
         if away != self.away:
             self.away = away
@@ -319,7 +341,7 @@ class OpticalSwitches:
 
 
 def _stages(wanted: Mapping[Dpid, RuleSet], held: Mapping[Dpid, RuleSet]) -> list[Stage]:
-    """One stage for all that differs."""
+    """Return one stage with all differences."""
     mods = {dpid: changes(rules, held[dpid]) for dpid, rules in wanted.items()}
     differing = {dpid: of for dpid, of in mods.items() if of}
     return [Stage("circuits", differing)] if differing else []
@@ -331,7 +353,9 @@ def _optical_status(
     ports: frozenset[PortNo] | None,
     known: Mapping[PortNo, PortNo] | None,
 ) -> OpticalStatus:
-    """``ports``: those that are up; None while it is not connected. ``known``: what it connects, None before it was
+    """Return the status of an optical switch.
+
+    ``ports``: ports that are up; None while it is disconnected. ``known``: its cross-connects; None before they were
     read."""
     up, out = ports or frozenset[PortNo](), known or {}
     told = tuple(FibreStatus(port, interface, port in up, out.get(port)) for port, interface in fibres)

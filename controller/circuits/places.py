@@ -1,5 +1,6 @@
-"""Translates between ports of the fabric and the places by which questions for wirings, and their answers, name servers
-and optical switches. Pure."""
+"""Translation between ports of the fabric and the positions that identify them in questions and answers about wirings.
+
+Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def circuits_of(
 
 
 def mended_wiring(asked: MendWiring, found: MendedWiring, cabling: Cabling) -> JobWiring:
-    """The wiring of the job with other circuits; with the times that it had where the job cannot send all."""
+    """Return the wiring of the job with its new circuits; with the old times when some traffic has no path."""
     wiring = replace(asked.wiring, circuits=circuits_of(asked, found.peers, cabling))
     if math.isinf(found.planned_s):
         return wiring
@@ -40,7 +41,7 @@ def mended_wiring(asked: MendWiring, found: MendedWiring, cabling: Cabling) -> J
 
 
 def routes_of(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> Routes:
-    """The routes that were found with a wiring, as the planner has them."""
+    """Return the routes that were found with a wiring, in the planner's form."""
     interfaces = [[cabling.interface(server, optical) for optical in asked.optical] for server in asked.servers]
 
     def path(places: Iterable[Place]) -> Path:
@@ -60,8 +61,9 @@ def mending(
     cabling: Cabling,
     unable: Collection[Dpid],
 ) -> MendWiring:
-    """What to ask about circuits that are lost: of all optical switches at which the job has circuits. ``servers``: of
-    the job. At optical switches that are ``unable`` nothing is made, and what works goes on."""
+    """Return the question about circuits that a job has lost, for all optical switches at which it has circuits.
+
+    ``servers``: servers of the job. At ``unable`` optical switches no circuit is made, and working ones stay."""
     circuits, fibre_of = damage.wiring.circuits, cabling.fibre_of
     optical = tuple(sorted({fibre_of[src].dpid for src, _ in circuits}))
     number = {dpid: n for n, dpid in enumerate(servers)}

@@ -1,4 +1,4 @@
-"""What others may see of optical switches. Frozen."""
+"""Published state of optical switches. Immutable."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from controller.status import ExtensionSwitch
 
 @dataclass(frozen=True, slots=True)
 class FibreStatus:
-    """A port of an optical switch, and the ``interface`` of a server there. ``up``: False while the optical switch is
-    not connected. ``out_port``: by which leaves what comes in here, as it was read last; None where it leaves by none,
-    and before that was read."""
+    """Port of an optical switch that leads to a server."""
 
     port: PortNo
     interface: PortRef
+    """Interface of the server at the port."""
     up: bool
+    """Whether the port is up; False while the optical switch is disconnected."""
     out_port: PortNo | None
+    """Port by which the incoming light leaves, as last read; None when there is none, or before it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpticalStatus(ExtensionSwitch):
-    """``fibres``: in the order of their ports."""
+    """State of one optical switch."""
 
     fibres: tuple[FibreStatus, ...]
+    """Ports that lead to servers, in order."""

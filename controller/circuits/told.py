@@ -1,4 +1,4 @@
-"""What is told of a job's circuits: the part of its message in the API, and lines of the event log."""
+"""Published data of a job's circuits: the part of its message in the API, and lines of the event log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 def wiring_message(job: JobStatus) -> pb.Wiring:
-    """Return which circuits the job has, or why it waits for some."""
+    """Return the circuits of the job, or the reason why it waits for some."""
     wiring = wiring_of(job.registration)
     if wiring is None:
         return pb.Wiring(unwired=job.waiting)
@@ -31,8 +31,9 @@ def wiring_message(job: JobStatus) -> pb.Wiring:
 
 
 def job_events(known: JobStatus | None, job: JobStatus) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what is new for the event log: the job has other circuits, or waits for another reason. ``known``: the same
-    job before, None for a new one."""
+    """Yield the events of a job for the event log: it has other circuits, or waits for another reason.
+
+    ``known``: the same job before; None for a new one."""
     wiring = wiring_of(job.registration)
     if wiring and (known is None or job.registration.arrangement != known.registration.arrangement):
         strategy = {"strategy": wiring.strategy} if wiring.strategy else {}
@@ -42,7 +43,7 @@ def job_events(known: JobStatus | None, job: JobStatus) -> Iterator[tuple[str, d
 
 
 def changes(before: ExtensionStatus, after: ExtensionStatus) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what optical switches have changed, for the event log."""
+    """Yield the events of circuit changes for the event log."""
     change = after.latest_change
     if change and change != before.latest_change:
         _, circuits, took_s = change

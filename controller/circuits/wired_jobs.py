@@ -1,11 +1,11 @@
-"""Which job gets which circuits, on a fabric whose servers are connected to optical switches.
+"""Assignment of circuits to jobs, on a fabric whose servers are connected to optical switches.
 
-In: jobs, where their hosts are, which interfaces and circuits work, wirings that were found. Out: why jobs wait,
-questions for wirings, one at a time, and the wiring of a job, which becomes a part of its registration. A server is of
-one job at a time: a job waits until all of its servers are free. Jobs are served in the order in which they came, those
-first that have circuits which do not fit them any more. A job that has lost circuits gets others in place of them
-between two of its iterations. Pure; ``now`` is monotonic seconds.
-"""
+In: jobs, the places of their hosts, working interfaces and circuits, wirings that were found. Out: the reasons why jobs
+wait, questions for wirings, one at a time, and the wiring of a job, which becomes a part of its registration.
+
+A server belongs to one job at a time: a job waits until all of its servers are free. Jobs whose circuits do not fit
+them any more are served first, then jobs without circuits, each in the order of their registration. A job that has lost
+circuits gets others between two of its iterations. Pure; ``now`` is monotonic seconds."""
 
 from __future__ import annotations
 
@@ -28,40 +28,44 @@ MAKING = "they are being made"
 RAILS = "it has rails, and circuits connect one NIC of each server"
 NOT_KNOWN = "what it sends is not known, so no circuits can be chosen for it"
 MOST_NAMED = 4
-"""Jobs in a reason."""
+"""Number of jobs that one reason names."""
 RETRY_S = 30.0
-"""When what went wrong is tried again."""
+"""Seconds after a failure until the next attempt."""
 MAKING_S = 5.0
-"""How long a job waits for circuits that optical switches should have made."""
+"""Seconds for which a job waits for circuits that optical switches should have made."""
 BOUNDARY_S = 60.0
-"""How long other circuits wait for the end of an iteration of a job that has reported some."""
+"""Seconds for which new circuits wait for the end of an iteration, if the job has reported iterations."""
 
 
 class Refused(NamedTuple):
-    """``why``: the figure and the alternative, or what went wrong, which is tried again at ``again_at``."""
+    """Reason why a job has no wiring."""
 
     asked: FindWiring
     why: str
+    """Figure and better alternative, or the error."""
     again_at: float = math.inf
+    """Time of the next attempt after an error; infinity otherwise."""
 
 
 class Unwired(NamedTuple):
-    """``why``: of each job that has no circuits, or not all of them yet, though its servers have interfaces. ``next``:
-    whose circuits are to be worked out now."""
+    """Jobs without all of their circuits."""
 
     why: Mapping[JobId, str]
+    """Reason for each job whose servers have interfaces, and which has no circuits or not all of them yet."""
     next: FindWiring | None
+    """Question about the job that gets circuits next."""
 
 
 class _Mended(NamedTuple):
-    """``again_at``: when it is asked again what to do about it; never, unless something went wrong."""
+    """Damage for which a question was sent."""
 
     damage: Damage
     again_at: float = math.inf
+    """Time of the next question about it after an error; infinity otherwise."""
 
 
 class _Other(NamedTuple):
-    """A wiring in place of another one, at the latest at that time."""
+    """Wiring that replaces another one, no later than ``at``."""
 
     before: JobWiring
     wiring: JobWiring
@@ -69,23 +73,25 @@ class _Other(NamedTuple):
 
 
 class _New(NamedTuple):
-    """A wiring not all of whose circuits have been links yet. ``routes``: that were found with it; None where the job
-    goes on meanwhile, on circuits that it had before. ``until``: when it is not waited for any more; None while optical
-    switches have not done all they should."""
+    """Wiring whose circuits have not all become links yet."""
 
     wiring: JobWiring
     routes: Routes | None
+    """Routes that were found with it; None when the job keeps running on circuits that it had before."""
     until: float | None = None
+    """Time until which the job waits for them; None while optical switches have not finished."""
 
 
 class Wirings:
-    """``refused``: jobs that should not be on this fabric. ``asked``: what is being worked out. ``new``: jobs whose
-    circuits are being made."""
+    """State of the search for wirings."""
 
     def __init__(self) -> None:
         self.refused: Mapping[JobId, Refused] = {}
+        """Jobs that get no wiring, with the reason."""
         self.asked: FindWiring | MendWiring | None = None
+        """Question that is being answered."""
         self.new: Mapping[JobId, _New] = {}
+        """Jobs whose circuits are being made."""
         self._mended: dict[JobId, _Mended] = {}
         self._others: dict[JobId, _Other] = {}
 
@@ -99,8 +105,10 @@ class Wirings:
         cabling: Cabling,
         unable: Collection[Dpid],
     ) -> list[FindWiring | MendWiring]:
-        """The next question, unless one is open: a job that has none comes before those that have lost some.
-        ``interface_bps``: of the interfaces that work. ``unable``: see ``OpticalSwitches``."""
+        """Return the next question, unless one is open.
+
+        A job without circuits comes before those that have lost some. ``interface_bps``: rates of working interfaces.
+        ``unable``: see ``OpticalSwitches``."""
         self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
         if self.asked is not None:
             return []
@@ -123,8 +131,10 @@ class Wirings:
         cabling: Cabling,
         now: float,
     ) -> JobWiring | None:
-        """The wiring that the job gets now; None when it gets none, or is not there any more, or is another one.
-        ``found``: the answer, or in words why there is none."""
+        """Accept the answer to a question; return the wiring that the job gets now.
+
+        None when it gets none, has ended, or was replaced by another job. ``found``: the answer, or the reason why
+        there is none."""
         self.asked = None
         job = jobs.get(asked.job_id)
         self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one.asked, jobs.get(job_id))}
@@ -137,7 +147,7 @@ class Wirings:
                 wiring = mended_wiring(asked, found, cabling)
                 waits_s = BOUNDARY_S if job.vitals.reported.iterations else 0.0
                 if not (asked.dead or _fits(wiring, asked.servers, cabling)):
-                    waits_s = RETRY_S  # it would be wired anew, of the same circuits where there are no others
+                    waits_s = RETRY_S  # the job would be wired again, with the same circuits if there are no others
                 self._others[job.id] = _Other(asked.wiring, wiring, now + waits_s)
             return None
         if not _is_of(asked, job) or _to_wire(job, hosts, cabling) != asked.servers:
@@ -154,9 +164,10 @@ class Wirings:
         return None
 
     def made(self, jobs: Mapping[JobId, Job], links: Mapping[LinkId, Link], now: float) -> dict[JobId, Routes | None]:
-        """Jobs all of whose circuits have become links, or are not waited for any more. With the routes that were found
-        for them in the first case; None for jobs that had circuits before. To be called while optical switches do not
-        change."""
+        """Return the jobs whose circuits have all become links, or that no longer wait for them.
+
+        In the first case their value is the routes that were found. It is None for jobs that had circuits before. Call
+        it only while no change of circuits is under way."""
         new = dict(self.new)
         found: dict[JobId, Routes | None] = {}
         for job_id, (wiring, routes, until) in self.new.items():
@@ -179,7 +190,7 @@ class Wirings:
         self.refused = {**self.refused, asked.job_id: Refused(asked, why, again_at)}
 
     def pass_time(self, now: float) -> None:
-        """What went wrong is tried again."""
+        """Forget failures whose time for the next attempt has come."""
         if any(one.again_at <= now for one in self.refused.values()):
             self.refused = {job_id: one for job_id, one in self.refused.items() if one.again_at > now}
         if any(one.again_at <= now for one in self._mended.values()):
@@ -192,8 +203,9 @@ class Wirings:
         now: float,
         between: JobId | None = None,
     ) -> list[tuple[Job, JobWiring]]:
-        """Jobs that get other circuits now; not those whose own work again. ``between``: a job of which an iteration
-        has just ended."""
+        """Return the jobs that get other circuits now; not those whose own circuits work again.
+
+        ``between``: a job of which an iteration has just ended."""
         found = []
         for job_id, other in list(self._others.items()):
             job = jobs.get(job_id)
@@ -217,9 +229,12 @@ def unwired(
     limits: PlanLimits,
     may_return: Collection[Job] = (),
 ) -> Unwired:
-    """``interface_bps``: of the interfaces that work, on both sides of their fibres. ``new``: jobs whose circuits are
-    being made. ``away``: optical switches that are not connected. ``may_return``: wired jobs that
-    come back as they were if what ended or changed them cannot be saved."""
+    """Return the reasons why jobs wait, and the next question.
+
+    ``interface_bps``: rates of interfaces that work on both sides of their fibres.
+    ``new``: jobs whose circuits are being made.
+    ``away``: optical switches that are disconnected.
+    ``may_return``: wired jobs that return unchanged if their end or change cannot be saved."""
     if not cabling.optical:
         return Unwired({}, None)
     why: dict[JobId, str] = {}
@@ -257,7 +272,7 @@ def unwired(
 def told_unwired(
     why: Mapping[JobId, str], told_jobs: Mapping[JobId, Job], wirings: Mapping[JobId, JobWiring]
 ) -> Mapping[JobId, str]:
-    """Of jobs as they are told: a wiring that is not on disk is none yet."""
+    """Return the reasons as published: a job whose wiring is not saved yet has none."""
     unsaved = [job_id for job_id in wirings if job_id in told_jobs and not told_jobs[job_id].registration.arrangement]
     return {**why, **dict.fromkeys(unsaved, FINDING)} if unsaved else why
 
@@ -267,13 +282,13 @@ def _is_of(asked: FindWiring, job: Job | None) -> bool:
 
 
 def _to_wire(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
-    """The servers of a job that has no circuits, or none at one of them, or some that cannot be; else none."""
+    """Return the servers of a job that needs a wiring; empty when its wiring fits."""
     wiring, servers = wiring_of(job.registration), _servers(job, hosts, cabling)
     return () if wiring and _fits(wiring, servers, cabling) else servers
 
 
 def _fits(wiring: JobWiring, servers: Collection[Dpid], cabling: Cabling) -> bool:
-    """All of its circuits can be made, and each of these servers and no other one sends by some and receives."""
+    """Return whether all circuits can be made, and exactly these servers send and receive over them."""
     fibres = cabling.fibre_of
     if any(
         src not in fibres or dst not in fibres or fibres[src].dpid != fibres[dst].dpid for src, dst in wiring.circuits
@@ -284,8 +299,9 @@ def _fits(wiring: JobWiring, servers: Collection[Dpid], cabling: Cabling) -> boo
 
 
 def _servers(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpid, ...]:
-    """Of its addresses, in the order in which ranks name them; none when one is not known, when two are at one server,
-    or when one of the servers has no interfaces."""
+    """Return the servers of the job's addresses, in the order in which ranks name them.
+
+    Empty when one is unknown, when two addresses are at one server, or when a server has no interfaces."""
     found: list[Dpid] = []
     for ip in dict.fromkeys(job.spec.endpoints):
         host = hosts.get(ip)
@@ -298,7 +314,7 @@ def _servers(job: Job, hosts: Mapping[str, Host], cabling: Cabling) -> tuple[Dpi
 def _common(
     servers: Collection[Dpid], interface_bps: Mapping[PortRef, float], cabling: Cabling, away: Collection[Dpid]
 ) -> tuple[Dpid, ...]:
-    """The optical switches at which each of the servers has a working interface, but for those that are away."""
+    """Return the connected optical switches at which each of the servers has a working interface."""
     return tuple(
         optical
         for optical in sorted(cabling.optical.difference(away))

@@ -1,8 +1,8 @@
-"""Which server sends to which through one interface, so that as much as possible goes directly. Exact, with OR-Tools.
+"""Choice of the peers for one interface of each server, so that as much traffic as possible goes directly. Exact.
 
-An optical switch joins each server's sending side to another one's receiving side, so this is a matching of maximum
-weight in a bipartite graph, not in a graph of servers as for duplex links. It is found as a flow of least cost.
-"""
+An optical switch connects the sending side of each server to the receiving side of another one. So this is a matching
+of maximum weight in a bipartite graph, not in a graph of servers as for duplex links. OR-Tools finds it as a flow of
+least cost."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from controller.circuits.wiring.circuits import Peers
 from controller.circuits.wiring.hops import Floats, Ints
 
 DENSE = 128
-"""Servers up to which every pair is looked at. Of more servers only pairs that are among the ``KEPT`` heaviest of one
-of their ends."""
+"""Number of servers up to which every pair is considered.
+
+With more servers, a pair is considered only if it is among the ``KEPT`` heaviest of one of its ends."""
 KEPT = 16
+"""Number of heaviest pairs of each server that are considered when there are more than ``DENSE`` servers."""
 _LARGEST = 1 << 40
-"""Of a weight in whole numbers."""
+"""Integer that stands for the largest weight."""
 
 
 def heaviest_matching(weights: Floats) -> Peers:
-    """Of the pairs with weight those of which no two have the same sender or receiver, with the largest sum.
-    ``weights``: shape (servers, servers), from the row's server to the column's; the diagonal counts nothing."""
+    """Return the pairs with the largest total weight, no two of which share a sender or a receiver.
+
+    ``weights``: from the row's server to the column's, shape (servers, servers); the diagonal is ignored."""
     servers = len(weights)
     src, dst = _candidates(weights)
     found: list[int | None] = [None] * servers
@@ -46,8 +49,10 @@ def heaviest_matching(weights: Floats) -> Peers:
 
 
 def completed(peers: Peers, hops: Ints) -> Peers:
-    """Dark interfaces joined too, as far as that is possible, in the rotation that shortens the most hops between what
-    they join. ``hops``: shape (servers, servers), negative where nothing leads."""
+    """Return the matching with its dark interfaces connected too, as far as possible.
+
+    They are connected in the rotation that saves the most hops between the servers that it connects. ``hops``: shape
+    (servers, servers), negative where no circuits lead."""
     senders = [server for server, peer in enumerate(peers) if peer is None]
     receivers = sorted(set(range(len(peers))) - set(peers))
     saved = np.where(hops < 0, len(peers), hops)[np.ix_(senders, receivers)]
@@ -64,7 +69,7 @@ def completed(peers: Peers, hops: Ints) -> Peers:
 
 
 def _candidates(weights: Floats) -> tuple[Ints, Ints]:
-    """Senders and receivers of the pairs that are looked at."""
+    """Return the senders and receivers of the pairs that are considered."""
     some = weights > 0
     np.fill_diagonal(some, False)
     if len(weights) > DENSE:

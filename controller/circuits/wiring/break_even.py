@@ -1,8 +1,10 @@
-"""When a direct-connect fabric is the wrong one for a job: forwarding costs more than its rate brings.
+"""Break-even of a direct-connect fabric: above it, forwarding costs a job more than the higher rate gains.
 
-With B of each of d interfaces, r = bytes of pairs / bytes of rings, h their mean hops and F the rate per server of the
-alternative, all circuits together need at least (1 + r h) / (d B) where the alternative needs (1 + r) / F.
-"""
+- d: number of interfaces per server; B: rate of an interface.
+- r: bytes of pairs / bytes of rings; h: mean number of hops of pairs.
+- F: rate per server of the alternative.
+
+All circuits together need at least the time (1 + r h) / (d B), and the alternative needs (1 + r) / F."""
 
 from __future__ import annotations
 
@@ -10,22 +12,25 @@ import math
 from dataclasses import dataclass
 
 COST_RATIO = 3.2
-"""How much more an ideal switch of the same rate costs (Wang et al., TopoOpt, NSDI 2023, section 5.2): for the same
-cost it has d B / 3.2 per server."""
+"""Cost of an ideal switch of the same rate, relative to direct connection (TopoOpt, NSDI 2023, section 5.2).
+
+At the same cost a switch therefore has d B / 3.2 per server (Wang et al.)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """``ratio``: r, ``inf`` where nothing is sent in rings. ``hops``: h. Rates in bit/s, of a server."""
+    """Comparison of direct connection with the alternative. Rates are in bit/s per server."""
 
     ratio: float
+    """Ratio r of bytes of pairs to bytes of rings; ``inf`` when nothing is sent in rings."""
     hops: float
+    """Mean number of hops h."""
     direct_bps: float
     other_bps: float
 
     @property
     def slow_down(self) -> float:
-        """How many times as long as with the alternative the same bytes take: above 1 direct connection loses."""
+        """Time for the same bytes relative to the alternative; direct connection loses above 1."""
         if math.isinf(self.ratio):
             return self.hops * self.other_bps / self.direct_bps
         return (1 + self.ratio * self.hops) * self.other_bps / ((1 + self.ratio) * self.direct_bps)
@@ -36,8 +41,9 @@ class BreakEven:
 
     @property
     def most_ratio(self) -> float:
-        """The r at which both are equal, with the same h: ``inf`` where no r makes direct connection lose, 0 where it
-        loses with rings alone."""
+        """Ratio r at which both are equal, with the same h.
+
+        ``inf`` when direct connection loses with no r, 0 when it loses with rings alone."""
         if self.direct_bps <= self.other_bps:
             return 0.0 if self.direct_bps < self.other_bps or self.hops > 1 else math.inf
         if self.hops * self.other_bps <= self.direct_bps:

@@ -1,10 +1,9 @@
-"""The wiring of a direct-connect fabric: which server each interface of each server sends to.
+"""Wiring of a direct-connect fabric: which server each interface of each server sends to.
 
-Every server has interfaces 0 to d-1. Interface k of all servers is connected to optical switch k, which passes what it
-receives from one server on to one other: a *circuit*. Circuits are simplex, so an optical switch is a partial
-permutation of the servers, and any directed graph with at most d circuits out of and into each server is d of them
-(König). Servers forward for each other. Servers and interfaces are numbered from 0.
-"""
+Every server has interfaces 0 to d-1. Interface k of all servers is connected to optical switch k, which passes the
+light of one server on to one other: a *circuit*. Circuits are simplex, so an optical switch is a partial permutation of
+the servers. Any directed graph with at most d circuits out of and into each server consists of d such permutations
+(König). Servers forward for each other. Servers and interfaces are numbered from 0."""
 
 from __future__ import annotations
 
@@ -14,34 +13,35 @@ from functools import cached_property
 from typing import NamedTuple
 
 Peers = tuple[int | None, ...]
-"""By server, which one receives what it sends through one interface; None for a dark interface."""
+"""Receiving server of each server through one interface; None for a dark interface."""
 
 
 class Port(NamedTuple):
-    """One interface of one server. It sends through a circuit, and receives through another one."""
+    """Interface of a server. It sends through one circuit, and receives through another one."""
 
     server: int
     interface: int
 
 
 class Circuit(NamedTuple):
-    """What ``src`` sends, ``dst`` receives; both are the same interface, whose number is that of the optical switch."""
+    """Connection from ``src`` to ``dst``. Both are the same interface, whose number is that of the optical switch."""
 
     src: Port
     dst: Port
 
     @property
     def switch(self) -> int:
-        """The optical switch that it passes."""
+        """Number of the optical switch that the circuit passes."""
         return self.src.interface
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """``peers``: of each interface by server. Raises ``ValueError`` for what no optical switch can do."""
+    """Circuits of a fabric. Raises ``ValueError`` for circuits that no optical switch can make."""
 
     servers: int
     peers: tuple[Peers, ...]
+    """Peers of each interface."""
 
     def __post_init__(self) -> None:
         if self.servers < 1:
@@ -57,12 +57,12 @@ class Wiring:
 
     @property
     def interfaces(self) -> int:
-        """d, of each server."""
+        """Number d of interfaces of each server."""
         return len(self.peers)
 
     @cached_property
     def circuits(self) -> tuple[Circuit, ...]:
-        """By optical switch, then by the server that sends."""
+        """Circuits by optical switch, then by sending server."""
         return tuple(
             Circuit(Port(server, interface), Port(peer, interface))
             for interface, peers in enumerate(self.peers)
@@ -72,20 +72,22 @@ class Wiring:
 
     @cached_property
     def steps(self) -> tuple[int, ...] | None:
-        """By interface how much higher, modulo the number of servers, the peer of every server is; None where that is
-        not the same for all: then the wiring is not a circulant graph."""
+        """Offset, modulo the number of servers, from each server to its peer, for each interface.
+
+        None when an interface's offset differs between servers, so that the wiring is not a circulant graph."""
         found = [_step(peers, self.servers) for peers in self.peers]
         steps = tuple(step for step in found if step is not None)
         return steps if len(steps) == len(found) else None
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
-        """By server those that it sends to, once per circuit, by interface."""
+        """Servers that each server sends to, once per circuit, by interface."""
         return tuple(tuple(peer for peer in of if peer is not None) for of in zip(*self.peers, strict=True))
 
     def placed(self, at: Sequence[int], servers: int) -> Wiring:
-        """The same on a part of a fabric of so many servers: server i is number ``at[i]`` there; all others are dark.
-        Raises ``ValueError`` for places that are not there, or not one per server."""
+        """Return the wiring on a part of a fabric with ``servers`` servers: server i is number ``at[i]`` there.
+
+        All other servers are dark. Raises ``ValueError`` when ``at`` does not give each server a place of its own."""
         if len(set(at)) < len(at) or len(at) != self.servers or not all(0 <= place < servers for place in at):
             raise ValueError(f"{self.servers} different places from 0 to {servers - 1} are needed")
         where = dict(zip(at, range(self.servers), strict=True))
@@ -97,7 +99,7 @@ class Wiring:
         return Wiring(servers, tuple(tuple(peer(peers, place) for place in range(servers)) for peers in self.peers))
 
     def beside(self, other: Wiring) -> Wiring:
-        """Both on one fabric. Raises ``ValueError`` when they need the same port, or are of different sizes."""
+        """Return both wirings on one fabric. Raises ``ValueError`` when they share a port, or differ in size."""
         if (self.servers, self.interfaces) != (other.servers, other.interfaces):
             raise ValueError("the wirings are of fabrics of different sizes")
         pairs = [zip(mine, theirs, strict=True) for mine, theirs in zip(self.peers, other.peers, strict=True)]
@@ -108,8 +110,9 @@ class Wiring:
 
 
 def circulant(servers: int, steps: Sequence[int]) -> Wiring:
-    """Interface k of server i sends to server i + ``steps[k]``, modulo their number. Raises ``ValueError`` for a step
-    that leads to the server itself."""
+    """Return the wiring in which interface k of server i sends to server (i + ``steps[k]``) mod n.
+
+    Raises ``ValueError`` for a step that leads to the server itself."""
     return Wiring(servers, tuple(tuple((server + step) % servers for server in range(servers)) for step in steps))
 
 

@@ -1,12 +1,11 @@
-"""Routes on a circulant wiring: which steps a packet takes to a server so much higher (CoinChangeMod).
+"""Routes on a circulant wiring: the steps from server i to server (i + offset) mod n (CoinChangeMod).
 
-Of each offset the shortest ways are the ways to pay it, modulo the number of servers, with the fewest coins of the
-values of the steps (Wang et al., TopoOpt, NSDI 2023). First all servers take the same way to the same offset: circuits
-of one interface are loaded alike when all servers send alike, and the ways are chosen such that interfaces are, too.
-Then single flows take other ways, or the same steps in another order, where those are less loaded.
+Think of steps as values of coins. The shortest paths for an offset are the ways to pay it, modulo the number of
+servers, with the fewest coins (Wang et al., TopoOpt, NSDI 2023). First, all servers take the same steps for the same
+offset. When all servers send alike, all circuits of one interface then have the same load; the steps are chosen so that
+interfaces do, too. Then single flows take other steps, or the same steps in another order, where loads are lower.
 
-In: servers, steps, what is sent. Out: steps of each offset, and of each flow; paths of flows.
-"""
+In: servers, steps, bytes or rates. Out: steps of each offset, and of each flow; paths of flows."""
 
 from __future__ import annotations
 
@@ -22,24 +21,26 @@ from controller.fabric.topology import Dpid, LinkId, PortNo
 from controller.planning.problem import Problem, Routes, whole
 
 MOST_WAYS = 64
-"""Of one offset that are looked at."""
+"""Number of ways per offset that are considered."""
 _ROUNDS = 8
 _ROUNDING = 1e-9
 
 MOST_EVENED = 20_000
-"""Flows that are looked at one by one."""
+"""Number of flows up to which single flows are considered."""
 _WAYS_OF_ONE = 16
-"""Of one offset that its flows may take, each in as many orders as it has hops."""
+"""Number of ways per offset that its single flows may take, each in as many orders as it has hops."""
 
 Way = tuple[int, ...]
 """Interfaces in the order in which a packet leaves by them."""
 Sends = Mapping[tuple[int, int], float]
-"""By server and offset what is sent, in any unit."""
+"""Amount that is sent by server and offset, in any unit."""
 
 
 def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) -> tuple[Way | None, ...]:
-    """Of each offset a shortest way, interfaces ascending; None where there is none. ``sent``: by offset, in any unit;
-    the most that an interface carries is made small, from the offset that sends most on."""
+    """Return a shortest way for each offset, with ascending interfaces; None where there is none.
+
+    The ways make the largest load of an interface small, starting with the offset that sends most. ``sent``: amount by
+    offset, in any unit."""
     hops = hops_by_offset(servers, steps)
     carried = np.zeros(len(steps))
     chosen: list[Way | None] = [() if offset == 0 else None for offset in range(servers)]
@@ -64,7 +65,7 @@ def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) ->
 
 
 def ways_of_flows(servers: int, steps: Sequence[int], sent: Sends) -> dict[tuple[int, int], Way]:
-    """Of each server and offset a shortest way, of those that there are."""
+    """Return a shortest way for each server and offset that has one."""
     by_offset = defaultdict[int, float](float)
     for (_, offset), amount in sent.items():
         by_offset[offset] += amount
@@ -80,7 +81,9 @@ def ways_of_flows(servers: int, steps: Sequence[int], sent: Sends) -> dict[tuple
 def _evened(
     servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], Way]
 ) -> dict[tuple[int, int], Way]:
-    """Flow by flow the way whose circuits carry least, until none is better: the sum of all squares falls."""
+    """Return ways in which each flow has taken the way with the least loaded circuits, until none improves.
+
+    The sum of squares of all loads decreases with each change."""
     hops = hops_by_offset(servers, steps)
     others = {
         offset: _in_other_orders(islice(_ways(offset, 0, servers, steps, hops), _WAYS_OF_ONE))
@@ -105,8 +108,10 @@ def _evened(
 
 
 def coin_change_routes(problem: Problem, wiring: Wiring, dpids: Sequence[Dpid], ports: Sequence[PortNo]) -> Routes:
-    """Of every flow between servers that circuits connect. ``dpids``: of the switch inside each server; ``ports``: of
-    each interface, on all of them. Raises ``ValueError`` for a wiring that is not circulant."""
+    """Return a route for every flow between servers that circuits connect.
+
+    ``dpids``: switch inside each server. ``ports``: port of each interface, on all of them. Raises ``ValueError`` for a
+    wiring that is not circulant."""
     steps = wiring.steps
     if steps is None:
         raise ValueError("the wiring is not circulant")
@@ -127,7 +132,7 @@ def coin_change_routes(problem: Problem, wiring: Wiring, dpids: Sequence[Dpid], 
 
 
 def _circuits(server: int, way: Way, steps: Sequence[int], servers: int) -> Iterator[tuple[int, int]]:
-    """Server and interface of each."""
+    """Yield the server and interface of each circuit on the way."""
     for interface in way:
         yield server, interface
         server = (server + steps[interface]) % servers
@@ -136,7 +141,7 @@ def _circuits(server: int, way: Way, steps: Sequence[int], servers: int) -> Iter
 def _carried(
     servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], Way]
 ) -> defaultdict[tuple[int, int], float]:
-    """By circuit."""
+    """Return the load of each circuit."""
     found = defaultdict[tuple[int, int], float](float)
     for (src, offset), way in ways.items():
         for circuit in _circuits(src, way, steps, servers):
@@ -145,12 +150,12 @@ def _carried(
 
 
 def _in_other_orders(ways: Iterable[Way]) -> list[Way]:
-    """Each way, begun with each of its hops."""
+    """Return each way in all cyclic orders of its hops."""
     return list(dict.fromkeys(way[first:] + way[:first] for way in ways for first in range(len(way))))
 
 
 def _ways(offset: int, first: int, servers: int, steps: Sequence[int], hops: Sequence[int]) -> Iterator[Way]:
-    """The shortest, with interfaces ascending from ``first``."""
+    """Yield the shortest ways, with ascending interfaces from ``first`` on."""
     if offset == 0:
         yield ()
         return
@@ -161,5 +166,5 @@ def _ways(offset: int, first: int, servers: int, steps: Sequence[int], hops: Seq
 
 
 def _height(carried: Floats) -> tuple[float, float]:
-    """The most of any interface, and then how uneven they are."""
+    """Return the largest load of any interface, then the sum of squares, which measures how uneven they are."""
     return float(carried.max()), float((carried**2).sum())

@@ -1,10 +1,9 @@
-"""How a direct-connect fabric should be wired for jobs, and which strategy each of them should take on it.
+"""Wiring of a direct-connect fabric for jobs, and the strategy that each of them should use on it.
 
-In: ``Offer``s, and the servers, interfaces and rates that there are. Out: for every strategy of every job its wiring,
-with the routes that the planner gives it there, the time of an iteration with its bound, and that on the alternative,
-one switch; and for each job the strategy that takes the least time. Each strategy has the wiring that was found for it,
-so what alternating between strategies and wirings could end at is among these. docs/wiring.md has the model.
-"""
+In: ``Offer``s, and the available servers, interfaces and rates. Out, for every strategy of every job: its wiring, the
+planner's routes there, the time of an iteration with its bound, and the time on the alternative, one switch. For each
+job the strategy with the least time is named. Each strategy has the wiring that was found for it, so these pairs
+include every end point of an alternation between strategies and wirings. docs/wiring.md has the model."""
 
 from __future__ import annotations
 
@@ -31,14 +30,15 @@ from signalbox.jobs.spec import Compute, JobId, JobSpec
 from signalbox.jobs.subflows import Dividing, Pair
 
 MOST_SEARCHED = 5_000
-"""Flows up to which the planner looks for better routes than the coins' on a circulant wiring, and for those of more
-than one wiring."""
+"""Number of flows up to which the planner searches.
+
+It then looks for better routes than those of coin change on a circulant wiring, and plans more than one wiring."""
 
 MOST_PLANNED = 4
-"""Wirings of one strategy whose routes are planned, at most."""
+"""Largest number of wirings of one strategy whose routes are planned."""
 
 MOST_PATHS = 1024
-"""Paths between two servers that the planner looks at."""
+"""Number of paths between two servers that the planner considers."""
 
 GIGABIT = 1e9
 
@@ -48,16 +48,17 @@ FIRST_PORT = 1
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One strategy of a job. ``spec``: with one address for each server, from 10.0.0.1 on."""
+    """Strategy of a job."""
 
     name: str
     spec: JobSpec
+    """Spec with one address for each server, from 10.0.0.1 on."""
     compute: tuple[Compute, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A job and its strategies, of which there is at least one. A job without strategies has one, "as given"."""
+    """Job and its strategies. A job without strategies has one, "as given"."""
 
     job_id: str
     servers: int
@@ -65,40 +66,47 @@ class Offer:
 
 
 class Rates(NamedTuple):
-    """Gbit/s of one interface, and of one server on the alternative."""
+    """Rates in Gbit/s."""
 
     interface_gbps: float
+    """Rate of one interface."""
     other_gbps: float
+    """Rate of one server on the alternative."""
 
 
 class PhaseTime(NamedTuple):
-    """Seconds of one phase of the spec: on an idle fabric with the same NICs, that no routing on this wiring can beat,
-    with the planner's routes, and on the alternative. ``compute_s``: of what overlaps with it."""
+    """Times of one phase of the spec in seconds."""
 
     phase: int
     compute_s: float
+    """Computation that overlaps with the phase."""
     ideal_s: float
+    """Communication on an idle fabric with the same NICs."""
     bound_s: float
+    """Lower bound of the communication over all routings on this wiring."""
     planned_s: float
+    """Communication with the planner's routes."""
     other_s: float
+    """Communication on the alternative."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One strategy on its wiring. ``spec``: as it runs there, with the addresses of that fabric's hosts; ``alone_s``:
-    of computing that overlaps with nothing."""
+    """Strategy on its wiring."""
 
     name: str
     found: Found
     spec: JobSpec
+    """Spec as it runs there, with the addresses of that fabric's hosts."""
     plan: Plan
     alone_s: float
+    """Seconds of computation that overlaps with no phase."""
     phases: tuple[PhaseTime, ...]
     rates: Rates
 
     @property
     def planned_s(self) -> float:
-        """Of an iteration."""
+        """Seconds of an iteration with the planner's routes."""
         return self.alone_s + math.fsum(max(each.compute_s, each.planned_s) for each in self.phases)
 
     @property
@@ -121,7 +129,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class _Alone:
-    """A job as the planner takes it, which sends all the time."""
+    """Job in the form that the planner accepts; it sends all the time."""
 
     spec: JobSpec
     silent = False
@@ -146,36 +154,42 @@ class _Alone:
 
 @dataclass(frozen=True)
 class Answer:
-    """``strategies``: in the order of the job."""
+    """Evaluation of all strategies of one job."""
 
     offer: Offer
     strategies: tuple[Evaluated, ...]
+    """Strategies in the order of the job."""
 
     @property
     def best(self) -> Evaluated:
-        """The one with the shortest iteration on its wiring."""
+        """Strategy with the shortest iteration on its wiring."""
         return min(self.strategies, key=lambda each: _rounded(each.planned_s))
 
     @property
     def other(self) -> Evaluated:
-        """The one with the shortest iteration on the alternative."""
+        """Strategy with the shortest iteration on the alternative."""
         return min(self.strategies, key=lambda each: _rounded(each.other_s))
 
     @property
     def refused(self) -> bool:
-        """Whether the job should be on the alternative: all circuits together cannot carry what is forwarded as soon as
-        that carries what is sent (``BreakEven``), or an iteration is shorter there."""
+        """Whether the job should run on the alternative.
+
+        That is so on two conditions: all circuits together cannot carry the forwarded traffic as fast as the
+        alternative carries what is sent (``BreakEven``), or an iteration is shorter there."""
         return self.best.break_even.loses or _rounded(self.best.planned_s) > _rounded(self.other.other_s)
 
 
 def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: PlanLimits) -> list[Answer]:
-    """``limits``: of each plan. Raises ``SignalboxError`` where the planner has no answer."""
+    """Evaluate all strategies of these jobs. Raises ``SignalboxError`` when the planner has no answer.
+
+    ``limits``: of each plan."""
     return [Answer(offer, tuple(evaluated(way, interfaces, rates, limits) for way in offer.ways)) for offer in offers]
 
 
 def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Evaluated:
-    """A strategy on the wiring that is best as planned, of those with the least times to expect: one, unless another
-    could be better than that. Raises ``SignalboxError``."""
+    """Return the strategy on the wiring that is best when planned, among those with the least expected times.
+
+    Only one wiring is planned, unless another could be better. Raises ``SignalboxError``."""
     first, *others = ranked(traffic_of(way.spec), interfaces, rates.interface_gbps * GIGABIT, MOST_PLANNED)
     best = evaluated_on(first, way, rates, limits)
     for found in others if len(best.plan.routes) <= MOST_SEARCHED else ():
@@ -185,7 +199,9 @@ def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Ev
 
 
 def _least_s(way: Way, found: Found) -> float:
-    """That no routes on a wiring can beat, without computing that overlaps with nothing."""
+    """Return the lower bound of an iteration over all routes on a wiring.
+
+    Computation that overlaps with no phase is left out."""
     least_s = found.least_s
     return math.fsum(max(_computed_s(way, each), least_s.get(each, 0.0)) for each in _phases(way, found.traffic))
 
@@ -199,7 +215,7 @@ def _computed_s(way: Way, phase: int) -> float:
 
 
 def evaluated_on(found: Found, way: Way, rates: Rates, limits: PlanLimits) -> Evaluated:
-    """A strategy on a wiring. Raises ``SignalboxError``."""
+    """Return a strategy on a wiring. Raises ``SignalboxError``."""
     fabric = fabric_of(found.wiring, rates.interface_gbps)
     wired = in_rings(way.spec, zip(found.traffic.rings, found.orders, strict=True))
     spec = wired.model_copy(update={"endpoints": hosts_for(fabric, wired.endpoints)})
@@ -211,8 +227,10 @@ def evaluated_on(found: Found, way: Way, rates: Rates, limits: PlanLimits) -> Ev
 
 
 def fabric_of(wiring: Wiring, interface_gbps: float) -> Fabric:
-    """Return the fabric of a wiring: one switch in each server, numbered as the servers are, with one host that has the
-    rate of all interfaces. Interface k is port ``FIRST_PORT`` + k, and the host is at the port after the last one."""
+    """Return the fabric of a wiring: one switch in each server, numbered like the servers, each with one host.
+
+    The host has the rate of all interfaces together. Interface k is port ``FIRST_PORT`` + k, and the host is at the
+    port after the last one."""
     interface_bps = interface_gbps * GIGABIT
     ports: list[dict[PortNo, Port]] = [{} for _ in range(wiring.servers)]
 
@@ -233,8 +251,10 @@ def fabric_of(wiring: Wiring, interface_gbps: float) -> Fabric:
 
 
 def routed(problem: Problem, wiring: Wiring, fabric: Fabric, limits: PlanLimits) -> Plan:
-    """Coin change on circulant wirings, from which the planner goes on unless there are very many flows; the planner on
-    any other. Raises ``SignalboxError``."""
+    """Plan the routes on a wiring. Raises ``SignalboxError``.
+
+    A circulant wiring gets the routes of coin change, which the planner improves unless there are very many flows.
+    Other wirings get routes of the planner."""
     if wiring.steps is None:
         return answered(plan(problem, limits))
     ports = [PortNo(FIRST_PORT + interface) for interface in range(wiring.interfaces)]
@@ -243,7 +263,7 @@ def routed(problem: Problem, wiring: Wiring, fabric: Fabric, limits: PlanLimits)
 
 
 def hosts_for(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
-    """The hosts of the fabric in place of the job's addresses, in their order."""
+    """Return the hosts of the fabric in place of the job's addresses, in the same order."""
     host_of = dict(zip(dict.fromkeys(endpoints), fabric.hosts, strict=True))
     return tuple(host_of[address] for address in endpoints)
 
@@ -251,7 +271,7 @@ def hosts_for(fabric: Fabric, endpoints: Sequence[str]) -> tuple[str, ...]:
 def _phase_times(
     way: Way, found: Found, spec: JobSpec, problem: Problem, made: Plan, rates: Rates
 ) -> tuple[PhaseTime, ...]:
-    """Of the phases of the spec; each may be several of the planner's, one for each step."""
+    """Return the times of the phases of the spec; the planner may divide each into several phases, one per step."""
     direct_gbps = rates.interface_gbps * found.wiring.interfaces
     ideal_s = ideal_time_s(virtual_links(spec), dict.fromkeys(spec.endpoints, direct_gbps * GIGABIT))
     level = phase_levels(problem, made.routes).get(JobId(spec.job_id), {})
@@ -270,7 +290,7 @@ def _phase_times(
 
 
 def steps_of(spec: JobSpec, phase: int) -> int:
-    """How many phases of the planner's a phase of the spec is."""
+    """Return the number of the planner's phases for one phase of the spec."""
     alone = {
         "collectives": tuple(each for each in spec.collectives if each.phase == phase),
         "transfers": tuple(each for each in spec.transfers if each.phase == phase),
@@ -279,7 +299,7 @@ def steps_of(spec: JobSpec, phase: int) -> int:
 
 
 def _alone(problem: Problem, step: int) -> Problem:
-    """The flows of one of the planner's phases, with what they send in it."""
+    """Return the flows of one of the planner's phases, with their demands in it."""
     own = ((each, tuple(part for part in each.demand_bps if part[0] == step)) for each in problem.flows)
     return problem.with_flows(replace(each, demand_bps=demand_bps) for each, demand_bps in own if demand_bps)
 

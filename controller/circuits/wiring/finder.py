@@ -1,11 +1,11 @@
-"""Which circuits to make for what a job sends: interfaces divided between rings and pairs, steps, matchings.
+"""Choice of circuits for the traffic of a job: division of interfaces between rings and pairs, steps, matchings.
 
-In: ``Traffic``, interfaces per server and their rate. Out: ``Found``: a wiring, the rings that run on it, the time that
-no routing on it can beat, and the time to expect. Candidates come from TopoOpt (Wang et al., NSDI 2023, algorithm 1):
-so many interfaces for rings, in proportion to what the all-reduces send, near-geometric steps, and for the pairs one
-matching of maximum weight per interface that is left, with what it serves halved for the next one. Every division is
-tried, and circulant wirings besides, whose steps are chosen for the pairs; the expected time decides.
-"""
+In: ``Traffic``, the number of interfaces per server and their rate. Out: ``Found``: a wiring, the rings that run on it,
+a lower bound of the time over all routings, and the expected time. Candidates follow TopoOpt (Wang et al., NSDI 2023,
+algorithm 1): the rings get a number of interfaces in proportion to the bytes of all-reduces, with near-geometric steps.
+Each remaining interface gets a matching of maximum weight for the pairs; the bytes that it serves count half for the
+next one. Every division is tried, and also circulant wirings with steps chosen for the pairs. The candidate with the
+least expected time wins."""
 
 from __future__ import annotations
 
@@ -26,30 +26,32 @@ from controller.circuits.wiring.spreading import spread
 from controller.circuits.wiring.traffic import Order, Rings, Traffic
 
 BITS = 8
-"""Of a byte."""
+"""Bits per byte."""
 MOST_SPREAD = 1 << 22
+"""Limit of pairs times interfaces times diameter up to which the expected time is computed."""
 _SERVERS_TRIED = 256 * 16
 """Servers times interfaces up to which circulant wirings are tried for every division."""
 _DIVISIONS_TRIED = 1 << 14
-"""Divisions between several ``Rings``, times servers, up to which all are tried."""
+"""Limit of divisions between several ``Rings``, times servers, up to which all divisions are tried."""
 
 Orders = tuple[tuple[Order, ...], ...]
-"""Of ``Rings``: per interface that has them one ring for each group."""
+"""Rings of one ``Rings``: for each of its interfaces one ring per group."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """``orders``: of each of the traffic's ``rings``, none where these run as the job says. ``interface_bps``: of each
-    circuit."""
+    """Wiring for the traffic of a job."""
 
     traffic: Traffic
     wiring: Wiring
     orders: tuple[Orders, ...]
+    """Orders of each of the traffic's ``rings``; empty for rings that run as the job specifies."""
     interface_bps: float
+    """Rate of each circuit in bit/s."""
 
     @cached_property
     def hops(self) -> Ints:
-        """Shape (servers, servers), see ``hops_between``."""
+        """Hops between servers, shape (servers, servers), see ``hops_between``."""
         return hops_between(self.wiring)
 
     @property
@@ -58,33 +60,38 @@ class Found:
 
     @property
     def mean_hops(self) -> float:
-        """Over all pairs of servers."""
+        """Mean number of hops over all pairs of servers."""
         return mean_hops(self.hops)
 
     @cached_property
     def pair_hops(self) -> float:
-        """h: mean over what pairs send; ``inf`` where a pair is not connected."""
+        """Mean number of hops h, weighted by the bytes of pairs; ``inf`` when a pair is not connected."""
         return mean_hops(self.hops, self.pairs_and_free_rings)
 
     @property
     def bandwidth_tax(self) -> float:
-        """What circuits carry / what servers send to others: 1 when nobody forwards."""
+        """Bytes that circuits carry / bytes that servers send to others: 1 when no server forwards."""
         sent = self.traffic.in_rings + float(self.traffic.of_pairs.sum())
         pairs = float(self.pairs_and_free_rings.sum())
         return (sent - pairs + pairs * self.pair_hops) / sent if sent else 1.0
 
     @cached_property
     def least_s(self) -> dict[int, float]:
-        """By phase the seconds that no routing over shortest ways of this wiring can beat while the rings run as they
-        do: those of all circuits together with all that is forwarded, of the circuits between two neighbours, of the
-        largest piece from one server to another, and of the busiest server."""
+        """Lower bound by phase, in seconds, over all routings on shortest paths of this wiring, with its rings.
+
+        It is the largest of four times:
+
+        - of all circuits together for all bytes, including forwarded ones;
+        - of the circuits between two neighbours;
+        - of the largest subflow from one server to another;
+        - of the busiest server."""
         return {phase: self._least_s(phase) for phase in self.traffic.phases}
 
     @cached_property
     def expected_s(self) -> dict[int, float]:
-        """By phase the seconds when all that is sent is divided over all shortest ways (``spread``); at least
-        ``least_s``, which takes its place where pairs of servers times interfaces times the diameter are more than
-        ``MOST_SPREAD``."""
+        """Seconds by phase when all traffic is divided over all shortest paths (``spread``), at least ``least_s``.
+
+        ``least_s`` stands in when pairs times interfaces times diameter exceeds ``MOST_SPREAD``."""
         return {phase: max(least_s, self._expected_s(phase)) for phase, least_s in self.least_s.items()}
 
     @property
@@ -93,15 +100,16 @@ class Found:
 
     @property
     def cost(self) -> tuple[float, float, float]:
-        """What is made small, one after the other: the expected time, what is forwarded, the mean of hops."""
+        """Cost to minimise, compared entry by entry: expected time, forwarded bytes, mean number of hops."""
         return self.expected_time_s, self.bandwidth_tax, self.mean_hops
 
     def _expected_s(self, phase: int) -> float:
-        """0 where it is not worked out."""
+        """Return the expected time; 0 when it is not computed."""
         if math.isinf(self.least_s[phase]):
             return 0.0
         if self.wiring.steps is not None and self.traffic.even and all(self.orders):
-            # What passes one circuit to all servers is what passes all circuits of its interface to one server.
+            # The load of one circuit from traffic to all servers equals that of all circuits of its interface to one
+            # server.
             loads = spread(self.wiring, self.hops[:, :1], self._sent_in(phase)[:, :1]).sum(axis=1)
         elif self.hops.size * self.wiring.interfaces * int(self.hops.max()) <= MOST_SPREAD:
             loads = spread(self.wiring, self.hops, self._sent_in(phase))
@@ -127,7 +135,7 @@ class Found:
         return BITS * most / self.interface_bps
 
     def _sent_in(self, phase: int) -> Floats:
-        """By every server to every other, in bytes."""
+        """Return the bytes that every server sends to every other in a phase."""
         sent = self._pairs_of(phase)
         for rings, orders in zip(self.traffic.rings, self.orders, strict=True):
             for order in orders:
@@ -136,7 +144,9 @@ class Found:
         return sent
 
     def _pairs_of(self, phase: int) -> Floats:
-        """With the rings that have no interface, in the order that the job gives them."""
+        """Return the bytes of pairs in a phase, with the rings that have no interface.
+
+        These run in the order that the job specifies."""
         pairs = self.traffic.pairs.get(phase, np.zeros((self.traffic.servers, self.traffic.servers))).copy()
         for rings, orders in zip(self.traffic.rings, self.orders, strict=True):
             for group, of_group in () if orders else zip(rings.groups, rings.sent, strict=True):
@@ -145,19 +155,20 @@ class Found:
 
     @cached_property
     def pairs_and_free_rings(self) -> Floats:
-        """What is not sent in rings that have interfaces, shape (servers, servers), in all phases."""
+        """Bytes that are not sent in rings with interfaces, over all phases; shape (servers, servers)."""
         total: Floats = sum(map(self._pairs_of, self.traffic.phases), np.zeros_like(self.traffic.of_pairs))
         return total
 
 
 def find(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """The candidate with the least ``cost``; of several the first. Raises as ``ranked``."""
+    """Return the candidate with the least ``cost``, the first of several. Raises as ``ranked`` does."""
     return ranked(traffic, interfaces, interface_bps, 1)[0]
 
 
 def ranked(traffic: Traffic, interfaces: int, interface_bps: float, most: int) -> list[Found]:
-    """The ``most`` candidates with the least ``cost``, in its order; of several equal ones the first. Raises
-    ``ValueError`` without servers or interfaces to connect."""
+    """Return the ``most`` candidates with the least ``cost``, in its order; among equal ones the first come first.
+
+    Raises ``ValueError`` without servers or interfaces to connect."""
     if traffic.servers < 2 or interfaces < 1:
         raise ValueError("at least two servers and one interface are needed")
     distinct = dict.fromkeys(_candidates(traffic, interfaces))
@@ -166,7 +177,7 @@ def ranked(traffic: Traffic, interfaces: int, interface_bps: float, most: int) -
 
 
 def published(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
-    """What the paper's division gives alone: ceil(d x what rings send / all that is sent) interfaces for rings."""
+    """Return the wiring of the paper's division: ceil(d x bytes of rings / all bytes) interfaces for rings."""
     in_rings, of_pairs = traffic.in_rings, float(traffic.of_pairs.sum())
     share = math.ceil(interfaces * in_rings / (in_rings + of_pairs) - 1e-9) if in_rings else 0
     shares = _shares(traffic, max(min(1, len(traffic.rings)), share))
@@ -175,7 +186,7 @@ def published(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
 
 
 def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tuple[Orders, ...]]]:
-    """Connected or not: what is not takes endless time."""
+    """Yield candidates, connected or not; those that are not connected take infinite time."""
     spans = _spans(traffic)
     if not (traffic.even and spans and len(traffic.rings) == 1):
         matchings = _matchings(traffic.of_pairs, interfaces)
@@ -189,8 +200,9 @@ def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tup
 
 
 def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
-    """Of each ``Rings`` how many interfaces; some have one if there are any. All divisions where these are few, else
-    those in proportion to what is sent."""
+    """Return the divisions of interfaces among ``Rings``; some rings have an interface if there are rings.
+
+    All divisions are tried when they are few, otherwise those in proportion to the bytes."""
     kinds = len(traffic.rings)
     if not kinds:
         return [()]
@@ -201,12 +213,12 @@ def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
 
 
 def _spans(traffic: Traffic) -> bool:
-    """Whether an all-reduce is over all servers, so that its rings connect them."""
+    """Return whether an all-reduce includes all servers, so that its rings connect them."""
     return any(len(group) == traffic.servers for rings in traffic.rings for group in rings.groups)
 
 
 def _circulant(traffic: Traffic, interfaces: int, of_rings: int) -> Iterator[tuple[Wiring, tuple[Orders, ...]]]:
-    """Steps for all interfaces together. All-reduces of other groups than all servers run as the job says."""
+    """Yield circulant wirings. All-reduces of groups other than all servers run as the job specifies."""
     weights = traffic.by_offset.tolist() if traffic.pairs else None
     uneven = weights if weights and not np.allclose(weights[1:], weights[1]) else None
     tried = MOST_TRIED if uneven is None else MOST_TRIED * 8 // max(8, traffic.servers)
@@ -224,8 +236,10 @@ def _circulant(traffic: Traffic, interfaces: int, of_rings: int) -> Iterator[tup
 def _divided(
     traffic: Traffic, interfaces: int, shares: Sequence[int], connected: bool, matchings: Sequence[Peers]
 ) -> tuple[Wiring, tuple[Orders, ...]]:
-    """``shares``: of each ``Rings`` how many interfaces; the others are for ``matchings``. ``connected``: where no ring
-    is over all servers, one of the latter is, so that any server reaches any other."""
+    """Return a wiring with ``shares`` interfaces for each ``Rings``, and the others for ``matchings``.
+
+    ``connected``: whether one of the others becomes a ring over all servers when there is none, so that every server
+    reaches every other."""
     orders = tuple(_orders(rings, count) for rings, count in zip(traffic.rings, shares, strict=True))
     layers = [_layer(traffic.servers, layer) for of in orders for layer in of]
     over_all = any(len(order) == traffic.servers for of in orders for layer in of for order in layer)
@@ -239,7 +253,7 @@ def _divided(
 
 
 def _matchings(weights: Floats, count: int) -> list[Peers]:
-    """One after the other; what one serves counts half for the next."""
+    """Return matchings one after the other; bytes that one of them serves count half for the next."""
     found, weights = [], weights.copy()
     for _ in range(count):
         found.append(heaviest_matching(weights))
@@ -250,8 +264,9 @@ def _matchings(weights: Floats, count: int) -> list[Peers]:
 
 
 def _shares(traffic: Traffic, interfaces: int, whole: bool = False) -> list[int]:
-    """Of each ``Rings`` how many of the interfaces, in proportion to what a server sends in them, rounded up, those
-    that send most first. ``whole``: only those over all servers get any."""
+    """Return the number of interfaces for each ``Rings``, in proportion to the bytes of a server.
+
+    Numbers are rounded up, starting with the rings that send most. ``whole``: only rings over all servers get any."""
     weight = [0.0 if whole and len(rings.groups[0]) < traffic.servers else rings.bytes for rings in traffic.rings]
     left, total, shares = interfaces, math.fsum(weight), [0] * len(weight)
     for number in sorted(range(len(weight)), key=lambda number: -weight[number]):
@@ -262,7 +277,7 @@ def _shares(traffic: Traffic, interfaces: int, whole: bool = False) -> list[int]
 
 
 def _orders(rings: Rings, count: int) -> Orders:
-    """Groups of one size have the same steps."""
+    """Return the rings of the groups; groups of one size have the same steps."""
     steps = {size: geometric_steps(size, count) for size in map(len, rings.groups)}
     return tuple(
         tuple(ring_order(group, steps[len(group)][number]) for group in rings.groups) for number in range(count)

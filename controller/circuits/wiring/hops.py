@@ -1,8 +1,8 @@
-"""How many circuits a packet passes from server to server, on the shortest way.
+"""Numbers of circuits on shortest paths from server to server.
 
-In: a ``Wiring``, or the steps of a circulant one. Out: hops of each pair, or of each offset, and what follows of them.
-Sets of servers are bits of Python's integers: a breadth-first search from all 1,024 servers at once takes milliseconds.
-"""
+In: a ``Wiring``, or the steps of a circulant one. Out: hops of each pair, or of each offset, and figures derived from
+them. A set of servers is a Python integer with one bit per server. A breadth-first search from all 1,024 servers at
+once then takes milliseconds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 UNREACHED = -1
+"""Number of hops where no circuits lead."""
 
 
 def hops_between(wiring: Wiring) -> Ints:
-    """Shape (servers, servers): from the row's server to the column's; 0 to itself, ``UNREACHED`` where no circuits
-    lead."""
+    """Return the hops from the row's server to the column's, shape (servers, servers).
+
+    The diagonal is 0; entries are ``UNREACHED`` where no circuits lead."""
     servers = wiring.servers
     if wiring.steps is not None:
         by_offset = np.array(hops_by_offset(servers, wiring.steps))
@@ -40,8 +42,10 @@ def hops_between(wiring: Wiring) -> Ints:
 
 
 def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
-    """From any server to the one so much higher, modulo their number, over circuits of these steps: the least number of
-    coins of these values that make up the offset modulo the number of servers. ``UNREACHED`` where none do."""
+    """Return the hops from any server i to server (i + offset) mod n, for each offset, over circuits of these steps.
+
+    This is the least number of coins with these values that add up to the offset modulo the number of servers. It is
+    ``UNREACHED`` where none do."""
     hops: Ints = np.full(servers, UNREACHED)
     for count, reached in enumerate(_unpacked([1, *_first_reached(servers, steps)], servers)):
         hops[reached] = count
@@ -49,8 +53,9 @@ def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
 
 
 def total_and_most(servers: int, steps: Sequence[int]) -> tuple[int, int] | None:
-    """The sum over all offsets of ``hops_by_offset``, and the largest; None where one is not reached. Quick: a finder
-    asks for thousands of sets of steps."""
+    """Return the sum and the largest of ``hops_by_offset`` over all offsets; None when an offset is not reached.
+
+    It is fast, because a search calls it for thousands of sets of steps."""
     counts = [reached.bit_count() for reached in _first_reached(servers, steps)]
     if sum(counts) < servers - 1:
         return None
@@ -58,7 +63,7 @@ def total_and_most(servers: int, steps: Sequence[int]) -> tuple[int, int] | None
 
 
 def weighed_and_most(servers: int, steps: Sequence[int], weights: Floats) -> tuple[float, int] | None:
-    """The same with a weight for each offset."""
+    """Return the same as ``total_and_most`` with a weight for each offset."""
     reached = _unpacked([*_first_reached(servers, steps)], servers)
     if reached.sum() < servers - 1:
         return None
@@ -66,7 +71,7 @@ def weighed_and_most(servers: int, steps: Sequence[int], weights: Floats) -> tup
 
 
 def _first_reached(servers: int, steps: Sequence[int]) -> Iterator[int]:
-    """The offsets that are one hop away, two, and so on, as long as there are any."""
+    """Yield the offsets that are one hop away, then two, and so on, as long as there are any."""
     full = (1 << servers) - 1
     reached = front = 1
     while True:
@@ -81,8 +86,10 @@ def _first_reached(servers: int, steps: Sequence[int]) -> Iterator[int]:
 
 
 def mean_hops(hops: Ints, weights: Floats | None = None) -> float:
-    """Over all pairs of different servers; or over the pairs by ``weights``, shape (servers, servers), such as what
-    they send. ``inf`` where a pair that counts is not connected, 0 without any."""
+    """Return the mean of the hops over all pairs of different servers.
+
+    ``weights``: weight of each pair, such as its bytes; shape (servers, servers). ``inf`` when a pair that counts is
+    not connected; 0 without pairs."""
     counted = ~np.eye(len(hops), dtype=bool) if weights is None else weights > 0
     if (hops[counted] == UNREACHED).any():
         return float("inf")
@@ -91,7 +98,7 @@ def mean_hops(hops: Ints, weights: Floats | None = None) -> float:
 
 
 def diameter(hops: Ints) -> int | None:
-    """The most hops of any pair; None where one is not connected."""
+    """Return the largest number of hops of any pair; None when a pair is not connected."""
     return None if (hops == UNREACHED).any() else int(hops.max())
 
 
@@ -102,7 +109,7 @@ def _union(reached: Sequence[int], to: Sequence[int], mine: int) -> int:
 
 
 def _unpacked(sets: Sequence[int], servers: int) -> NDArray[np.bool_]:
-    """Shape (sets, servers)."""
+    """Return sets of servers as booleans; shape (sets, servers)."""
     size = (servers + 7) // 8
     raw = np.frombuffer(b"".join(each.to_bytes(size, "little") for each in sets), np.uint8)
     bits = np.unpackbits(raw.reshape(len(sets), size), axis=1, bitorder="little")

@@ -1,10 +1,9 @@
-"""The wiring of a job that has lost interfaces or circuits, with as few circuits made anew as help.
+"""Replacement of lost interfaces or circuits in a job's wiring, with as few new circuits as help.
 
-In: what the job's servers send each other, its rings as they run; its wiring; which circuits cannot be. Out: another
-wiring. On an optical switch where a server is missing the one before it in the permutation is joined to the one after
-it. Then circuits are exchanged two by two as long as that is better: where a ring has lost a circuit, one that was kept
-for other traffic takes its place (TopoOpt, NSDI 2023, section 5.6, has that as the repair of a ring).
-"""
+In: the bytes between the job's servers, with its rings as they run; its wiring; the circuits that cannot be made. Out:
+another wiring. When a server is missing at an optical switch, its predecessor in the permutation is connected to its
+successor. Then pairs of circuits are exchanged as long as that helps. For example, a circuit for other traffic replaces
+one that a ring has lost (TopoOpt, NSDI 2023, section 5.6, repairs rings in this way)."""
 
 from __future__ import annotations
 
@@ -19,11 +18,15 @@ from controller.circuits.wiring.hops import UNREACHED, Floats, hops_between
 from controller.circuits.wiring.spreading import spread
 
 Cost = tuple[float, float, float, float]
-"""Bytes of pairs that are not connected, the sum over phases of what the fullest circuit carries, bytes times hops, and
-less one for each circuit."""
+"""Cost of a wiring, compared entry by entry.
+
+The entries are: the bytes of pairs that are not connected; the sum over phases of the largest load of a circuit; bytes
+times hops; minus the number of circuits."""
 
 MOST_JOINED = 5
-"""Free ports of an optical switch of which every way to join them is tried; of more, all in one ring."""
+"""Number of free ports of an optical switch up to which all ways to connect them are tried.
+
+More free ports are connected in one ring."""
 
 
 def mended(
@@ -33,9 +36,11 @@ def mended(
     dead: Collection[Port],
     fixed: Collection[int] = (),
 ) -> Wiring:
-    """``sent``: by phase, shape (servers, servers), bytes from the row's server to the column's. ``lost``: circuits of
-    the wiring that do not work; ``dead``: interfaces that do not. ``fixed``: optical switches that keep what works of
-    theirs, and make nothing."""
+    """Return the wiring with replacements.
+
+    ``sent``: by phase the bytes from the row's server to the column's; shape (servers, servers).
+    ``lost``: circuits of the wiring that do not work. ``dead``: interfaces that do not work.
+    ``fixed``: optical switches that keep their working circuits and make none."""
     free = [interface for interface in range(wiring.interfaces) if interface not in fixed]
     gone = {*lost, *(each for each in wiring.circuits if each.src in dead or each.dst in dead)}
     found = Wiring(wiring.servers, tuple(_without(peers, k, gone) for k, peers in enumerate(wiring.peers)))
@@ -61,7 +66,7 @@ def _joined(
     lost: Collection[Circuit],
     dead: Collection[Port],
 ) -> Wiring:
-    """Optical switch by optical switch, what is free is joined as is best."""
+    """Connect the free ports of one optical switch after the other in the best way."""
     for interface in interfaces:
         ways = [_with(wiring, interface, made) for made in _ways(wiring.peers[interface], interface, lost, dead)]
         wiring = min(ways, key=lambda each: _cost(sent, each))
@@ -90,8 +95,9 @@ def _ways(
 def _in_one_ring(
     peers: Peers, interface: int, receiving: Sequence[int], lost: Collection[Circuit]
 ) -> tuple[tuple[int, int], ...]:
-    """What is left of the permutation, one path after the other. ``receiving``: where these begin, those of interfaces
-    that work."""
+    """Return circuits that connect the remaining paths of the permutation into one ring.
+
+    ``receiving``: servers where the paths begin, with interfaces that work."""
     ends = []
     for server in receiving:
         while (after := peers[server]) is not None:
@@ -108,8 +114,10 @@ def _exchanged(
     lost: Collection[Circuit],
     dead: Collection[Port],
 ) -> Iterator[Wiring]:
-    """Each server that has lost a circuit sends to where it did through another interface, or to anyone whom such a
-    server is to receive from."""
+    """Yield wirings in which one lost pair of servers is connected again through another interface.
+
+    The former receiver of the sending server, and the former sender to the receiving one, are connected to each other
+    if possible."""
     pairs = dict.fromkeys((each.src.server, each.dst.server) for each in gone)
     for interface, (src, dst) in product(interfaces, pairs):
         peers = wiring.peers[interface]
@@ -125,7 +133,7 @@ def _exchanged(
 
 
 def _with(wiring: Wiring, interface: int, made: Sequence[tuple[int, int]]) -> Wiring:
-    """-1: to none."""
+    """Return the wiring with new circuits (src, dst); -1 as dst disconnects src."""
     peers = list(wiring.peers[interface])
     for src, dst in made:
         peers[src] = None if dst < 0 else dst
@@ -148,7 +156,7 @@ def _cost(sent: Mapping[int, Floats], wiring: Wiring) -> Cost:
 
 
 def _is_less(cost: Cost, than: Cost) -> bool:
-    """By more than rounding."""
+    """Return whether the cost is less by more than rounding."""
     for new, old in zip(cost, than, strict=True):
         if not math.isclose(new, old, rel_tol=1e-9, abs_tol=1e-6):
             return new < old

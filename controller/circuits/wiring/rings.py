@@ -1,11 +1,10 @@
-"""Steps of ring permutations: those that there are, those that make the other traffic's ways short, and the best.
+"""Steps of ring permutations: all of them, those that make paths of other traffic short, and the best.
 
-A ring over n servers in which each sends to the one ``step`` higher (modulo n) visits all of them exactly when the step
-is coprime to n, and every such ring takes the same time for an all-reduce. So the steps can be chosen for the other
-traffic, which passes circuits of all rings: Wang et al., "TopoOpt: Co-optimizing Network Topology and Parallelization
-Strategy for Distributed Training Jobs", NSDI 2023 (TotientPerms and SelectPermutations). Near-geometric steps keep the
-diameter within d n^(1/d) of d rings.
-"""
+In a ring over n servers each sends to the server ``step`` higher (modulo n). The ring visits all servers exactly when
+the step is coprime to n. Every such ring takes the same time for an all-reduce. So the steps can be chosen for the
+other traffic, which uses the circuits of all rings. This follows Wang et al., "TopoOpt: Co-optimizing Network Topology
+and Parallelization Strategy for Distributed Training Jobs", NSDI 2023 (TotientPerms and SelectPermutations).
+Near-geometric steps keep the diameter of d rings within d n^(1/d)."""
 
 from __future__ import annotations
 
@@ -18,17 +17,19 @@ import numpy as np
 from controller.circuits.wiring.hops import Floats, total_and_most, weighed_and_most
 
 MOST_TRIED = 20_000
-"""Sets of steps that a search looks at."""
+"""Number of sets of steps that a search considers."""
 
 
 def totient_steps(servers: int) -> tuple[int, ...]:
-    """The steps of rings over all servers, ascending: coprime to their number, and smaller."""
+    """Return the steps of rings over all servers, ascending: those below the number of servers and coprime to it."""
     return tuple(step for step in range(1, servers) if math.gcd(step, servers) == 1)
 
 
 def geometric_steps(servers: int, rings: int) -> tuple[int, ...]:
-    """1, and then each time the step of a ring, not taken yet, that is closest to n^(1/rings) times the one before; of
-    two as close the smaller one. Where there are fewer steps than rings, they come again: rings beside each other."""
+    """Return near-geometric steps of rings, starting with 1.
+
+    Each further step is the free one closest to n^(1/rings) times the previous one, the smaller of two equally close
+    ones. When there are fewer steps than rings, steps are repeated, which gives parallel rings."""
     allowed = totient_steps(servers)
     chosen: list[int] = []
     ratio = servers ** (1 / rings) if rings else 1.0
@@ -40,13 +41,16 @@ def geometric_steps(servers: int, rings: int) -> tuple[int, ...]:
 
 
 class Steps(NamedTuple):
-    """``rings``: coprime to the number of servers. ``others``: any steps, for circuits that no ring uses. ``mean``: of
-    hops, by the weights that were asked for; ``most``: of any offset."""
+    """Steps of a circulant wiring."""
 
     rings: tuple[int, ...]
+    """Steps of rings, coprime to the number of servers."""
     others: tuple[int, ...]
+    """Steps of circuits that no ring uses."""
     mean: float
+    """Mean number of hops, by the weights that were given."""
     most: int
+    """Largest number of hops of any offset."""
 
     @property
     def all(self) -> tuple[int, ...]:
@@ -56,9 +60,12 @@ class Steps(NamedTuple):
 def chosen_steps(
     servers: int, rings: int, others: int = 0, weights: Sequence[float] | None = None, tried: int = MOST_TRIED
 ) -> Steps | None:
-    """Near-geometric steps, each changed then as long as the mean of the hops falls. ``weights``: of each offset, None
-    for all alike; ``others``: further steps. At most ``tried`` sets are looked at. None where too few servers are
-    connected."""
+    """Return near-geometric steps, changed one by one as long as the mean number of hops decreases.
+
+    ``others``: number of steps besides those of rings. ``weights``: weight of each offset, None for equal weights.
+    ``tried``: number of sets to consider.
+
+    None when the steps do not connect all servers."""
     if servers < 2 or rings + others < 1:
         return None
     start = [*geometric_steps(servers, rings)]
@@ -66,7 +73,7 @@ def chosen_steps(
     start += [1] * (rings + others - len(start))
     cost = _cost(servers, weights)
     best, now = cost(start), list(start)
-    # All steps times one that is coprime to n have the same hops, so where all offsets are alike one ring has step 1.
+    # Multiplying all steps by a number coprime to n keeps the hops. So with equal weights one ring can have step 1.
     left, fixed = tried, rings > 0 and weights is None
     kinds = [totient_steps(servers)] * rings + [tuple(range(1, servers))] * others
     better = True
@@ -82,8 +89,9 @@ def chosen_steps(
 
 
 def ring_order(members: Sequence[int], step: int) -> tuple[int, ...]:
-    """The members in the order of the ring with this step over their places. Raises ``ValueError`` when the step is not
-    coprime to their number: that would be several rings."""
+    """Return the members in the order of the ring with this step over their positions.
+
+    Raises ``ValueError`` when the step is not coprime to their number, which would give several rings."""
     size = len(members)
     if math.gcd(step, size) != 1:
         raise ValueError(f"step {step} divides {size} servers into several rings")
@@ -91,7 +99,7 @@ def ring_order(members: Sequence[int], step: int) -> tuple[int, ...]:
 
 
 Cost = tuple[float, float]
-"""Mean of hops, and the most; compared in this order."""
+"""Mean and largest number of hops, compared in this order."""
 
 
 def _cost(servers: int, weights: Sequence[float] | None) -> Callable[[Sequence[int]], Cost]:
@@ -113,7 +121,7 @@ def _cost(servers: int, weights: Sequence[float] | None) -> Callable[[Sequence[i
 
 
 def _geometric(servers: int, steps: int) -> Iterable[int]:
-    """Whole numbers near 1, n^(1/steps), n^(2/steps) and so on, each once; then the smallest that are left."""
+    """Yield integers near 1, n^(1/steps), n^(2/steps) and so on, each once; then the smallest others."""
     ratio = servers ** (1 / steps)
     near = (round(ratio**place) for place in range(steps))
     return (step for step in dict.fromkeys([*near, *range(1, servers)]) if 0 < step < servers)

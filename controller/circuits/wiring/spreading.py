@@ -1,8 +1,7 @@
-"""What circuits carry when every server divides what it passes on evenly over all shortest ways: the expected load.
+"""Expected load of circuits when every server divides its traffic evenly over all shortest paths.
 
-In: a ``Wiring``, the hops between its servers, what pairs send. Out: bytes of each circuit. It is what hashing gives on
-average, and an upper bound of what the best routing with pieces of any size needs.
-"""
+In: a ``Wiring``, the hops between its servers, the bytes of pairs. Out: bytes of each circuit. This is the average
+result of hashing, and an upper bound of what the best routing with subflows of any size needs."""
 
 from __future__ import annotations
 
@@ -13,8 +12,10 @@ from controller.circuits.wiring.hops import Floats, Ints
 
 
 def spread(wiring: Wiring, hops: Ints, sent: Floats) -> Floats:
-    """Shape (interfaces, servers): of the circuit out of each interface. ``hops``, ``sent``: from the row's server to
-    the column's, which may be some of the servers only; pairs that are not connected are left out."""
+    """Return the load of the circuit out of each interface; shape (interfaces, servers).
+
+    ``hops``, ``sent``: from the row's server to the column's; the columns may be some of the servers only. Pairs that
+    are not connected are left out."""
     waiting = np.where(hops > 0, sent, 0.0)
     loads = np.zeros((wiring.interfaces, wiring.servers))
     lit = [np.array([peer is not None for peer in peers]) for peers in wiring.peers]

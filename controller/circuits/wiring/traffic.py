@@ -1,11 +1,10 @@
-"""What a job sends, seen by a wiring: rings whose order is free, and bytes of pairs that have to go where they go.
+"""Traffic of a job as a wiring sees it: rings whose order is free, and bytes between pairs of servers.
 
-In: a ``JobSpec``; ranks on one address are on one server, and servers are numbered in the order in which ranks name
-them. Out: ``Traffic``. An all-reduce, and its halves, may run over any ring of its servers, and over several at once,
-each with a part of the bytes. Everything else, all-to-all, pipelines and transfers, is counted pair by pair.
+In: a ``JobSpec``. Ranks with the same address are on one server, and servers are numbered in the order in which ranks
+name them. Out: ``Traffic``. An all-reduce, and its halves, may run over any ring of its servers, and over several at
+once, each with a part of the bytes. All other traffic (all-to-all, pipelines and transfers) is counted pair by pair.
 
-``in_rings`` writes the job down as it runs on chosen rings: a spec as any other, for planner, checker and simulator.
-"""
+``in_rings`` describes the job as it runs on chosen rings: a normal spec for planner, checker and simulator."""
 
 from __future__ import annotations
 
@@ -33,14 +32,14 @@ RINGS: Mapping[Algorithm, Algorithm] = MappingProxyType(
         Algorithm.RING_ALL_GATHER: Algorithm.RING_ALL_GATHER,
     }
 )
-"""Collectives of which any order of the ranks is as good, and the ring that each is done in."""
+"""Collectives for which any order of the ranks is as good, and the ring algorithm that each uses."""
 
 Order = tuple[int, ...]
 """Servers in the order of a ring."""
 
 
 class Part(NamedTuple):
-    """One group of one collective: places in the spec's ``collectives`` and ``groups``."""
+    """Group of a collective, as positions in the spec's ``collectives`` and ``groups``."""
 
     collective: int
     group: int
@@ -48,43 +47,46 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Rings:
-    """All-reduces of disjoint groups of servers, which can share interfaces. ``groups``: of servers, each at least
-    two. ``sent``: per group by phase what each of its servers sends in it, in bytes. ``parts``: per group what of the
-    spec it is."""
+    """All-reduces of disjoint groups of servers, which can share interfaces."""
 
     groups: tuple[Order, ...]
+    """Servers of each group, at least two."""
     sent: tuple[Mapping[int, float], ...]
+    """Bytes that each server of a group sends in each phase, per group."""
     parts: tuple[tuple[Part, ...], ...]
+    """Parts of the spec that each group stands for."""
 
     @property
     def bytes(self) -> float:
-        """Of the server that sends most, in all phases."""
+        """Bytes of the server that sends most, over all phases."""
         return max(sum(of_group.values()) for of_group in self.sent)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """``rings``: in the order of their first collectives. ``pairs``: by phase, shape (servers, servers), bytes from the
-    row's server to the column's. ``pieces``: into how many each of them can be divided; 1 is whole."""
+    """Traffic of a job."""
 
     servers: int
     rings: tuple[Rings, ...]
+    """Rings in the order of their first collectives."""
     pairs: Mapping[int, Floats]
+    """Bytes from the row's server to the column's in each phase; shape (servers, servers)."""
     pieces: int = 1
+    """Largest number of subflows of each pair's flow; 1 for whole flows."""
 
     @cached_property
     def phases(self) -> tuple[int, ...]:
-        """In which something is sent between servers, ascending."""
+        """Phases with traffic between servers, ascending."""
         return tuple(sorted({*self.pairs, *(phase for rings in self.rings for of in rings.sent for phase in of)}))
 
     @cached_property
     def of_pairs(self) -> Floats:
-        """In all phases together."""
+        """Bytes of pairs over all phases; shape (servers, servers)."""
         return sum(self.pairs.values(), np.zeros((self.servers, self.servers)))
 
     @cached_property
     def by_offset(self) -> Floats:
-        """What is sent to the server so much higher, modulo their number, by all servers together."""
+        """Bytes by offset: entry k is the sum over all servers i of what i sends to (i + k) mod n."""
         numbers = np.arange(self.servers)
         offsets = (numbers[None, :] - numbers[:, None]) % self.servers
         sent: Floats = np.bincount(offsets.ravel(), self.of_pairs.ravel(), self.servers).astype(float)
@@ -92,7 +94,7 @@ class Traffic:
 
     @cached_property
     def even(self) -> bool:
-        """Whether in every phase every server sends the same to the one so much higher, for all offsets."""
+        """Whether for each offset all servers send the same number of bytes, in every phase."""
         numbers = np.arange(self.servers)
         higher = (numbers[:, None] + numbers[None, :]) % self.servers
         turned = [sent[numbers[:, None], higher] for sent in self.pairs.values()]
@@ -100,7 +102,7 @@ class Traffic:
 
     @property
     def in_rings(self) -> float:
-        """What all servers together send in rings, in bytes."""
+        """Bytes that all servers together send in rings."""
         return sum(
             len(group) * sum(of_group.values())
             for rings in self.rings
@@ -109,7 +111,7 @@ class Traffic:
 
 
 def traffic_of(spec: JobSpec) -> Traffic:
-    """Raises ``InvalidInput`` as ``virtual_links`` does."""
+    """Return the traffic of a job. Raises ``InvalidInput`` as ``virtual_links`` does."""
     servers = servers_of(spec)
     of_rank = [servers[address] for address in spec.endpoints]
     places = {group.name: number for number, group in enumerate(spec.groups)}
@@ -127,22 +129,26 @@ def traffic_of(spec: JobSpec) -> Traffic:
 
 
 def traffic_as_it_runs(spec: JobSpec) -> Traffic:
-    """Without rings that are free: all-reduces are counted in the order of their ranks. Raises ``InvalidInput`` as
-    ``virtual_links`` does."""
+    """Return the traffic without free rings: all-reduces count as pairs, in the order of their ranks.
+
+    Raises ``InvalidInput`` as ``virtual_links`` does."""
     servers = servers_of(spec)
     return Traffic(len(servers), (), _pairs(spec, spec.collectives, servers), spec.max_subflows)
 
 
 def servers_of(spec: JobSpec) -> dict[str, int]:
-    """The number of each address."""
+    """Return the number of each address."""
     return {address: number for number, address in enumerate(dict.fromkeys(spec.endpoints))}
 
 
 def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order]]]]) -> JobSpec:
-    """The job with its all-reduces in these orders: of each ``Rings`` several, and per order one ring for each group;
-    without any, one ring in the order of ``groups``. Every ring of a group has the same part of the bytes, rounded up.
-    Ranks of one server stay beside each other. Collectives of the same ranks have the same rings. Raises
-    ``InvalidInput`` when that is more than a spec can hold."""
+    """Return the job with its all-reduces in these orders.
+
+    Each ``Rings`` has several orders, and each order has one ring per group. Without any order, the ring is that of
+    ``groups``. All rings of a group have the same part of the bytes, rounded up. Ranks of one server stay adjacent.
+    Collectives of the same ranks have the same rings.
+
+    Raises ``InvalidInput`` when the result is larger than a spec may be."""
     servers = servers_of(spec)
     of_server = defaultdict[int, list[int]](list)
     for rank, address in enumerate(spec.endpoints):
@@ -180,7 +186,7 @@ def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order
 
 
 def _without(spec: JobSpec, number: int, gone: set[Part]) -> Collective | None:
-    """A collective without the groups that run in other rings."""
+    """Return a collective without the groups that run in other rings."""
     whole = spec.collectives[number]
     left = {part.group for part in gone if part.collective == number}
     names = tuple(name for name in whole.groups if name not in {spec.groups[group].name for group in left})
@@ -188,8 +194,9 @@ def _without(spec: JobSpec, number: int, gone: set[Part]) -> Collective | None:
 
 
 def _together(collectives: Iterable[Collective]) -> list[Collective]:
-    """Those that differ in their groups alone as one: a spec has a limit of collectives. The same group twice, as from
-    two collectives of one group, in two."""
+    """Return collectives that differ only in their groups as one, because a spec has a limit of collectives.
+
+    The same group twice, as from two collectives of one group, gives two collectives."""
     alike = defaultdict[tuple[Algorithm, int, int], list[list[str]]](list)
     for each in collectives:
         rows = alike[each.algorithm, each.bytes_per_iteration, each.phase]
@@ -205,7 +212,9 @@ def _together(collectives: Iterable[Collective]) -> list[Collective]:
 
 
 def _merged(parts: Iterable[tuple[Part, Collective, Sequence[int]]]) -> tuple[Rings, ...]:
-    """Collectives of the same servers run in the same rings; groups that share no server are kept together, since one
+    """Return the rings of these collectives.
+
+    Collectives of the same servers run in the same rings. Groups without a common server are kept together, because one
     interface can have a ring of each."""
     of_group = defaultdict[Order, list[tuple[Part, Collective, int]]](list)
     for part, collective, of_ranks in parts:
@@ -233,13 +242,15 @@ def _merged(parts: Iterable[tuple[Part, Collective, Sequence[int]]]) -> tuple[Ri
 
 
 def _sent(collective: Collective, ranks: int) -> float:
-    """By each of them, in a ring: 2(n-1)/n M, and half of it of a half; docs/reference/job-spec.md."""
+    """Return the bytes that each rank sends in a ring: 2(n-1)/n M, or half of that (docs/reference/job-spec.md).
+
+    The half is for a reduce-scatter or all-gather."""
     times = 2 if RINGS[collective.algorithm] is Algorithm.RING_ALL_REDUCE else 1
     return times * (ranks - 1) / ranks * collective.bytes_per_iteration
 
 
 def _pairs(spec: JobSpec, collectives: Sequence[Collective], servers: Mapping[str, int]) -> dict[int, Floats]:
-    """What these collectives of the spec and its transfers send."""
+    """Return the bytes between pairs for these collectives and the transfers of the spec, by phase."""
     phases = sorted({each.phase for each in collectives} | {each.phase for each in spec.transfers})
     found: dict[int, Floats] = {}
     for phase in phases:

@@ -5,9 +5,9 @@ In: ``AnalyseFailures``, for each single failure, or for the failure of all name
 
 Two switches at which no flow begins or ends are *interchangeable* when they have the same cables, with the same
 capacities, to the same neighbours. Swapping them is a symmetry of the problem that moves no end of any flow. Failures
-that such swaps turn into each other therefore have the same bounds, the same distribution under hashing, and the same
-routings but for the names: they are one *case*. Only the number of running routes over the failed links may differ
-between them. The failure with the most such routes is computed for the case.
+that such swaps turn into each other are one *case*. They have the same bounds, the same distribution under hashing, and
+the same routings but for the names. Only the number of running routes over the failed links may differ between them.
+The failure with the most such routes is computed for the case.
 
 The cheap steps come first:
 

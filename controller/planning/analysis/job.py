@@ -1,7 +1,7 @@
 """Analysis whether the network slows a job: its most loaded links, the jobs that share them, and possible gains.
 
-In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's slowdown is compared with its lower bound, with that under the
-planner's routes, and with that under the planner's routes if all flows could be split. Slowdown, load and phase are
+In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's slowdown is compared with three others: its lower bound, that under
+the planner's routes, and that under the planner's routes if all flows could be split. Slowdown, load and phase are
 defined in ``efficiency``."""
 
 from __future__ import annotations

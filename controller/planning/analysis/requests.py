@@ -115,8 +115,9 @@ class Network:
     """Network that an analysis examines."""
 
     found: Problem | Snapshot
-    """Problem with the routes in force, or its snapshot, so that the analysis rather than the control loop makes the
-    problem."""
+    """Problem with the routes in force, or its snapshot.
+
+    With a snapshot, the analysis makes the problem instead of the control loop."""
     fabric: Fabric
     intact: Fabric
     """Fabric including all parts that have failed or are drained."""

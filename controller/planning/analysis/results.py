@@ -230,8 +230,9 @@ class Outcome:
     lost: tuple[FlowEnds, ...]
     """Flows that lose their last path."""
     rerouted: tuple[int, int]
-    """Smallest and largest number of flows, over the failures of the case, that are pinned to failed links and have
-    other paths."""
+    """Smallest and largest number of flows, over the failures of the case, that must change to other paths.
+
+    These flows are pinned to failed links and have other paths."""
     basis: Literal["plan", "repair", "bound"]
     """Source of ``level``.
 
@@ -253,8 +254,9 @@ class Outcome:
     first_level: float | None = None
     """Worst slowdown after one planning cycle."""
     cycles: int | None = 0
-    """Largest number of cycles that the plan's moves take; None when no moves within ``planning.max_moves`` lead
-    there."""
+    """Largest number of cycles that the plan's moves take.
+
+    None when no moves within ``planning.max_moves`` lead there."""
 
     @property
     def proven(self) -> bool:

@@ -264,8 +264,9 @@ class Commodities:
         return np.bincount(self._term_column, weights, self.columns).astype(np.float64, copy=False)
 
     def cheapest_walks(self, key_prices: Floats) -> tuple[Ints, Floats, list[Path]]:
-        """Return the classes that are ``cut``, with the price of one flow on the cheapest shortest path, and that
-        path."""
+        """Return the classes that are ``cut``, and for each the price of one flow on the cheapest path, and that path.
+
+        The cheapest path is taken from all shortest paths."""
         classes = np.flatnonzero(self.cut)
         if self._hops is None or len(self._hops.flows) != len(classes):
             self._hops = NextHops(replace(self._problem, flows=tuple(map(self.first, classes.tolist()))))
