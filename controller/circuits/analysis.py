@@ -59,10 +59,10 @@ def no_parts(names: Collection[str], cabling: Cabling, optical: Mapping[Dpid, st
             )
         elif name in circuits:
             found[name] = (
-                f"{shown} leads over optical switches: {_DRAINABLE}; signalbox what-if says what its loss does"
+                f"{shown} leads over optical switches: {_DRAINABLE}; signalbox what-if shows the effect of its loss"
             )
         elif fibre:
-            found[name] = f"{shown} leads to {optical[fibre.dpid]}, and is no circuit now: {_DRAINABLE}"
+            found[name] = f"{shown} leads to {optical[fibre.dpid]}, and has no circuit now: {_DRAINABLE}"
     return found
 
 
@@ -157,7 +157,7 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
         f"more than {1 - use.bound_s / use.iteration_s:.1%} shorter."
     )
     limits = (
-        f"{found.job_id} is limited by its {circuits}; all of them work, and nothing else is on the fullest. Its "
+        f"{found.job_id} is limited by its {circuits}; all of them work, and no other traffic is on the fullest. Its "
         f"communication takes up to {found.level:.2f} times as long as its hosts' ports alone would need, because a "
         f"circuit leads to one server only{relayed}."
     )

@@ -23,10 +23,10 @@ from controller.jobs.job import Job
 from controller.planning.problem import PlanLimits, Routes
 from signalbox.jobs.spec import JobId
 
-FINDING = "circuits are being worked out"
-MAKING = "they are being made"
+FINDING = "the controller is choosing its circuits"
+MAKING = "optical switches are making its circuits"
 RAILS = "it has rails, and circuits connect one NIC of each server"
-NOT_KNOWN = "what it sends is not known, so no circuits can be chosen for it"
+NOT_KNOWN = "its traffic is not known, so the controller cannot choose circuits for it"
 MOST_NAMED = 4
 """Number of jobs that one reason names."""
 RETRY_S = 30.0

@@ -95,7 +95,7 @@ def repair_first(problem: Problem, running: Routes) -> tuple[Planned | None, Pro
     try:
         answer = repair(problem)
     except Exception:
-        log.exception("repair failed; the plan has to do it", generation=problem.generation)
+        log.exception("repair failed; the plan repairs the routes instead", generation=problem.generation)
         return None, problem
     if not isinstance(answer, Plan):
         return None, problem
@@ -158,7 +158,7 @@ def _first_valid(
         if not violations:
             return answer
         log.error("plan rejected by the checker", solver=candidate.solver, violations=violations[:8])
-    return NoPlan(problem.generation, f"no routing passed the checker; the last one: {violations[0]}")
+    return NoPlan(problem.generation, f"no candidate passed the checker; the last one failed with: {violations[0]}")
 
 
 def refuse_faults(problem: Problem) -> None:

@@ -45,7 +45,7 @@ def verify(plan: Any) -> tuple[str, int]:
         cuts = [Cut(plan, graph, cut) for cut in plan["cuts"]]
         bounds = [_bound(cuts, proof, levels, whole) for proof in plan["proofs"]]
         proven, searched = plan["proven"], plan["searched"]
-        _require(0 <= proven <= proven + searched <= len(levels), "more levels are proven than there are")
+        _require(0 <= proven <= proven + searched <= len(levels), "the plan claims more proven levels than it has")
         _require(whole <= near <= whole + whole // 10_000, "the tolerance is above 1/10,000")
         for place, level in enumerate(levels[:proven], 1):
             bound = max([whole, *(bound for jobs, bound in bounds if jobs >= place)])
@@ -83,7 +83,7 @@ def levels_of(plan: Any) -> list[int]:
                 for link in path:
                     cell[link] += part
         if not sound or left:
-            raise ValueError(f"flow {number} has a route that it may not have")
+            raise ValueError(f"the route of flow {number} is not allowed")
     peaks: list[dict[int, int]] = [{} for _ in range(jobs)]
     for (job, _), cell in loads.items():
         own = peaks[job]
@@ -111,7 +111,7 @@ def _bound(cuts: list[Cut], proof: Any, levels: list[int], whole: int) -> tuple[
         _require(proves, f"cut {group['cut']} does not prove {bound / whole:.6g} for {least} of {len(members)} jobs")
         total += weight * least
         of_job.update(dict.fromkeys(members, weight))
-    _require(total > (jobs - 1) * max(of_job.values()), f"the groups for {jobs} jobs need fewer")
+    _require(total > (jobs - 1) * max(of_job.values()), f"the groups for {jobs} jobs require fewer slow jobs")
     return jobs, bound
 
 

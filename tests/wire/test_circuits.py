@@ -156,9 +156,9 @@ def test_what_cannot_be_done_with_optical_switches_says_what_can(running: Runnin
         (("drain", "optical1"), f"'optical1' is an optical switch: {only}; signalbox what-if takes interfaces at it"),
         (("drain", "0x101"), "'0x101' is an optical switch"),
         (("what-if", "optical1"), "signalbox what-if takes interfaces at it, such as server1:2"),
-        (("drain", "server1:2"), f"'server1:2' leads over optical switches: {only}; signalbox what-if says"),
+        (("drain", "server1:2"), f"'server1:2' leads over optical switches: {only}; signalbox what-if shows"),
         (("drain", "0x1:2"), "'0x1:2' leads over optical switches"),
-        (("drain", "server8:2"), f"'server8:2' leads to optical1, and is no circuit now: {only}"),
+        (("drain", "server8:2"), f"'server8:2' leads to optical1, and has no circuit now: {only}"),
         (("rules", "optical1"), "'optical1' is an optical switch, whose only rules are its circuits: "),
     ):
         found = signalbox(*command, "--address", running.address)

@@ -42,7 +42,7 @@ def heaviest_matching(weights: Floats) -> Peers:
     flow.set_node_supply(source, servers)
     flow.set_node_supply(sink, -servers)
     status = flow.solve()
-    assert status == flow.OPTIMAL, f"a flow that is always there was not found: {status}"
+    assert status == flow.OPTIMAL, f"the solver found no flow, although there always is one: {status}"
     for a, b in zip(src[used := flow.flows(arcs) > 0].tolist(), dst[used].tolist(), strict=True):
         found[a] = b
     return tuple(found)

@@ -51,7 +51,7 @@ class Wiring:
             if len(peers) != self.servers or not all(0 <= peer < self.servers for peer in lit):
                 raise ValueError(f"interface {interface} needs one of {self.servers} servers, or None, per server")
             if len(set(lit)) < len(lit):
-                raise ValueError(f"two servers send to one through interface {interface}")
+                raise ValueError(f"two servers send to the same server through interface {interface}")
             if any(peer == server for server, peer in enumerate(peers)):
                 raise ValueError(f"a server sends to itself through interface {interface}")
 
@@ -105,7 +105,7 @@ class Wiring:
         pairs = [zip(mine, theirs, strict=True) for mine, theirs in zip(self.peers, other.peers, strict=True)]
         both = [[(mine, theirs) for mine, theirs in of] for of in pairs]
         if any(mine is not None and theirs is not None for of in both for mine, theirs in of):
-            raise ValueError("both wirings send through one port")
+            raise ValueError("both wirings send through the same port")
         return Wiring(self.servers, tuple(tuple(a if b is None else b for a, b in of) for of in both))
 
 

@@ -1,7 +1,7 @@
 """Routes on a circulant wiring: the steps from server i to server (i + offset) mod n (CoinChangeMod).
 
 Think of steps as values of coins. The shortest paths for an offset are the ways to pay it, modulo the number of
-servers, with the fewest coins (Wang et al., TopoOpt, NSDI 2023). First, all servers take the same steps for the same
+servers, by the fewest coins (Wang et al., TopoOpt, NSDI 2023). First, all servers take the same steps for the same
 offset. When all servers send alike, all circuits of one interface then have the same load; the steps are chosen so that
 interfaces do, too. Then single flows take other steps, or the same steps in another order, where loads are lower.
 

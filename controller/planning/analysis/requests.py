@@ -223,11 +223,11 @@ def analysis_request(
     missing = missing_hosts(network.fabric.hosts, job.addresses)
     if missing:
         named = missing[:4]
-        text = f"job '{job.id}' waits for {', '.join(named)}: where its traffic goes is not known yet"
+        text = f"job '{job.id}' waits for {', '.join(named)}: these hosts are not in the fabric yet"
         raise NotKnownYet(text, {"jobId": job.id, "missingHosts": ",".join(named)})
     if not job.pairs:
         text = (
-            f"job '{job.id}' is being learnt: counters show no traffic of it yet, and the switches hash what it sends"
+            f"job '{job.id}' is being learnt: counters show no traffic of it yet, and the switches hash its flows"
         )
         raise NotKnownYet(text, {"jobId": job.id})
     measured = _efficiency_measured(network.fabric, job)

@@ -161,7 +161,7 @@ ON_CIRCUITS = replace(
 def test_what_circuits_allow_is_not_called_a_fault_of_the_network() -> None:
     answer = " ".join(said(replace(ON_CIRCUITS, withheld="up to 7 hosts send to one at once")))
     assert answer.startswith(
-        "a is limited by its 12 circuits; all of them work, and nothing else is on the fullest. Its communication "
+        "a is limited by its 12 circuits; all of them work, and no other traffic is on the fullest. Its communication "
         "takes up to 2.00 times as long as its hosts' ports alone would need, because a circuit leads to one server "
         "only, and servers forward for each other. Its fullest circuit is server1:2>server2, loaded to 2.00 times its "
         "capacity by 4 of its own flows alone. The planner found no better routes on these circuits. By the model no "

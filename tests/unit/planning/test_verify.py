@@ -176,9 +176,9 @@ def test_weighted_groups_need_more_jobs_together() -> None:
     made |= {"cuts": pairs, "proofs": [{"jobs": 2, "bound": 2000, "groups": groups}]}
     assert verify(made)[0].startswith("worst level 3, none is below 2")
     made["proofs"][0]["jobs"] = 3
-    assert refusal(made) == "the groups for 3 jobs need fewer"
+    assert refusal(made) == "the groups for 3 jobs require fewer slow jobs"
     made["proofs"][0] |= {"jobs": 2, "groups": groups[:1]}
-    assert refusal(made) == "the groups for 2 jobs need fewer"
+    assert refusal(made) == "the groups for 2 jobs require fewer slow jobs"
 
 
 def at(*place: Any, value: Any) -> Callable[[Any], None]:
@@ -194,25 +194,25 @@ CHANGES = {
     "a level too small": (at("jobs", 0, "level", value=1999), "job job0 has level 2"),
     "a level too large": (at("jobs", 1, "level", value=1001), "job job1 has level 1"),
     "a demand": (at("flows", 0, "demand", value=[[0, 50]]), "job job0 has level 1.5"),
-    "no demand": (at("flows", 0, "demand", value=[[0, 0]]), "flow 0 has a route that it may not have"),
-    "a negative demand": (at("flows", 0, "demand", value=[[0, -RATE]]), "flow 0 has a route"),
+    "no demand": (at("flows", 0, "demand", value=[[0, 0]]), "the route of flow 0 is not allowed"),
+    "a negative demand": (at("flows", 0, "demand", value=[[0, -RATE]]), "the route of flow 0"),
     "a capacity": (at("links", 0, value=["l", "s", 99]), "job job0 has level 2.021"),
     "no capacity": (at("links", 9, value=["m", "b2", 0]), "a link has no capacity"),
     "another path": (at("flows", 0, "route", value=[[WHOLE, [4, 1, 3, 5]]]), "job job1 has level 2"),
-    "a path with a gap": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 3, 5]]]), "flow 0 has a route"),
-    "a path to elsewhere": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, 7]]]), "flow 0 has a route"),
-    "a path from elsewhere": (at("flows", 0, "route", value=[[WHOLE, [6, 0, 2, 5]]]), "flow 0 has a route"),
-    "a link counted from the end": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, -5]]]), "flow 0 has a route"),
+    "a path with a gap": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 3, 5]]]), "the route of flow 0"),
+    "a path to elsewhere": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, 7]]]), "the route of flow 0"),
+    "a path from elsewhere": (at("flows", 0, "route", value=[[WHOLE, [6, 0, 2, 5]]]), "the route of flow 0"),
+    "a link counted from the end": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, -5]]]), "the route of flow 0"),
     "a link that is not there": (
         at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, 99]]]),
         "this is no plan: IndexError",
     ),
-    "no route": (at("flows", 0, "route", value=[]), "flow 0 has a route"),
-    "a longer walk allowed": (at("flows", 0, "hops", value=5), "flow 0 has a route"),
-    "shares that do not add up": (at("flows", 0, "route", 0, 0, value=999), "flow 0 has a route"),
-    "no pieces": (at("flows", 0, "pieces", value=0), "flow 0 has a route"),
-    "a job that is not there": (at("flows", 0, "job", value=2), "flow 0 has a route"),
-    "a job counted from the end": (at("flows", 0, "job", value=-1), "flow 0 has a route"),
+    "no route": (at("flows", 0, "route", value=[]), "the route of flow 0"),
+    "a longer walk allowed": (at("flows", 0, "hops", value=5), "the route of flow 0"),
+    "shares that do not add up": (at("flows", 0, "route", 0, 0, value=999), "the route of flow 0"),
+    "no pieces": (at("flows", 0, "pieces", value=0), "the route of flow 0"),
+    "a job that is not there": (at("flows", 0, "job", value=2), "the route of flow 0"),
+    "a job counted from the end": (at("flows", 0, "job", value=-1), "the route of flow 0"),
     "a bound above the plan": (at("proofs", 0, "bound", value=2001), "a bound is above level 1 from the worst"),
     "a bound below": (at("proofs", 0, "bound", value=1999), "nothing proves level 1 from the worst"),
     "a bound for more jobs": (at("proofs", 0, "jobs", value=2), "a bound is above level 2 from the worst"),
@@ -231,7 +231,7 @@ CHANGES = {
     "no prices": (at("cuts", 0, "prices", value=[]), "cut 0 does not prove"),
     "another unit": (at("cuts", 0, "unit", value=50), "cut 0 does not prove"),
     "a negative unit": (at("cuts", 0, "unit", value=-RATE), "a price is negative"),
-    "more levels than jobs": (at("proven", value=3), "more levels are proven than there are"),
+    "more levels than jobs": (at("proven", value=3), "the plan claims more proven levels than it has"),
     "a large tolerance": (at("tolerance", value=1), "the tolerance is above 1/10,000"),
     "a negative tolerance": (at("tolerance", value=-1), "the tolerance is above 1/10,000"),
     "no denominator": (at("denominator", value=0), "a link has no capacity"),
@@ -294,7 +294,7 @@ def test_it_runs_as_a_program(
     ("text", "said"),
     [
         ('job_id = "a"', "not JSON: Expecting value: line 1 column 1"),
-        ("[]", "a plan with its proofs is a JSON object, this is a list"),
+        ("[]", "a plan with its proofs is a JSON object, but this is a list"),
         ('{"jobs": [], "flows": []}', "links, cuts, proofs missing: this is no plan with its proofs"),
     ],
 )

@@ -35,7 +35,7 @@ def test_a_circuit_is_from_one_interface_to_the_same_interface_over_the_switch_o
 @pytest.mark.parametrize(
     ("servers", "peers", "message"),
     [
-        (3, ((1, 1, None),), "two servers send to one through interface 0"),
+        (3, ((1, 1, None),), "two servers send to the same server through interface 0"),
         (3, ((1, 2, 0), (None, 1, None)), "a server sends to itself through interface 1"),
         (3, ((1, 2),), "interface 0 needs one of 3 servers"),
         (3, ((1, 2, 3),), "interface 0 needs one of 3 servers"),
@@ -60,7 +60,7 @@ def test_two_jobs_are_wired_beside_each_other_without_a_common_port() -> None:
     fabric = circulant(3, [1]).placed([4, 0, 2], 6).beside(circulant(2, [1]).placed([1, 5], 6))
     assert fabric.peers == ((2, 5, 4, None, 0, 1),)
     assert {circuit.src for circuit in fabric.circuits}.isdisjoint({Port(3, 0)})
-    with pytest.raises(ValueError, match="both wirings send through one port"):
+    with pytest.raises(ValueError, match="both wirings send through the same port"):
         fabric.beside(circulant(2, [1]).placed([5, 3], 6))
     with pytest.raises(ValueError, match="different sizes"):
         fabric.beside(circulant(6, [1, 5]))

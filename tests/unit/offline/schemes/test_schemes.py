@@ -192,7 +192,7 @@ def test_the_running_routes_are_ignored_and_a_cap_on_moves_is_not(name: str) -> 
     capped = SCHEMES[name](running, replace(LIMITS, max_moves=2))
     assert isinstance(capped, NoPlan)
     why = f"the plan moves {plan.moves} flows, at most 2 may be moved"
-    assert capped.reason == f"no routing passed the checker; the last one: {why}"
+    assert capped.reason == f"no candidate passed the checker; the last one failed with: {why}"
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -131,7 +131,7 @@ def test_a_job_of_which_nothing_was_counted_cannot_be_explained() -> None:
     fabric.send(RegisterJob(JobSpec.parse({"job_id": "seen", "endpoints": RINGS[0]})))
     fabric.run(1)  # its hosts answer
     with pytest.raises(
-        NotKnownYet, match="'seen' is being learnt: counters show no traffic of it yet, and the switches"
+        NotKnownYet, match="'seen' is being learnt: counters show no traffic of it yet, and the switches hash its flows"
     ):
         analysed_job(fabric, "seen")
 
