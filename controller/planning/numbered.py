@@ -94,7 +94,7 @@ class Around(NamedTuple):
     """Links at some switches, one per row."""
 
     at: Ints
-    """Position of the switch in the list that was asked for."""
+    """Position of the switch in the argument ``leaves``."""
     other: Ints
     """Number of the switch at the other end."""
     cable: Ints

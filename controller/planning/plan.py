@@ -130,7 +130,7 @@ def answered(answer: Plan | NoPlan, where: str = "") -> Plan:
     return answer
 
 
-# ---- drafts
+# ---- candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
     )
 
 
-# ---- more moves than a cycle may make
+# ---- goal plans: more moves than a cycle may make
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class Target:
     blocked: tuple[FlowId, ...] = ()
     """Flows that would have to move together, when no moves within the cap lead towards the goal plan; else empty."""
     smallest: bool = False
-    """Whether it is proven that no fewer of the remaining moves improve the slowdowns. Other routes may need fewer."""
+    """Whether it is proven that fewer of the remaining moves improve nothing. Other routes may need fewer moves."""
     searched: int = 0
     """Cap for which the search proved that no moves lead on; 0 when the time ran out before.
 
@@ -302,7 +302,7 @@ class Decision:
 def decide(
     problem: Problem, plan: Plan, min_gain: float, stay: Plan | None = None, target: Target | None = None
 ) -> Decision:
-    """Return whether the plan is adopted.
+    """Return the decision whether to adopt the plan, with its reason.
 
     A plan is adopted when it pins flows or repairs routes, or when its gain is worth its moves (hysteresis). When it
     does both and there is a plan ``stay`` that moves nothing, the two are decided separately.

@@ -318,8 +318,8 @@ class _Way:
     def _blocked(self) -> Cycle:
         """Return the cycle when no step leads on: nothing moves, and the goal plan names its smallest group of moves.
 
-        The group itself is moved when it is within the cap. A search for the smallest group finds more moves than a
-        step, which has more to decide. No group is named when the time is over before it is proven to be the
+        The group itself is moved when it is within the cap. Its search can find moves that the search for a step
+        misses, because a step has more to decide. No group is named when the time is over before it is proven to be the
         smallest."""
         flows, smallest = smallest_group(self._problem, self._running, self._goal, self._part)
         together = {**self._running, **{flow: self._goal[flow] for flow in flows}}

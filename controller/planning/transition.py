@@ -244,7 +244,7 @@ class _Model:
                     levels[job] = max(load, levels.get(job, 1.0))
         return levels
 
-    # ---- levels
+    # ---- slowdowns
 
     def _not_worse(self) -> list[Any]:
         """Require that the slowdowns do not get worse; return the tie-breaks, from the largest slowdown on."""

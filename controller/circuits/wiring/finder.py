@@ -200,7 +200,7 @@ def _candidates(traffic: Traffic, interfaces: int) -> Iterator[tuple[Wiring, tup
 
 
 def _divisions(traffic: Traffic, interfaces: int) -> Sequence[Sequence[int]]:
-    """Return the divisions of interfaces among ``Rings``; some rings have an interface if there are rings.
+    """Return the divisions of interfaces among ``Rings``, with at least one interface for rings if there are any.
 
     All divisions are tried when they are few, otherwise those in proportion to the bytes."""
     kinds = len(traffic.rings)

@@ -39,7 +39,7 @@ _MISSED = 1e3
 
 Pair = tuple[Dpid, Dpid]
 Side = tuple[bool, Dpid]
-"""Side of a leaf: whether its links in, and the leaf."""
+"""Side of a leaf: whether its links in (else those out), and the leaf."""
 
 
 def route(part: Problem, lanes: Lanes, bound: float) -> dict[FlowId, Route] | None:
