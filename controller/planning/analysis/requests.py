@@ -226,9 +226,7 @@ def analysis_request(
         text = f"job '{job.id}' waits for {', '.join(named)}: these hosts are not in the fabric yet"
         raise NotKnownYet(text, {"jobId": job.id, "missingHosts": ",".join(named)})
     if not job.pairs:
-        text = (
-            f"job '{job.id}' is being learnt: counters show no traffic of it yet, and the switches hash its flows"
-        )
+        text = f"job '{job.id}' is being learnt: counters show no traffic of it yet, and the switches hash its flows"
         raise NotKnownYet(text, {"jobId": job.id})
     measured = _efficiency_measured(network.fabric, job)
     return AnalyseJob(
