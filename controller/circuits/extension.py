@@ -43,7 +43,7 @@ class CircuitExtension(Extension):
     - ``fibres``: fibres that are not as configured.
     - ``wirings``: jobs that wait for circuits.
 
-    Table rows, computed when their inputs change:
+    The rows are computed again when their inputs change:
 
     - ``interfaces``: interfaces that work.
     - ``unwired``: reasons why jobs wait.

@@ -8,7 +8,7 @@ shares one of its leaves has it. The flows of one home are therefore a matching,
 colouring. The other flows get colours too. All flows need D colours in total, where D is the largest degree; D - S of
 these are beyond the S common links.
 
-Each of these further colours is spread over a group of n common links, whose load then is 1 + 1/n. A flow of the
+Each of these further colours is spread over a group of n common links, which then carry 1 + 1/n flows each. A flow of a
 further colour is cut into subflows for the first links of its group. Their own flows pass the excess on to further
 links, and so on. The links form a tree, in which a flow of k subflows connects k links. So about n / (k - 1) of the n +
 1 colours are cut, and the flows of all other colours stay."""

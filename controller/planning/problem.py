@@ -116,7 +116,7 @@ class Problem:
 
     @cached_property
     def standing(self) -> frozenset[FlowId]:
-        """Flows that are pinned to paths whose links all exist."""
+        """Flows that are pinned to paths that still exist."""
         return frozenset(flow.id for flow in self.flows if self.stands(flow))
 
     @property
@@ -135,7 +135,7 @@ class Problem:
         return sum(flow in self.standing for flow in left)
 
     def stands(self, flow: Flow) -> bool:
-        """Return whether the flow is pinned and all links of the paths that it is pinned to exist."""
+        """Return whether the flow is pinned, and each of its paths still leads from its source to its destination."""
         return flow.current is not None and all(
             self.paths.leads(piece.path, flow.src_leaf, flow.dst_leaf) for piece in flow.current
         )

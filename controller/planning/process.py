@@ -1,6 +1,4 @@
-"""A separate planning process.
-
-OpenFlow, the control loop and the API thus do not share an interpreter with the planner.
+"""Planning in a separate process, whose interpreter OpenFlow, the control loop and the API do not share.
 
 In: requests of the control loop. Out: their answers, put into its inbox. The two processes exchange only changes
 (``differences``). The controller's end has three threads: one sends the newest request, one receives answers, one

@@ -172,10 +172,10 @@ class Answer:
 
     @property
     def refused(self) -> bool:
-        """Whether the job should run on the alternative.
+        """Whether the job should run on the alternative, for one of two reasons.
 
-        That is so on two conditions: all circuits together cannot carry the forwarded traffic as fast as the
-        alternative carries what is sent (``BreakEven``), or an iteration is shorter there."""
+        Either all circuits together cannot carry the forwarded traffic as fast as the alternative carries what is sent
+        (``BreakEven``). Or an iteration is shorter there."""
         return self.best.break_even.loses or _rounded(self.best.planned_s) > _rounded(self.other.other_s)
 
 

@@ -1,4 +1,4 @@
-"""Analysis whether the network slows a job: its most loaded links, the jobs that share them, and possible gains.
+"""Analysis of whether the network slows a job: its most loaded links, the jobs that share them, and possible gains.
 
 In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's slowdown is compared with three others: its lower bound, that under
 the planner's routes, and that under the planner's routes if all flows could be split. Slowdown, load and phase are
