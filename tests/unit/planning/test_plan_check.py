@@ -108,7 +108,7 @@ def test_subflows_are_at_most_as_many_as_allowed_on_paths_of_their_own_with_shar
     assert split_plan((0, 0.25), (2, 0.75)) == ()
     assert split_plan((1, 1.0)) == ()
     for pieces, words in (
-        ([(0, 0.25), (1, 0.25), (2, 0.5)], "has 3 subflows, its job allows 2"),
+        ([(0, 0.25), (1, 0.25), (2, 0.5)], "has 3 subflows, but its job allows 1 to 2"),
         ([], "has 0 subflows"),
         ([(0, 0.5), (1, 0.4)], "do not add up"),
         ([(0, 0.5)], "do not add up"),
