@@ -1,9 +1,8 @@
-"""A Debian in a folder, booted: systemd is process 1 of namespaces of its own, in which loopback is the only network.
+"""A booted Debian in a folder: systemd is process 1 of its own namespaces, where loopback is the only network.
 
-In: the folder of a ``DebianRoot`` that has ``systemd-sysv``. Units run as on a machine, with their users, directories,
-seccomp filters and mounts. The kernel is this machine's, there are no resource controllers, and a device file is one of
-six. Needs root and a cgroup2 hierarchy.
-"""
+Input: the folder of a ``DebianRoot`` that has ``systemd-sysv``. Units run as on a machine, with their users,
+directories, seccomp filters and mounts. The kernel is that of this machine, there are no resource controllers, and only
+six device files exist. Needs root and a cgroup2 hierarchy."""
 
 from __future__ import annotations
 
@@ -51,17 +50,17 @@ BOOT_S = 120.0
 
 @dataclass(frozen=True)
 class Booted:
-    """``leader``: systemd's process, as this machine counts."""
+    """A booted Debian; ``leader`` is the process id of its systemd on this machine."""
 
     leader: int
 
     def argv(self, *command: str, namespaces: tuple[str, ...] = _NAMESPACES) -> list[str]:
-        """What runs the command in it."""
+        """Return the command line that runs ``command`` in the booted Debian."""
         settings = [f"{name}={value}" for name, value in PLAIN_ENVIRONMENT.items()]
         return ["nsenter", "--target", str(self.leader), *namespaces, "env", "-i", "-C", "/", *settings, *command]
 
     def run(self, *command: str, status: int = 0) -> str:
-        """All that it prints. It has to end with ``status``."""
+        """Run the command, check that it ends with ``status``, and return its output."""
         done = subprocess.run(
             self.argv(*command),
             stdin=subprocess.DEVNULL,
@@ -79,7 +78,7 @@ class Booted:
 
 @contextmanager
 def booted(folder: Path) -> Iterator[Booted]:
-    """Until the end of the block, when all its processes are killed."""
+    """Boot the Debian in the folder for the block; kill all its processes afterwards."""
     cgroup = _cgroup2() / f"signalbox-test-{os.getpid()}"
     cgroup.mkdir()
     try:
@@ -114,7 +113,7 @@ def _cgroup2() -> Path:
 
 
 def _gone(cgroup: Path) -> bool:
-    """A group can be removed when its processes have ended."""
+    """Try to remove the cgroup and return whether it is gone; it cannot be removed before its processes have ended."""
     for folder, _, _ in os.walk(cgroup, topdown=False):
         with suppress(OSError):
             os.rmdir(folder)

@@ -1,8 +1,7 @@
 """A fake fabric whose hosts send: rings of jobs, announced or not, and traffic that no job announces.
 
-Bytes take the paths that packets take, and are counted by ports and by the rules that are there; the switches are
-polled at one moment, as by the poller.
-"""
+Bytes take the paths that packets take. The ports and the installed rules count them. All switches are polled at the
+same moment, as the poller does it."""
 
 from __future__ import annotations
 
@@ -35,8 +34,10 @@ def always(_now: float) -> float:
 
 @dataclass
 class Ring:
-    """A job that trains: all of its flows send at one rate, as much as its fullest link leaves it, and no more than
-    ``most_bps``. ``duty``: which share of that at a time."""
+    """A training job whose flows all send at one rate.
+
+    The rate is what the fullest link leaves, and at most ``most_bps``. ``duty``: share of the rate that the job sends
+    at a given time."""
 
     ips: Sequence[str]
     most_bps: float = FABRIC_BPS
@@ -48,9 +49,13 @@ class Ring:
 
 
 class BusyFabric(FakeFabric):
-    """``rings``: jobs that train. ``stray_bps``: unannounced traffic, which gives way to nobody. ``seed``: of where
-    ECMP sends flows. ``lag_s``: rules' counters are brought up to date that often. ``soon``: switches whose rules of
-    pairs that are learnt are polled more often."""
+    """A fake fabric whose hosts send.
+
+    ``rings``: jobs that train.
+    ``stray_bps``: rates of unannounced flows, which yield to no other flow.
+    ``seed``: seed of the ECMP hash.
+    ``lag_s``: seconds between updates of the rule counters in the switches.
+    ``soon``: switches whose rules of learnt pairs are polled more often."""
 
     def __init__(self, *args: Any, seed: int = 0, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -68,13 +73,13 @@ class BusyFabric(FakeFabric):
         self._halfway: dict[Dpid, float] = {}
 
     def all_speak(self) -> None:
-        """Every host is heard."""
+        """Let the controller see an ARP reply of every host."""
         for ip, at in self.hosts.items():
             self.send(ArpSeen(at, "reply", ip, self.mac(ip), "0.0.0.0"))
         self.run(1)
 
     def carry(self, seconds: float) -> None:
-        """Time passes, and everybody sends."""
+        """Advance the clock while all flows send."""
         for _ in range(round(seconds / STEP_S)):
             self.run(STEP_S, step=STEP_S)
             for flow, bps in self.rates_bps().items():
@@ -88,7 +93,7 @@ class BusyFabric(FakeFabric):
                 self._poll_soon()
 
     def rates_bps(self) -> Mapping[FlowId, float]:
-        """What every flow sends now."""
+        """Return the current rate of every flow."""
         taken: Counter[PortRef] = Counter()
         for flow, bps in self.stray_bps.items():
             taken.update(dict.fromkeys(self.ports_on(flow), int(bps)))
@@ -101,7 +106,7 @@ class BusyFabric(FakeFabric):
         return rates
 
     def ports_on(self, flow: FlowId) -> list[PortRef]:
-        """The ports that a flow leaves, in order."""
+        """Return the ports through which a flow leaves each switch, in order."""
         packet = Packet(*flow.pair, entropy=_drawn(self.seed, flow))
         at = self.hosts[flow.src_ip]
         ports: list[PortRef] = []
@@ -148,11 +153,11 @@ class BusyFabric(FakeFabric):
                 self.count_rules(self._sent, self._told[dpid], self._received, [dpid])
 
     def background_bps(self) -> dict[LinkId, float]:
-        """As the controller publishes it, where there is any."""
+        """Return the background rates above 0 that the controller publishes."""
         return {link: found.background_bps for link, found in self.status.links.items() if found.background_bps}
 
 
 @cache
 def _drawn(seed: int, flow: FlowId) -> int:
-    """Return what ECMP hashes a flow to."""
+    """Return the ECMP hash of a flow."""
     return Random(f"{seed} {flow}").getrandbits(16)

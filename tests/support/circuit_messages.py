@@ -1,4 +1,4 @@
-"""A fabric of circuits as the API's messages, and a job that is wired on it."""
+"""A circuit fabric as messages of the API, and a job wired on it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from tests.support.fabric_messages import link
 
 
 def rings(servers: int, steps: tuple[int, ...]) -> pb.GetFabricResponse:
-    """Server n has its host at port 1, and sends by interface k, its port 1 + k, to the server ``steps[k - 1]``
-    higher."""
+    """Return a fabric in which each server sends over circuits to other servers.
+
+    Server n has its host at port 1. Its interface k, port 1 + k, sends to the server ``steps[k - 1]`` higher."""
     names = {n: f"server{n}" for n in range(1, servers + 1)}
     found = pb.GetFabricResponse(
         switches=[pb.Switch(dpid=n, name=name, in_sync=True) for n, name in names.items()],
@@ -25,7 +26,7 @@ def rings(servers: int, steps: tuple[int, ...]) -> pb.GetFabricResponse:
 
 
 def optical_switches(fabric: pb.GetFabricResponse) -> None:
-    """Adds those that make the circuits of ``rings``: interface k of server n is at port n of ``optical<k>``."""
+    """Add the optical switches of ``rings``: interface k of server n is connected to port n of ``optical<k>``."""
     for each in fabric.links:
         number = each.src.port - 1
         if number > len(fabric.optical_switches):
@@ -34,7 +35,7 @@ def optical_switches(fabric: pb.GetFabricResponse) -> None:
 
 
 def wired_job(fabric: pb.GetFabricResponse) -> pb.Job:
-    """With all of its circuits."""
+    """Return a job that has all circuits of the fabric."""
     return pb.Job(
         spec=pb.JobSpec(job_id="ring", endpoints=[host.ip for host in fabric.hosts], lease=Duration(seconds=60)),
         state=pb.JOB_STATE_PINNED,
@@ -53,7 +54,7 @@ WIRED = (
     "for strategy hybrid; an iteration takes 0.22 s by the model "
     "(at least 0.21 s; 0.4379 s on one switch of the same cost)"
 )
-"""What is said of it."""
+"""Description of the wiring that the client prints."""
 
 
 def unwired_job(why: str) -> pb.Job:

@@ -1,4 +1,4 @@
-"""The ``signalbox`` command, run in the process of the test, and a real server for it to ask."""
+"""The ``signalbox`` command, run in the process of the test, and a real server that answers it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Result:
 
     @property
     def rows(self) -> list[list[str]]:
-        """The words of each line."""
+        """Words of each line of the output."""
         return [line.split() for line in self.out.splitlines()]
 
     @property
     def text(self) -> str:
-        """On one line: how wide the terminal is does not matter."""
+        """Output on one line, so that the width of the terminal does not matter."""
         return " ".join(self.out.split())
 
 
@@ -47,7 +47,7 @@ Signalbox = Callable[..., Result]
 
 @pytest.fixture
 def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
-    """Runs the command, and returns its exit status and output."""
+    """Return a function that runs the command and returns its exit status and output."""
 
     def run(*arguments: object) -> Result:
         capsys.readouterr()
@@ -65,7 +65,9 @@ def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    """A server that the command asks. Its audit lines would be in the command's output: both are in one process."""
+    """Run a server that the command calls.
+
+    The log level hides its audit lines, which would otherwise be in the output of the command: both are one process."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with running_api() as running:
         monkeypatch.setenv("SIGNALBOX_ADDRESS", running.addresses[0])

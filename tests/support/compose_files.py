@@ -1,4 +1,4 @@
-"""The services of the compose files, as an engine would get them."""
+"""The services of the compose files, as a container engine would read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.doc_pages import ROOT
 
 
 def services(file: str) -> dict[str, dict[str, Any]]:
-    """With what they extend."""
+    """Return the services of the file, merged with the services that they extend."""
     found: dict[str, dict[str, Any]] = {}
     for name, service in yaml.safe_load((ROOT / file).read_text())["services"].items():
         base = service.pop("extends", None)

@@ -1,10 +1,11 @@
 """The services of a compose file without an engine: namespaces stand for containers, folders for images and volumes.
 
-A service has network, process and mount namespaces of its own, the addresses that the file gives it (others in the
-order of their names), names of the others in ``/etc/hosts``, its volumes and ``tmpfs``, and runs as its user without
-capabilities, in a root that it cannot write to, as the file says. Its command is process 1, as a container's without
-``init``. What is not there: seccomp and AppArmor, limits of devices, the engine's name server and published ports.
-"""
+A service has its own network, process and mount namespaces, its volumes and ``tmpfs``. It has the addresses that the
+file gives it; services without an address get one in the order of their names. ``/etc/hosts`` has the names of the
+other services. The service runs as its user, without capabilities, in a read-only root, as the file says. Its command
+is process 1, as in a container without ``init``.
+
+Missing: seccomp and AppArmor, limits of devices, the name server of the engine and published ports."""
 
 from __future__ import annotations
 
@@ -26,19 +27,21 @@ from tests.support.dockerfile import Image
 
 OWN_KERNEL = (Mount("/dev", "/dev", "--rbind"), Mount("proc", "/proc", "-t proc"), Mount("sysfs", "/sys", "-t sysfs"))
 DYNAMIC = ipaddress.ip_network("172.30.66.0/24")
-"""For the network that has no addresses in the file."""
+"""Subnet of a network to which the file gives no addresses."""
 
 
 @dataclass(frozen=True)
 class StandIn:
-    """For an image that cannot be had: a root with the same program, and what the image says of it."""
+    """Stand-in for an image that cannot be downloaded: a root with the same program, and the settings of the image."""
 
     image: Image
     entrypoint: tuple[str, ...]
 
 
 class Cable(NamedTuple):
-    """From a container to a bridge of the machine. ``inside``, ``outside``: names of its ends."""
+    """Veth pair from a container to a bridge of the machine.
+
+    ``inside``, ``outside``: names of its ends."""
 
     bridge: str
     inside: str
@@ -48,14 +51,18 @@ class Cable(NamedTuple):
 
 @dataclass
 class Network:
-    """Of one container. ``machine``: the namespace that the bridges are in."""
+    """Network of one container.
+
+    ``machine``: name of the namespace that has the bridges."""
 
     machine: str
     namespace: str
     cables: Sequence[Cable]
 
     def make(self) -> None:
-        """With MAC addresses that follow from the IP addresses, so that neighbours need not learn new ones."""
+        """Make the namespace and its cables.
+
+        MAC addresses follow from the IP addresses, so that neighbours need not learn new ones."""
         run("ip", "netns", "add", self.namespace)
         run("ip", "-n", self.namespace, "link", "set", "lo", "up")
         for bridge, inside, outside, address in self.cables:
@@ -85,14 +92,14 @@ class Container:
 
     @property
     def init(self) -> int:
-        """The id of its process 1, here."""
+        """Process id, on this machine, of process 1 of the container."""
         assert self.process
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         wait_for(lambda: bool(children.read_text()), f"{self.name} to start")
         return int(children.read_text().split()[0])
 
     def start(self) -> None:
-        """As an engine does, with a network namespace that is new."""
+        """Start the container as an engine does, with a new network namespace."""
         self.network.make()
         words = self.image.root.argv(
             *self._as_its_user(),
@@ -104,7 +111,7 @@ class Container:
             kernel=OWN_KERNEL,
             read_only=self.service.get("read_only", False),
         )
-        # All its processes end with process 1, as those of a container.
+        # All its processes end together with process 1, as in a container.
         words[1:1] = ["--pid", "--fork", "--kill-child"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -116,14 +123,14 @@ class Container:
             )
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """A further command in the running container, as ``docker exec`` does."""
+        """Run a further command in the running container, as ``docker exec`` does."""
         target = ["--target", str(self.init), "--net", "--pid", "--mount", "--root", "--wd"]
         settings = [f"{name}={value}" for name, value in self._environment.items()]
         words = ["nsenter", *target, "/usr/bin/env", "-i", *settings, *self._as_its_user(), *command]
         return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
     def healthy(self) -> bool:
-        """What its health check says now."""
+        """Return whether the health check passes now; raise ``AssertionError`` when the container has ended."""
         assert self.process
         if self.process.poll() is not None:
             raise AssertionError(f"{self.name} has ended with {self.process.returncode}:\n{self.last_lines()}")
@@ -140,7 +147,9 @@ class Container:
         self.network.remove()
 
     def stop(self) -> int:
-        """SIGTERM; its exit status. Raises ``TimeoutExpired`` after the time that it has."""
+        """Send SIGTERM and return the exit status.
+
+        Raises ``TimeoutExpired`` when the container does not end within its grace period."""
         assert self.process
         os.kill(self.init, signal.SIGTERM)
         status = self.process.wait(float(self.service.get("stop_grace_period", "10s").removesuffix("s")))
@@ -167,7 +176,10 @@ class Container:
 
 @dataclass
 class Engine:
-    """``images``: of the services that are run, by name. ``project``: the folder that relative paths start at."""
+    """Runner of the services of a compose file.
+
+    ``project``: folder where relative paths start.
+    ``images``: images of the services to run, by service name."""
 
     project: Path
     file: Mapping[str, Any]
@@ -177,7 +189,7 @@ class Engine:
 
     @contextmanager
     def containers(self) -> Iterator[dict[str, Container]]:
-        """None of them started; all of them ended, and no namespace left, after the block."""
+        """Yield the containers, none of them started; end all of them and remove every namespace after the block."""
         run("ip", "netns", "add", self.prefix)
         run("ip", "-n", self.prefix, "link", "set", "lo", "up")
         made: dict[str, Container] = {}
@@ -195,11 +207,11 @@ class Engine:
             run("ip", "netns", "delete", self.prefix)
 
     def fetch(self, url: str) -> str:
-        """From the machine that the containers run on, as if it had asked a port that is published there."""
+        """Fetch the URL from the machine that runs the containers, as from a published port."""
         return run("ip", "netns", "exec", self.prefix, "python3", "-c", _FETCH, url)
 
     def address(self, name: str, network: str) -> str:
-        """As the file says, else the next free one."""
+        """Return the address that the file gives the service, or the next free one."""
         of_network = self._services_on(network)
         given = of_network[name].get("ipv4_address")
         return given or str(DYNAMIC[2 + sorted(of_network).index(name)])
@@ -213,7 +225,7 @@ class Engine:
         return found
 
     def _cables(self) -> dict[str, list[Cable]]:
-        """Of each service, to a bridge for each network, which is made here."""
+        """Make a bridge for each network, and return the cables of each service."""
         cables: dict[str, list[Cable]] = {name: [] for name in self.images}
         for number, (network, settings) in enumerate(self.file["networks"].items()):
             config = (settings or {}).get("ipam", {}).get("config", [{"subnet": str(DYNAMIC)}])
@@ -247,7 +259,7 @@ class Engine:
         return Container(name, service, image, entrypoint, network, mounts, self.folder / f"{name}.log")
 
     def _volume(self, name: str, root: DebianRoot, target: str) -> Path:
-        """A new one has the owner and mode that the folder has in the image."""
+        """Return the folder of the volume; a new one gets owner and mode of the folder in the image."""
         path = self.folder / "volumes" / name
         if not path.exists():
             of_image = root.folder / target.lstrip("/")
@@ -266,7 +278,7 @@ print(urllib.request.urlopen(request, timeout=10).read().decode())
 
 
 def wait_healthy(containers: Sequence[Container], deadline_s: float = 120.0) -> float:
-    """Seconds until all health checks have said so."""
+    """Wait until all health checks have passed, and return the seconds that it took."""
     began = time.monotonic()
     waiting = list(containers)
 

@@ -1,10 +1,9 @@
 """Branch coverage of each folder, and the floors below which it must not fall.
 
-    python -m tests.support.coverage_floors out/coverage/coverage.json
+python -m tests.support.coverage_floors out/coverage/coverage.json
 
-In: what ``coverage json`` has written of the unit and wire tests. Out: a table, and exit status 1 when a folder is
-below its floor or has none. A part that only other processes run, such as the command line, counts as not covered.
-"""
+Input: the output of ``coverage json`` for the unit and wire tests. Output: a table, and exit status 1 when a folder is
+below its floor or has no floor. Code that only other processes run, such as the command line, counts as not covered."""
 
 from __future__ import annotations
 
@@ -50,12 +49,13 @@ FLOORS: Mapping[str, int] = {
     "offline/schemes": 95,
     "offline/simulator": 98,
 }
-"""Per cent of statements and branches, by folder; files beside folders count as a folder. One or two less
-than was measured."""
+"""Lowest coverage per folder, in per cent of statements and branches; files beside folders count as a folder.
+
+Each floor is one or two below the measured coverage."""
 
 
 def covered(report: Any) -> dict[str, float]:
-    """Per cent by folder, in the order of their names."""
+    """Return the coverage of each folder in per cent, ordered by folder name."""
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
     for file, of_file in report["files"].items():
         parts = Path(file).parent.parts

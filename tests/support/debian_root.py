@@ -1,10 +1,9 @@
-"""A Debian of its own in a folder, made by debootstrap, and commands run in it: it stands for a container or a machine.
+"""A Debian in a folder, made by debootstrap, and commands run in it: a stand-in for a container or a machine.
 
-Its packages are of the release that this machine has. Commands that build get what apt and pip of this machine are told
-(configuration, certificates, folders that they name, variables), so that they reach the same servers. All is mounted in
-a mount namespace of the command: nothing stays mounted when the command ends, however it ends. The kernel and, unless
-the caller enters another namespace before, the network are this machine's. Needs root.
-"""
+Its packages are of the release that this machine has. Commands that build get the configuration of apt and pip of this
+machine, with its certificates, folders and variables, so that they reach the same servers. All mounts are made in a
+mount namespace of the command, so they end with the command. The kernel is that of this machine. So is the network,
+unless the caller enters another namespace first. Needs root."""
 
 from __future__ import annotations
 
@@ -44,7 +43,9 @@ exec /usr/bin/env -C "$folder" "$@"
 
 @dataclass(frozen=True)
 class Mount:
-    """Something of this machine (or a ``tmpfs``) at ``target`` in the root; ``options`` are those of mount(8)."""
+    """Mount of a path of this machine, or of a ``tmpfs``, at ``target`` in the root.
+
+    ``options``: options of mount(8)."""
 
     source: str
     target: str
@@ -67,8 +68,10 @@ class DebianRoot:
         kernel: Sequence[Mount] = OF_THIS_MACHINE,
         read_only: bool = False,
     ) -> list[str]:
-        """What runs the command in the root, with these mounts and this environment alone. The process keeps its id.
-        ``kernel``: its file systems. ``read_only``: the root, not what is mounted."""
+        """Return the command line that runs ``command`` in the root with these mounts and only this environment.
+
+        The process keeps its id. ``kernel``: kernel file systems to mount. ``read_only``: whether the root is
+        read-only; mounts are not affected."""
         words: list[str] = []
         for mount in (*kernel, *mounts):
             self._target(mount)
@@ -79,7 +82,7 @@ class DebianRoot:
         return [*enter, "-i", *settings, *command]
 
     def build(self, *command: str, cwd: str = "/", environment: Mapping[str, str] | None = None) -> None:
-        """Runs a command that may install packages. An AssertionError has its output when it fails."""
+        """Run a command that may install packages; raise ``AssertionError`` with its output when it fails."""
         _copy_authorities(self.folder)
         done = subprocess.run(
             self.argv(
@@ -104,11 +107,11 @@ class DebianRoot:
         return DebianRoot(folder)
 
     def remove(self) -> None:
-        """Nothing is mounted in it but while a command runs."""
+        """Delete the folder; mounts exist only while a command runs."""
         shutil.rmtree(self.folder)
 
     def _target(self, mount: Mount) -> None:
-        """Something to mount on."""
+        """Create the mount point when it does not exist."""
         target = self.folder / mount.target.lstrip("/")
         if target.is_symlink() or target.exists():
             return
@@ -120,8 +123,9 @@ class DebianRoot:
 
 
 def debootstrap(folder: Path, include: Sequence[str] = ()) -> DebianRoot:
-    """The smallest Debian of this machine's release and these packages, from the mirror that apt uses. As in images of
-    containers, packages that are installed start no servers."""
+    """Make the smallest Debian of the release of this machine, plus these packages, from the mirror of apt.
+
+    As in container images, installed packages start no servers."""
     release = platform.freedesktop_os_release()["VERSION_CODENAME"]
     said = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", f"Codename: {release}"],
@@ -144,7 +148,7 @@ def debootstrap(folder: Path, include: Sequence[str] = ()) -> DebianRoot:
 
 
 def _settings() -> list[str]:
-    """Files and folders of apt's and pip's configuration, and those that pip's names, each at its own path."""
+    """Return the configuration files and folders of apt and pip, and the paths that the configuration of pip names."""
     pip = [sys.executable, "-m", "pip", "config"]
     files = subprocess.run([*pip, "debug"], check=True, capture_output=True, text=True).stdout
     values = subprocess.run([*pip, "list"], check=True, capture_output=True, text=True).stdout
@@ -159,7 +163,7 @@ def _settings() -> list[str]:
 
 
 def _client_variables() -> dict[str, str]:
-    """Proxies, indexes and certificates that clients are told by the environment."""
+    """Return the environment variables that give clients proxies, indexes and certificates."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -168,7 +172,10 @@ def _client_variables() -> dict[str, str]:
 
 
 def _copy_authorities(folder: Path) -> None:
-    """Copied, not mounted: the package ca-certificates makes the bundle anew, of its own authorities and local ones."""
+    """Copy the certificate authorities into the root.
+
+    They are not mounted, because the package ca-certificates rebuilds the bundle from its own authorities and the local
+    ones."""
     bundle, own = (folder / name.lstrip("/") for name in (BUNDLE, OWN_AUTHORITIES))
     if Path(BUNDLE).exists() and not bundle.exists():
         bundle.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,7 @@
 """The documents as data: README.md and every page under docs.
 
-In: Markdown files. Out: per page its inline code, its code blocks with their language, its links and the anchors of its
-headings.
-"""
+Input: Markdown files. Output: per page its inline code, its code blocks with their language, its links and the anchors
+of its headings."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """A code block; ``language`` is empty for an indented one."""
+    """Code block; ``language`` is empty for an indented one."""
 
     language: str
     text: str
@@ -31,7 +30,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """One Markdown file."""
+    """Markdown file."""
 
     path: Path
 
@@ -59,17 +58,19 @@ class Page:
 
     @property
     def links(self) -> list[str]:
-        """Targets that are not on the web."""
+        """Link targets that are not on the web."""
         return [target for target in _LINK.findall(self.prose) if "://" not in target]
 
     @cached_property
     def anchors(self) -> set[str]:
-        """As GitHub makes them of headings."""
+        """Anchors of the headings, as GitHub makes them."""
         words = (re.sub(r"[^\w\s-]", "", heading.lower()) for heading in _HEADING.findall(self.prose))
         return {re.sub(r"\s", "-", heading.strip()) for heading in words}
 
     def commands(self) -> Iterator[str]:
-        """Lines of shell blocks, continued ones joined. In a block with a prompt only what follows one."""
+        """Yield the lines of shell blocks, with continued lines joined.
+
+        In a block with a prompt, only the text after a prompt is a command."""
         for block in self.blocks:
             if block.language in ("", "console", "sh"):
                 text = re.sub(r"\\\n\s*", "", block.text)

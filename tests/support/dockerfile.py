@@ -1,8 +1,7 @@
 """A Dockerfile built without an engine: its stages as folders, made by the instructions that ``deploy/Dockerfile`` has.
 
-In: the text, the folder of the sources with its ``.dockerignore``, and a Debian for the base image. Out: the root of a
-stage, and what its image says of environment, user and command. An instruction that is not known fails.
-"""
+Input: the text, the folder of the sources with its ``.dockerignore``, and a Debian for the base image. Output: the root
+of a stage, and the environment, user and command of its image. An unknown instruction raises an error."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def _instructions(text: str) -> Iterator[Instruction]:
 
 @dataclass(frozen=True)
 class Sources:
-    """What an engine would be sent of a folder."""
+    """Files of a folder that an engine would be sent."""
 
     folder: Path
 
@@ -72,7 +71,7 @@ class Sources:
         return [path for path in every if not _ignored(path, patterns)]
 
     def copy(self, source: str, to: Path) -> None:
-        """A file to a file or into a folder, or what is in a folder into one."""
+        """Copy a file to a file or into a folder, or the content of a folder into a folder."""
         wanted = PurePosixPath(source)
         files = [path for path in self.files() if path == wanted or wanted in path.parents]
         assert files, f"nothing of {source} is sent"
@@ -83,7 +82,7 @@ class Sources:
 
 
 def _ignored(path: PurePosixPath, patterns: list[str]) -> bool:
-    """The last pattern that matches the file, or a folder that it is in, decides."""
+    """Return whether the last pattern that matches the file, or a folder above it, excludes it."""
     ignored = False
     for pattern in patterns:
         regex = re.escape(pattern.lstrip("!")).replace(r"\*\*/", "(.*/)?").replace(r"\*", "[^/]*")
@@ -94,7 +93,9 @@ def _ignored(path: PurePosixPath, patterns: list[str]) -> bool:
 
 @dataclass
 class Build:
-    """``images``: what was built, for stages that others need too."""
+    """Build of the stages of a Dockerfile.
+
+    ``images``: stages already built, for the stages that use them."""
 
     text: str
     sources: Sources

@@ -1,4 +1,4 @@
-"""Every way that a packet may take through a fake fabric, whatever ECMP hashes it to, after every rule change."""
+"""Every path that a packet may take through a fake fabric, whatever its ECMP hash, after every rule change."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ def ring_flows(ips: Sequence[str]) -> list[FlowId]:
 
 
 class Watch:
-    """Walks every way that a packet may take between hosts, again for those that a change may have changed.
+    """Walk over every path that a packet may take between hosts, repeated for the paths that a change may affect.
 
-    ``lost``: pairs of which a packet may be lost now.
-    """
+    ``lost``: pairs of which a packet may be lost now."""
 
     def __init__(self, fabric: FakeFabric, hosts: Sequence[str]) -> None:
-        """Also packets of the second class of ports, both ways, between neighbours in a ring of the hosts: flows of two
-        pieces have a pin for each class."""
+        """Watch all pairs of the hosts.
+
+        Packets of the second class of ports are watched between neighbours in a ring of the hosts, in both directions:
+        a flow of two subflows has a pin for each class."""
         self._fabric = fabric
         self._packets = [Packet(src, dst) for src, dst in permutations(hosts, 2)]
         for src, dst in (flow.pair for flow in ring_flows(hosts)):
@@ -37,11 +38,11 @@ class Watch:
         self.look()
 
     def look(self) -> None:
-        """At everything; from now on the losses are those of now."""
+        """Walk all paths, and take the current losses as the accepted ones."""
         self.lost = frozenset(packet for packet in self._packets if self._is_lossy(packet))
 
     def look_after(self, changed: Iterable[Dpid]) -> None:
-        """Nothing may be lost that was not before."""
+        """Walk the paths that the changed switches may affect; fail when a pair is lost that was not lost before."""
         changed = set(changed)
         again = [packet for packet in self._packets if not changed.isdisjoint(self._through[packet])]
         lossy = {packet for packet in again if self._is_lossy(packet)}
@@ -50,7 +51,7 @@ class Watch:
 
     @property
     def through(self) -> set[Dpid]:
-        """Switches that some packet may pass."""
+        """Switches through which some packet may pass."""
         return set().union(*self._through.values())
 
     def _is_lossy(self, packet: Packet) -> bool:
@@ -80,7 +81,7 @@ class Watch:
 
 
 def watch_changes(fabric: FakeFabric, watch: Watch) -> None:
-    """After every rule change; only the switch that changed is looked through again."""
+    """Check the paths after every rule change; only those through the changed switch are walked again."""
     counts = dict.fromkeys(fabric.switches, 0)
 
     def check() -> None:
@@ -93,7 +94,7 @@ def watch_changes(fabric: FakeFabric, watch: Watch) -> None:
 
 
 def lose_carrier(fabric: FakeFabric, a: Dpid, port: PortNo) -> None:
-    """Before the controller learns of it."""
+    """Take the carrier from both ends of a cable before the controller learns of it."""
     peer = fabric.switches[a].peers[port]
     assert peer
     fabric.switches[a].set_up(port, up=False)
@@ -101,7 +102,7 @@ def lose_carrier(fabric: FakeFabric, a: Dpid, port: PortNo) -> None:
 
 
 def apart(fabric: Fabric, hosts: Iterable[str]) -> set[tuple[str, str]]:
-    """Pairs with no way between them."""
+    """Return the pairs of hosts that no path connects."""
     paths = CandidatePaths(fabric, 1)
     at = {host: fabric.hosts[host].at.dpid for host in hosts}
     return {(a, b) for a, b in permutations(at, 2) if not paths.connected(at[a], at[b])}

@@ -1,7 +1,7 @@
 """A fabric of fake switches that hold rules and forward packets, driven by a real control loop.
 
-Milliseconds instead of Open vSwitch: messages and commands pass synchronously, time is a number.
-"""
+A test takes milliseconds, where Open vSwitch takes seconds: messages and commands pass synchronously, and time is a
+number."""
 
 from __future__ import annotations
 
@@ -67,8 +67,9 @@ UPLINKS_FIRST = EMULATED._replace(hosts_first=False)
 
 
 class FakeFabric:
-    """``leaves`` x ``spines`` with ``hosts_per_leaf``, numbered as in the lab but with a leaf's uplinks on its first
-    ports, or any other ``topology``."""
+    """Fabric of ``leaves`` x ``spines`` with ``hosts_per_leaf``, or any other ``topology``.
+
+    Switches are numbered as in the lab, but the uplinks of a leaf are on its first ports."""
 
     def __init__(
         self, leaves: int = 4, spines: int = 4, hosts_per_leaf: int = 3, topology: Topology | None = None
@@ -100,17 +101,18 @@ class FakeFabric:
         self.order: random.Random | None = None
         self.silent_hosts: set[str] = set()
 
-    # ---- the controller's life
+    # ---- life of the controller
 
     def start(self, config: Config | None = None, late: Iterable[Dpid] = ()) -> None:
-        """A new controller process: everything it knows it gets from the switches and the saved state. Switches that
-        are ``late`` do not connect yet."""
+        """Start a new controller, which reads everything from the switches and the saved state.
+
+        Switches that are ``late`` do not connect yet."""
         self.loop = ControlLoop(config or Config(), self.saved, self.declared, self.now, self.alarms_before)
         self._connected: set[Dpid] = set()
         self.connect(*(dpid for dpid in self.switches if dpid not in set(late)))
 
     def connect(self, *dpids: Dpid) -> None:
-        """Switches connect; then probes pass between all that are connected."""
+        """Connect the switches, then let probes pass between all connected switches."""
         self._connected |= set(dpids)
         for dpid in dpids:
             self.send(SwitchConnected(dpid, self.switches[dpid].name, self.switches[dpid].ports()))
@@ -118,7 +120,7 @@ class FakeFabric:
             self.probe(self.switches[dpid])
 
     def probe(self, switch: FakeSwitch) -> None:
-        """LLDP out of every port of a switch that is up."""
+        """Send LLDP probes out of every active port of a switch."""
         for port, peer in switch.peers.items():
             if peer and switch.up[port] and peer.dpid in self._connected and self.switches[peer.dpid].up[peer.port]:
                 self.send(LinkSeen(PortRef(switch.dpid, port), peer))
@@ -129,8 +131,9 @@ class FakeFabric:
             self.send(Tick())
 
     def send(self, message: Message | UpdateJob) -> None:
-        """Hand over a message and everything that follows from it. A request for a job comes from its owner, if it
-        names none. A single update is a set of one."""
+        """Pass a message to the controller, and carry out everything that follows from it.
+
+        A job's owner is filled in when the request has none. A single update is sent as a set of one."""
         inbox = deque([self._from_owner(message)])
         while inbox:
             for command in self.loop.handle([inbox.popleft()], self.now):
@@ -195,13 +198,13 @@ class FakeFabric:
             self.after_each_mod()
         return StageDone(command.change_id, {dpid: SwitchResult(tuple(mods)) for dpid, mods in rejected.items()})
 
-    # ---- what happens to the network
+    # ---- events in the network
 
     def mac(self, ip: str) -> str:
         return "02:00:" + ":".join(f"{int(part):02x}" for part in ip.split("."))
 
     def cut(self, a: Dpid, port: PortNo) -> None:
-        """Both ends of a cable lose their carrier."""
+        """Take the carrier from both ends of a cable."""
         self._set_carrier(a, port, up=False)
 
     def plug(self, a: Dpid, port: PortNo) -> None:
@@ -225,7 +228,9 @@ class FakeFabric:
         self.send(SwitchLeft(dpid))
 
     def count(self, ports: dict[PortRef, int], flows: dict[tuple[str, str], int]) -> None:
-        """Counters of every switch: cumulative bytes sent out of ports, and of pinned-table rules by (src, dst)."""
+        """Send the counters of every switch.
+
+        ``ports``: cumulative bytes sent by ports. ``flows``: bytes of pinned-table rules by (src, dst)."""
         self.count_rules(ports, {pin_key(FlowId(*pair)): total for pair, total in flows.items()})
 
     def count_rules(
@@ -235,8 +240,10 @@ class FakeFabric:
         received: Mapping[PortRef, int] = MappingProxyType({}),
         of: Iterable[Dpid] | None = None,
     ) -> None:
-        """Counters of every switch, or of some: cumulative bytes sent out of ports and received by them, and of
-        pinned-table rules, in full packets."""
+        """Send the counters of every switch, or of the switches in ``of``.
+
+        ``ports``, ``received``: cumulative bytes sent and received by ports.
+        ``rules``: cumulative bytes of pinned-table rules, counted in full packets."""
         for dpid in self.switches if of is None else of:
             switch = self.switches[dpid]
             at = {port: PortRef(dpid, port) for port in switch.peers}
@@ -244,20 +251,22 @@ class FakeFabric:
             pinned = [key for key in switch.flows if key.table == Table.PINNED and key.match.ip_src]
             self.send(Counters(dpid, self.now, counts, {key: packets_of(rules.get(key, 0)) for key in pinned}))
 
-    # ---- what can be seen
+    # ---- observations
 
     @property
     def status(self) -> Status:
-        """What the controller publishes now."""
+        """Status that the controller publishes now."""
         return self.loop.status(self.now)
 
     def trace(self, src: str, dst: str, entropy: int = 0, arp: bool = False) -> list[str] | None:
-        """The switches a packet (IP, or a broadcast ARP request) passes, or None when it is lost."""
+        """Return the switches that a packet (IP, or a broadcast ARP request) passes, or None when it is lost."""
         return self.follow(Packet(src, dst, entropy, arp))
 
     def follow(self, packet: Packet, to: str | None = None) -> list[str] | None:
-        """The switches a packet passes (none between two addresses at one port), or None when it does not arrive.
-        ``to``: the address of the host that is to get it, where that is not its destination's."""
+        """Return the switches that a packet passes, or None when it does not arrive.
+
+        The list is empty between two addresses at one port. ``to``: address of the receiving host, when it is not the
+        packet's destination."""
         end = self.hosts[to or packet.dst]
         if self.hosts[packet.src] == end:
             return []
@@ -278,7 +287,7 @@ class FakeFabric:
 
     @property
     def mods(self) -> list[RuleMod]:
-        """Everything that was sent to any switch, since the last ``forget_mods``."""
+        """Rule changes sent to all switches since the last ``forget_mods``."""
         return [mod for switch in self.switches.values() for mod in switch.mods]
 
     def forget_mods(self) -> None:
@@ -287,12 +296,14 @@ class FakeFabric:
 
 
 def packets_of(total: int) -> RuleCount:
-    """Bytes in packets of 1,514 bytes."""
+    """Return the count of so many bytes in packets of 1,514 bytes."""
     return RuleCount(total, -(-total // 1514))
 
 
 def ordered(stage: Stage, order: random.Random | None = None) -> Iterator[tuple[Dpid, RuleMod]]:
-    """Each switch carries out its own mods as they are; switches one after the other, or mixed as ``order`` draws."""
+    """Yield the rule changes of a stage; each switch carries out its own in order.
+
+    Switches follow one another, or are mixed as ``order`` draws."""
     waiting = {dpid: deque(mods) for dpid, mods in stage.mods.items() if mods}
     while waiting:
         dpid = order.choice(sorted(waiting)) if order else next(iter(waiting))

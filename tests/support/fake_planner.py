@@ -1,4 +1,4 @@
-"""The planning process without a process: the same planner, and all that passes is packed, pickled and unpacked."""
+"""The planner without its process; messages are still packed, pickled and unpacked on the way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ Kind = TypeVar("Kind")
 
 
 class FakePlanner:
-    """``targets``: all that there were, by the generation of the cycle that left them."""
+    """Planner that answers at once.
+
+    ``targets``: all goal plans so far, by the generation of the planning cycle that left them."""
 
     def __init__(self) -> None:
         self.targets: dict[int, Target] = {}
@@ -25,7 +27,9 @@ class FakePlanner:
         self._sent = self._received = differences.NO_SNAPSHOT
 
     def answers(self, request: PlanningRequest) -> list[Message]:
-        """To a request of the control loop, at once: a repair, if any, the plan, and the levels of what runs."""
+        """Return the answers to a request of the control loop.
+
+        They are a repair, if there is one, the plan, and the slowdowns of the running jobs."""
         there = self._over_there(request.snapshot)
         received = replace(request, snapshot=there)
         repaired, problem = self._answers.repair(received)
@@ -52,6 +56,6 @@ class FakePlanner:
 
 
 def passed(message: Kind) -> Kind:
-    """As it arrives in another process."""
+    """Return the message as another process would receive it."""
     arrived: Kind = pickle.loads(pickle.dumps(message))
     return arrived

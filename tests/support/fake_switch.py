@@ -1,8 +1,7 @@
 """A switch that holds rules and forwards packets, without Open vSwitch.
 
-In: rule changes, ports that go up and down. Out: the port that a packet leaves through, or all ports that it may leave
-through. It checks what OVS checks (and some of what it does not: a rule that names a missing group is refused).
-"""
+Input: rule changes, and ports that go up and down. Output: the port that a packet leaves through, or all ports that it
+may leave through. The switch checks what OVS checks, and more: it refuses a rule that names a missing group."""
 
 from __future__ import annotations
 
@@ -37,8 +36,10 @@ from controller.tables.rules import (
 
 @dataclass(frozen=True)
 class Packet:
-    """An IP packet, or a broadcast ARP request for ``dst``. ``entropy``: what a select group hashes it to; no rule
-    matches it. ``dst_mac``: of an IP packet."""
+    """IP packet, or broadcast ARP request for ``dst``.
+
+    ``entropy``: hash of the packet for select groups; no rule matches it.
+    ``dst_mac``: destination MAC address of an IP packet."""
 
     src: str
     dst: str
@@ -52,7 +53,10 @@ class Packet:
 
 @dataclass
 class FakeSwitch:
-    """Rules, ports and the cables at them (``peer`` None: a host). ``_actions``: of the rules ``_looked_up_in``."""
+    """Rules, ports and cables of one switch.
+
+    ``peers``: the port at the other end of each cable, None for a host.
+    ``_actions``: cache of actions for the rules ``_looked_up_in``."""
 
     dpid: Dpid
     name: str
@@ -72,7 +76,7 @@ class FakeSwitch:
         return tuple(Port(n, f"{self.name}-eth{n}", f"02:00:00:00:00:{n:02x}", self.up[n], 10e9) for n in self.peers)
 
     def apply(self, mod: RuleMod) -> str | None:
-        """The reason of a refusal."""
+        """Carry out a rule change; return the reason when the switch refuses it."""
         self.mods.append(mod)
         self._possible.clear()
         rule = mod.rule
@@ -118,13 +122,13 @@ class FakeSwitch:
         return RuleSet(dict(self.flows), dict(self.groups), dict(self.meters))
 
     def forward(self, in_port: PortNo, packet: Packet) -> PortNo | None:
-        """The port a packet leaves through; None when it is dropped."""
+        """Return the port that a packet leaves through, or None when the switch drops it."""
         in_port, action = self._action(in_port, packet)
         port = None if action is None else self._out(action, packet.entropy)
         return None if port == in_port else port
 
     def possible(self, in_port: PortNo, packet: Packet) -> frozenset[PortNo | None]:
-        """Every port it may leave through, whatever select groups hash it to; with None when it may be dropped."""
+        """Return every port that the packet may leave through, whatever its hash; None stands for a possible drop."""
         key = in_port, packet
         found = self._possible.get(key)
         if found is None:
@@ -138,7 +142,7 @@ class FakeSwitch:
         self._possible.clear()
 
     def forget_rules(self) -> None:
-        """As after a loss of power."""
+        """Remove all rules, as a loss of power does."""
         for held in (self.flows, self.groups, self.meters, self._possible):
             held.clear()
 

@@ -1,4 +1,4 @@
-"""Objects of a Kubernetes cluster, see ``tests/data/README.md``: a training job of each kind, with its pods."""
+"""Objects of a Kubernetes cluster (see ``tests/data/README.md``): a training job of each kind, with its pods."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def _read(kind: str) -> tuple[dict[str, Any], ...]:
 
 
 def recorded(kind: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The job, and its pods; to be changed at will."""
+    """Return a copy of the recorded job and of its pods, which the test may change."""
     job, *pods = deepcopy(_read(kind))
     return job, pods
 
 
 def annotate(body: dict[str, Any], **annotations: str | None) -> None:
-    """``announce`` is ``signalbox/announce``; None takes it away."""
+    """Set annotations of an object: ``announce`` sets ``signalbox/announce``; None removes it."""
     of_body = body["metadata"].setdefault("annotations", {})
     for name, value in annotations.items():
         of_body.pop(f"signalbox/{name}", None)
@@ -35,13 +35,13 @@ def annotate(body: dict[str, Any], **annotations: str | None) -> None:
 
 
 def named(pods: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    """The pod whose name has this in it."""
+    """Return the pod whose name contains ``name``."""
     (pod,) = (pod for pod in pods if name in pod["metadata"]["name"])
     return pod
 
 
 def replacement(pod: dict[str, Any], ip: str) -> dict[str, Any]:
-    """A newer pod in its place, which has no address yet; and the same with one."""
+    """Return a newer pod that replaces this one: first without an address, then with one."""
     new = deepcopy(pod)
     new["metadata"] |= {"uid": f"{pod['metadata']['uid']}-2", "creationTimestamp": "2026-11-24T04:00:00Z"}
     new["status"] |= {"podIP": ip, "podIPs": [{"ip": ip}]}

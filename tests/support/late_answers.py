@@ -11,8 +11,9 @@ from tests.support.fake_fabric import FakeFabric
 
 
 class LateAnswers(FakeFabric):
-    """Answers to commands are held back while ``is_late`` says so, and handed over by ``deliver``. ``asked``: all
-    requests for plans."""
+    """Fabric that holds back the answers to commands for which ``is_late`` is true, until ``deliver`` is called.
+
+    ``asked``: all requests for plans."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -35,7 +36,7 @@ class LateAnswers(FakeFabric):
 
 
 class SlowSolver(LateAnswers):
-    """Repairs are answered at once, plans when ``solve`` is called."""
+    """Fabric whose planner answers repairs at once, and plans when ``solve`` is called."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)

@@ -1,4 +1,4 @@
-"""Figures of single links, for tests."""
+"""Measurements of single links, for tests."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from controller.fabric.topology import LinkId
 
 
 def bytes_total(load: LinkLoad, link: LinkId) -> int | None:
-    """None before the first sample."""
+    """Return the bytes that the link has carried, or None before the first sample."""
     row = load._links.row_of.get(link)
     return None if row is None else int(load._links.last(np.array([row]))[0])
 
 
 def rate_bps(load: LinkLoad, link: LinkId) -> float | None:
-    """Over the window, or as much of it as there are samples; None before two."""
+    """Return the rate over the window, or over the samples so far; None before the second sample."""
     row = load._links.row_of.get(link)
     return None if row is None else known(load._links.recent_bps(np.array([row]), load._window_s)[0])
 
 
 def background_of(load: LinkLoad) -> Mapping[LinkId, float]:
-    """Bit/s of every link that carries more than the flows that are counted."""
+    """Return the background in bit/s of every link that carries more than the counted flows."""
     return in_use(load.measured, load.measured.beyond_bps)

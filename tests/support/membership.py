@@ -30,11 +30,13 @@ def spec(**more: object) -> JobSpec:
 
 @dataclass
 class FakeController:
-    """One job as the controller keeps it. ``away``: what every call raises."""
+    """Controller that keeps one job.
+
+    ``away``: the error that every call raises."""
 
     away: Exception | None = None
-    held: str = ""  # token of the registration that has the job's id
-    spec: JobSpec | None = None  # of that registration
+    held: str = ""  # token of the registration that holds the job id
+    spec: JobSpec | None = None  # spec of that registration
     gone: Gone = Gone.NO_SUCH_JOB
     registrations: list[dict[str, Any]] = field(default_factory=list)
     renewals: int = 0
@@ -110,7 +112,7 @@ class FakeController:
 
 @dataclass
 class Training:
-    """A membership whose rounds come when they are due, on a clock that only they move."""
+    """Membership whose rounds run when they are due, on a clock that only the rounds move."""
 
     controller: FakeController
     spec: JobSpec = field(default_factory=spec)
@@ -142,14 +144,14 @@ class Training:
             self.membership.report(IterationTime(index, 1.0, 0.9))
 
     def round(self) -> float | None:
-        """Returns the pause after it."""
+        """Run one round and return the pause after it."""
         pause_s = self.membership.round(self.now)
         self.over = pause_s is None
         self.now += pause_s or 0.0
         return pause_s
 
     def go_on(self, for_s: float) -> list[float]:
-        """Returns the pauses."""
+        """Run the rounds of so many seconds and return their pauses."""
         until, pauses = self.now + for_s, []
         while self.now < until and not self.over:
             pauses.append(self.round() or 0.0)

@@ -17,7 +17,7 @@ def sent(rule: Any) -> bytes:
 
 
 def flow_entry(rule: FlowRule, byte_count: int = 0, **changed: Any) -> bytes:
-    """The entry of the rule in a reply."""
+    """Return the entry of the rule in a reply."""
     body = sent(rule)[FLOW_MOD_SIZE:]
     return flow_head(len(body), rule, byte_count, **changed) + body
 
@@ -54,7 +54,7 @@ def table_entry(number: int, entries: int) -> bytes:
 
 
 def table_limit(number: int, max_entries: int) -> bytes:
-    """With one property: instructions."""
+    """Return the features of a table, with a single property: instructions."""
     instructions = struct.pack("!HHHH", ofp.OFPTFPT_INSTRUCTIONS, 8, ofp.OFPIT_METER, 4)
     head = ofp.OFP_TABLE_FEATURES_PACK_STR
     return struct.pack(head, 72, number, b"a table", 0, 0, 0, max_entries) + instructions

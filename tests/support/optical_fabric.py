@@ -1,7 +1,6 @@
-"""Servers that are connected to optical switches: fake switches all of them, driven by a real control loop.
+"""Servers connected to optical switches, all of them fake switches, driven by a real control loop.
 
-Circuits are found as probes find them: what leaves by a server's interface passes the optical switch's rule.
-"""
+Probes find the circuits: a packet that leaves through a server's interface follows the rule of the optical switch."""
 
 from __future__ import annotations
 
@@ -33,7 +32,9 @@ FIRST_OPTICAL = 0x101
 
 
 def optical(servers: int, interfaces: int) -> Topology:
-    """Server i has its host at port 1 and interface k at port 1 + k, which leads to port i of optical switch k."""
+    """Return a topology in which interface k of server i leads to port i of optical switch k.
+
+    The host of a server is at port 1, interface k at port 1 + k."""
     names = [f"server{n}" for n in range(1, servers + 1)]
     mirrors = [f"optical{k}" for k in range(1, interfaces + 1)]
     switches = [Switch(name, n) for n, name in enumerate(names, start=1)]
@@ -61,8 +62,10 @@ def config(servers: int, interfaces: int, **more: Any) -> Config:
 
 
 class OpticalFabric(FakeFabric):
-    """``wirings_wait``: questions for wirings are kept in ``asked`` until ``answer`` is called. ``lost_probes``: the
-    interfaces whose probes do not arrive."""
+    """Fabric of servers and optical switches.
+
+    ``wirings_wait``: whether wiring requests wait in ``asked`` until the test answers them.
+    ``lost_probes``: interfaces whose probes do not arrive."""
 
     def __init__(self, servers: int, interfaces: int) -> None:
         super().__init__(topology=optical(servers, interfaces))
@@ -85,7 +88,7 @@ class OpticalFabric(FakeFabric):
         return [LinkSeen(at, dst)] if dst and arrives else []
 
     def arrives(self, at: PortRef) -> PortRef | None:
-        """Where what leaves by an interface comes in."""
+        """Return the port that receives what the interface ``at`` sends, or None."""
         fibre = self.switches[at.dpid].peers[at.port]
         if fibre is None or not self.switches[at.dpid].up[at.port] or not self.switches[fibre.dpid].up[fibre.port]:
             return None
@@ -95,7 +98,7 @@ class OpticalFabric(FakeFabric):
 
     @property
     def circuits(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """As they are made: server and port that send, server and port that receive."""
+        """Circuits that exist: sending server and port, receiving server and port."""
         found = {}
         for switch in self.switches.values():
             for port in switch.peers if switch.dpid < FIRST_OPTICAL else ():
@@ -110,13 +113,13 @@ class OpticalFabric(FakeFabric):
 
     @property
     def told_optical(self) -> Mapping[Dpid, OpticalStatus]:
-        """The optical switches, as they are published."""
+        """Published status of the optical switches."""
         found = {dpid: each for dpid, each in self.status.extension.switches.items() if isinstance(each, OpticalStatus)}
         assert found.keys() == self.status.extension.switches.keys()
         return found
 
     def set_carrier(self, server: int, port: int, up: bool) -> None:
-        """Of a fibre pair."""
+        """Set the carrier of a pair of fibres."""
         self._set_carrier(Dpid(server), PortNo(port), up)
 
     def _carry_out(self, command: Command) -> list[Message]:
@@ -146,7 +149,7 @@ def reach(fabric: OpticalFabric, servers: list[int]) -> bool:
 
 
 def wired(job: Job | JobStatus) -> JobWiring:
-    """How a job is wired that has circuits."""
+    """Return the wiring of a job that has circuits."""
     wiring = wiring_of(job.registration)
     assert wiring
     return wiring
@@ -170,7 +173,7 @@ def _answer(pickled: bytes) -> FoundWiring | MendedWiring:
 
 
 def all_reduce(job_id: str, servers: list[int], all_to_all: int = 0, **more: Any) -> JobSpec:
-    """Over these servers, and an all-to-all of so many bytes."""
+    """Return an all-reduce over these servers, with an all-to-all of ``all_to_all`` bytes if that is above 0."""
     collectives = [{"algorithm": "all_reduce", "groups": ["dp"], "bytes_per_iteration": 1_000_000, "phase": 1}]
     if all_to_all:
         collectives.append({"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": all_to_all})

@@ -1,4 +1,4 @@
-"""What Prometheus would have scraped, as series for the rule tests of promtool, and what its functions say of them."""
+"""Recorded scrapes of Prometheus, as input of the rule tests of promtool, and results of its functions on them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class Recorded:
 
     @property
     def seconds(self) -> int:
-        """From the first scrape to the last."""
+        """Seconds from the first scrape to the last."""
         return self._interval_s * (len(self._scrapes) - 1)
 
     def scrape(self, exposition: str | None) -> None:
-        """None: the controller does not answer."""
+        """Add a scrape; None means that the controller does not answer."""
         lines = (exposition or "").splitlines(keepends=True)
         of_these = "".join(line for line in lines if any(name in line for name in self._names))
         samples = (s for family in text_string_to_metric_families(of_these) for s in family.samples)
         self._scrapes.append({(s.name, tuple(s.labels.items())): s.value for s in samples if s.name in self._names})
 
     def values(self) -> Mapping[tuple[str, Labels], list[str]]:
-        """Per series what each scrape had, as promtool writes it: a series that goes is stale."""
+        """Return the value of each series at each scrape, as promtool writes it; a series that ends is stale."""
         found: defaultdict[tuple[str, Labels], list[str]] = defaultdict(list)
         for key in dict.fromkeys(key for scrape in self._scrapes for key in scrape):
             before = False
@@ -45,7 +45,7 @@ class Recorded:
         return found
 
     def assert_hold(self, directory: Path, *expressions: str) -> None:
-        """Prometheus finds that each expression has the value 1, at the time of the last scrape."""
+        """Assert that each expression has the value 1 in Prometheus at the time of the last scrape."""
         series = [
             {"series": f"{name}{_selector(labels)}", "values": " ".join(values)}
             for (name, labels), values in self.values().items()

@@ -1,8 +1,7 @@
-"""What the repository defines, by name: files, Python modules with their members, commands with their options.
+"""Names that the repository defines: files, Python modules with their members, commands with their options.
 
-Read from the sources; only the ``signalbox`` command, the configuration and the metrics are imported. Out: sets of
-names, and predicates that say whether a name which a document mentions exists.
-"""
+The names are read from the sources; only the ``signalbox`` command, the configuration and the metrics are imported.
+Output: sets of names, and predicates that say whether a name in a document exists."""
 
 from __future__ import annotations
 
@@ -33,9 +32,13 @@ _WORD = re.compile(r"[\w.-]+")
 
 
 class Module(NamedTuple):
-    """``top``: what the module defines or imports. ``members``: of each class, its own and those of its bases in the
-    module. ``words``: every identifier it defines, and every text that is one word. ``texts``: all its texts.
-    ``options``: what its command line may take."""
+    """Names of one Python module.
+
+    ``top``: names that the module defines or imports.
+    ``members``: members of each class, its own and those of its bases in the module.
+    ``words``: every identifier that the module defines, and every text that is one word.
+    ``texts``: all its texts.
+    ``options``: options of its command line."""
 
     top: set[str]
     members: dict[str, set[str]]
@@ -46,7 +49,7 @@ class Module(NamedTuple):
 
 @cache
 def files() -> dict[str, set[str]]:
-    """Paths of all files, relative to the root, by file name."""
+    """Return the paths of all files, relative to the root, by file name."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for top in ROOT.iterdir():
         for path in () if top.name in _SKIPPED else [top] if top.is_file() else top.rglob("*"):
@@ -57,7 +60,7 @@ def files() -> dict[str, set[str]]:
 
 @cache
 def modules() -> dict[str, Module]:
-    """Python modules by their dotted names; packages by the name of their folder."""
+    """Return the Python modules by dotted name; packages by the name of their folder."""
     found = {}
     for path in sorted(chain.from_iterable(paths for name, paths in files().items() if name.endswith(".py"))):
         if path.startswith(_SOURCES) and "_pb2" not in path:
@@ -109,8 +112,10 @@ def _defined(node: ast.AST) -> Iterator[str]:
 
 @cache
 def words() -> frozenset[str]:
-    """Every single word that a document may set as code: identifiers, texts of one word, names of the API,
-    configuration keys, metrics, alerts, recorded series, commands."""
+    """Return every single word that a document may set as code.
+
+    These are identifiers, texts of one word, names of the API, configuration keys, metrics, alerts, recorded series and
+    commands."""
     alerts, recorded = (
         yaml.safe_load((ROOT / f"deploy/prometheus/{name}.yml").read_text())["groups"][0]["rules"]
         for name in ("alerts", "rules")
@@ -132,13 +137,13 @@ def words() -> frozenset[str]:
 
 @cache
 def texts() -> frozenset[str]:
-    """Every text of the code, such as a line of the log."""
+    """Return every text of the code, such as a line of the log."""
     return frozenset(chain.from_iterable(module.texts for module in modules().values()))
 
 
 @cache
 def config_keys() -> frozenset[str]:
-    """``section.key``, without the brackets of lists, and the sections."""
+    """Return the configuration keys as ``section.key``, without the brackets of lists, and the sections."""
 
     def walk(model: type, prefix: str) -> Iterator[str]:
         for name, field in model.model_fields.items():  # type: ignore[attr-defined]
@@ -152,7 +157,7 @@ def config_keys() -> frozenset[str]:
 
 @cache
 def commands() -> dict[str, Any]:
-    """Every ``signalbox`` command and group by its words; the whole program is the empty text."""
+    """Return every ``signalbox`` command and group by its words; the empty text is the whole program."""
 
     def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, command
@@ -170,7 +175,7 @@ def options_of(command: Any) -> set[str]:
 
 @cache
 def all_options() -> frozenset[str]:
-    """Of any of our programs."""
+    """Return the options of all programs of the repository."""
     return frozenset().union(*map(options_of, commands().values()), *(m.options for m in modules().values()))
 
 
@@ -180,7 +185,7 @@ def make_targets() -> frozenset[str]:
 
 
 def module_options(dotted: str, command: str = "") -> set[str] | None:
-    """The options of ``python -m dotted``, or of ``python -m benchmarks command``; None where there is no such one."""
+    """Return the options of ``python -m dotted``, or of ``python -m benchmarks command``; None for an unknown one."""
     if dotted == "benchmarks" and re.match(r"[a-z]", command):
         dotted = import_module("benchmarks.__main__").MODULES.get(command, "")
     places = (f"{dotted}.command", f"{dotted}.__main__", dotted)
@@ -191,12 +196,14 @@ def module_options(dotted: str, command: str = "") -> set[str] | None:
 
 
 def path_exists(text: str, bases: Iterable[Path]) -> bool:
-    """A file or folder, as seen from one of the folders; a bare file name may be anywhere."""
+    """Return whether a file or folder exists relative to one of the folders; a bare file name may be anywhere."""
     return ("/" not in text and text in files()) or any((base / text).exists() for base in bases)
 
 
 def dotted_exists(text: str) -> bool:
-    """``module.name``, ``Class.member``, ``module.Class.member``, ``section.key`` or ``Message.field``."""
+    """Return whether the name exists.
+
+    Forms: ``module.name``, ``Class.member``, ``module.Class.member``, ``section.key`` or ``Message.field``."""
     if text in config_keys() or text in modules():
         return True
     owner, _, name = text.rpartition(".")
@@ -216,6 +223,8 @@ def _proto() -> str:
 
 @cache
 def _messages() -> dict[str, set[str]]:
-    """Fields of the API's messages, values of its enumerations, methods of its services; and what its package has."""
+    """Return the names that the package of the API defines, and for each its members.
+
+    Members are the fields of messages, values of enumerations and methods of services."""
     found = re.findall(r"(?:message|enum|service) (\w+) \{(.*?)\}", _proto(), re.DOTALL)
     return {name: set(re.findall(r"\w+", body)) for name, body in found} | {"v1": {name for name, _ in found}}

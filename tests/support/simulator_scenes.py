@@ -15,9 +15,9 @@ from offline.scenarios.workloads import Line, Numbering, to_job
 from offline.simulator.training import Stage
 
 LINK_BPS = 100e9
-"""Of every NIC, and of the cables by default."""
+"""Rate in bit/s of every NIC, and of the cables by default."""
 STEP_BYTES = 1_250_000_000
-"""0.1 s on an idle link."""
+"""Bytes that take 0.1 s on an idle link."""
 STEP_S = 0.1
 
 Host = tuple[int, int]
@@ -25,7 +25,7 @@ Host = tuple[int, int]
 
 
 def fabric_of(leaves: int, spines: int, hosts: int = 2, uplink: float = 1.0) -> Fabric:
-    """``uplink``: rate of the cables, in NICs."""
+    """Return a leaf-spine fabric; ``uplink``: rate of the cables, as a multiple of the rate of a NIC."""
     return leaf_spine(leaves, spines, hosts, LINK_BPS, uplink * LINK_BPS)
 
 
@@ -37,7 +37,9 @@ def job(
     compute_s: float = 0.0,
     step_bytes: int = STEP_BYTES,
 ) -> WorkloadJob:
-    """``rings``: hosts in ring order. A step takes 0.1 s on idle links unless ``step_bytes`` is given."""
+    """Return a job; ``rings`` are hosts in ring order.
+
+    A step takes 0.1 s on idle links unless ``step_bytes`` is given."""
     numbering = Numbering(fabric)
     leaves = sorted(set(numbering.switch_of))
     first = {leaf: numbering.first_host + numbering.switch_of.index(leaf) for leaf in leaves}
@@ -74,12 +76,14 @@ def plan_of(problem: Problem, routes: Routes) -> Plan:
 
 
 def every_flow(route: Callable[[Problem, Flow], Route]) -> Callable[[Problem], Plan]:
-    """The strategy that routes each flow by itself."""
+    """Return the strategy that routes each flow by itself."""
     return lambda problem: plan_of(problem, {flow.id: route(problem, flow) for flow in problem.flows})
 
 
 def over(spine: int) -> Callable[[Problem], Plan]:
-    """Every flow whole over this candidate; the last one when there are fewer."""
+    """Return the strategy that routes every flow whole over one candidate.
+
+    ``spine``: number of the candidate; the last one is taken when there are fewer."""
     return every_flow(lambda problem, flow: whole(_candidate(problem, flow, spine)))
 
 
@@ -89,7 +93,7 @@ def _candidate(problem: Problem, flow: Flow, number: int) -> Path:
 
 
 def greedy(problem: Problem) -> Plan:
-    """Each flow whole on the candidate whose fullest link has the fewest flows."""
+    """Route each flow whole over the candidate whose fullest link has the fewest flows."""
     flows_on: dict[LinkId, int] = {}
     routes: dict[FlowId, Route] = {}
     for flow in problem.flows:

@@ -1,8 +1,7 @@
-"""The tests that may be skipped, and what each needs that a machine may lack. Any other skip is a failure.
+"""Tests that may be skipped, and what each needs that a machine may lack. Any other skip is a failure.
 
-``tests/conftest.py`` gives it every report of pytest. What ``scripts/bootstrap.sh --libraries`` installs may be missing
-only where ``SIGNALBOX_LIBRARIES`` is ``no`` (``tests/support/lab/needs.py``).
-"""
+``tests/conftest.py`` passes every report of pytest to this module. Programs that ``scripts/bootstrap.sh --libraries``
+installs may be missing only where ``SIGNALBOX_LIBRARIES`` is ``no`` (``tests/support/lab/needs.py``)."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ MAY_SKIP: Mapping[str, str] = {
     "tests/wire/test_torch.py": "PyTorch",
     "tests/wire/test_web.py": "Chromium",
 }
-"""What a file, or one test of it, needs."""
+"""Requirement of a file, or of one test of it."""
 
 
 def refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

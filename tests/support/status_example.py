@@ -1,4 +1,6 @@
-"""A status with something of everything: two leaves, a spine, two hosts, one pinned job, one that waits for a host."""
+"""A status with an example of everything.
+
+It has two leaves, a spine, two hosts, one pinned job, and a job that waits for a host."""
 
 from __future__ import annotations
 
@@ -89,7 +91,7 @@ ALARMS = (
 
 
 def demand() -> JobDemand:
-    """It sends half as much again as it announced, and something back."""
+    """Return the demand of a job that sends half as much again as announced, and also sends back."""
     pairs = ("10.0.1.1", "10.0.2.1"), ("10.0.2.1", "10.0.1.1")
     return JobDemand(
         source=DemandSource.MEASURED,
@@ -122,7 +124,7 @@ def plan() -> Plan:
 
 
 def down_parts() -> tuple[Part, ...]:
-    """A spine and its cable to leaf1, and two hosts of which a job names one."""
+    """Return the parts that are down: a spine, its cable to leaf1, and two hosts of which a job names one."""
     spine, at, port = Dpid(102), PortRef(LEAF1, PortNo(3)), PortRef(Dpid(102), PortNo(1))
     host = End(PortRef(LEAF1, PortNo(4)), "leaf1", "leaf1-eth4")
     return (

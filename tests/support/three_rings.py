@@ -1,4 +1,4 @@
-"""Three ring jobs over the four leaves of the fake fabric, one per host of a leaf, and how their flows run."""
+"""Three ring jobs over the four leaves of the fake fabric, one per host of a leaf, and the spines that they use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts that train and leaves that count what they send, for tests of what is measured of jobs."""
+"""Training hosts, and leaves that count what they send, for tests of measurements of jobs."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ def spec(ips: list[str], collectives: list[dict[str, Any]] | None = None, **more
 
 
 class Cluster:
-    """Hosts that train, each at a leaf of its own that counts what it sends by the rules that it holds. Every rule is
-    there an interval after it was asked for. ``bursts``: the part of an iteration in which its bytes are sent.
-    ``lag_s``: how old counters can be; every leaf brings its own up to date that often. ``apart_s``: between the times
-    when two leaves are read."""
+    """Hosts that train, each at its own leaf, which counts the host's bytes by the rules that it holds.
+
+    A rule is in place one polling interval after the request.
+    ``bursts``: part of an iteration in which its bytes are sent.
+    ``lag_s``: seconds between counter updates of a leaf, which differ in phase.
+    ``apart_s``: seconds between the polls of two leaves."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Cluster:
         self.job = JobId("job")
 
     def connect(self, src: str, dst: str, port: int = 1000) -> None:
-        """The job reports this connection as all that ``src`` has."""
+        """Report this connection as the only one of ``src``, for the job."""
         reported = frozenset({Connected(src, port, dst, 2000)})
         job = self.registry.report_connections(self.job, src, reported, self.registry.jobs[self.job].uid)
         self.demand.connections_changed(job, self.now)
@@ -88,7 +90,7 @@ class Cluster:
         self.demand.follow(self.registry.jobs, self.now)
 
     def replace(self, job_id: str, one: JobSpec, after_s: float) -> None:
-        """End this job and begin another one later."""
+        """End this job and begin another one ``after_s`` seconds later."""
         self.registry.deregister(JobId(job_id), None, self.now, force=True)
         self.demand.follow(self.registry.jobs, self.now)
         self.train(after_s, {})
@@ -96,7 +98,9 @@ class Cluster:
         self.demand.follow(self.registry.jobs, self.now)
 
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
-        """Send, count, and judge every interval. Every packet is acknowledged, with SACK blocks where any is lost."""
+        """Let the job send, count the bytes, and judge the demand at every interval.
+
+        Every packet is acknowledged, with SACK blocks where packets are lost."""
         end = self.now + seconds
         while self.now < end - 1e-9:
             self.now += 0.1
@@ -153,7 +157,7 @@ class Cluster:
         self.demand.counters.count(Dpid(ADDRESSES.index(ip) + 1), self.now, what, counts)
 
     def _poll(self) -> None:
-        """Rules that are asked for now count from here on."""
+        """Poll the leaves; rules that are requested now count from here on."""
         self.demand.update(self.suspicious | self._uncounted(), self.now, self.without_path)
         wanted: set[Pair] = set()
         for one in self.demand.demands.values():
@@ -164,7 +168,7 @@ class Cluster:
         }
 
     def _uncounted(self) -> frozenset[str]:
-        """Addresses that have sent much since the last poll that no rule counts."""
+        """Return the addresses that have sent much since the last poll and that no rule counts."""
         before, self.polled = self.polled, {pair: total[0] for pair, total in self.sent.items()}
         unknown = self.polled.keys() - self.rules.keys()
         return frozenset(pair[0] for pair in unknown if self.polled[pair] - before.get(pair, 0.0) > 0.1 * M)
@@ -174,7 +178,7 @@ class Cluster:
         return self.demand.demands[self.job]
 
     def until(self, true: Callable[[JobDemand], bool], traffic: Traffic, within_s: float) -> float:
-        """Seconds until it is."""
+        """Train until the condition is true, and return the seconds that it took."""
         since = self.now
         while not true(self.of_job):
             assert self.now - since < within_s, self.of_job
@@ -183,7 +187,7 @@ class Cluster:
 
 
 def bytes_error(demand: JobDemand, traffic: Traffic) -> float:
-    """The largest of a pair's bytes per iteration, relative."""
+    """Return the largest relative error of the bytes per iteration of a pair."""
     measured = demand.measurement
     assert measured is not None
     assert measured.iteration_s is not None

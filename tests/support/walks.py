@@ -1,15 +1,15 @@
-"""Which files three changes pass, traced at run time on the fake fabric.
+"""The files through which three changes pass, traced at run time on the fake fabric.
 
-    python -m tests.support.walks [--json]
+python -m tests.support.walks [--json]
 
-The fabric has 4 leaves, 4 spines and 3 hosts per leaf; one message and all that follows from it is carried out at once.
-First walk: ``RegisterJob`` of a ring of 8, until it is planned and its rules are confirmed. Second walk: counters with
-background traffic, until there is a new plan. Third walk: a cable that a route uses is cut, until there is a new plan.
+The fabric has 4 leaves, 4 spines and 3 hosts per leaf; a message and all that follows from it are carried out at once.
+The first walk registers a ring of 8 by ``RegisterJob``, until it is planned and its rules are confirmed. The second
+walk sends counters with background traffic, until there is a new plan. The third walk cuts a cable that a route uses,
+until there is a new plan.
 
 *passed*: files of ``controller/`` in which a function was called. *beside_the_loop*: files of ``controller/`` that
-called a function of the control loop's file, or in which the control loop called a function, which returned to it.
-Functions without a file, such as the methods of dataclasses, do not count.
-"""
+called a function in the file of the control loop, or in which the control loop called a function.
+Functions without a file, such as the methods of dataclasses, do not count."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def tracing() -> Iterator[Trace]:
 
 
 def walks() -> dict[str, dict[str, list[str]]]:
-    """All walks, by name."""
+    """Return all walks, by name."""
     fabric = FakeFabric(4, 4, 3)
     fabric.start(CONFIG)
     fabric.run(5)

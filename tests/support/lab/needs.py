@@ -1,4 +1,4 @@
-"""Foreign programs that a test runs."""
+"""Check for the foreign programs that a test runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 
 
 def needs(missing: str | None) -> None:
-    """``missing``: says what is not installed, None when nothing is. That is a failure, unless ``SIGNALBOX_LIBRARIES``
+    """Fail or skip the test when a program is missing.
+
+    ``missing``: message that names the missing program, or None. The test is skipped only when ``SIGNALBOX_LIBRARIES``
     says that programs may be missing."""
     if missing:
         leave = pytest.skip if os.environ.get("SIGNALBOX_LIBRARIES") == "no" else pytest.fail

@@ -12,9 +12,11 @@ def address(lab: Lab, host: str) -> str:
 
 
 def assert_pings(lab: Lab, source: str, target: str, count: int | None = None) -> None:
-    """At least one echo is answered, of ``count``, or within some seconds: on a busy machine a single one may be late.
-    Without ``count`` the first answer is enough."""
-    # With -w ping asks until it has -c answers.
+    """Assert that the target answers at least one echo request.
+
+    ``count``: requests to send. Without it the first answer is enough, within some seconds: on a busy machine a single
+    echo may be late."""
+    # With -w, ping sends until it has -c answers.
     how_many = ["-c", "1", "-w", "20"] if count is None else ["-c", str(count), "-W", "3"]
     argv = ["ping", *how_many, "-i", "0.2", address(lab, target)]
     out = lab.popen(source, argv, stdout=subprocess.PIPE, text=True).communicate()[0]

@@ -1,9 +1,8 @@
-"""Raw Ethernet frames from inside a host's namespace, for tests: what an attacker with root on a host can do.
+"""Raw Ethernet frames from inside a host's namespace: what an attacker with root on a host can send.
 
-python raw_frames.py listen INTERFACE SECONDS          writes each LLDP frame that comes in, in hexadecimal
+python raw_frames.py listen INTERFACE SECONDS          writes each received LLDP frame, in hexadecimal
 python raw_frames.py send INTERFACE RATE SECONDS       sends the frames of stdin (hexadecimal, one per line) in turn,
-                                                       each once when RATE is 0; writes how many and how long it took
-"""
+each once when RATE is 0; writes how many and how long it took"""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def listen(interface: str, seconds: float) -> Iterator[bytes]:
 
 
 def send(interface: str, rate: float, seconds: float, frames: list[bytes]) -> tuple[int, float]:
-    """In batches, at times that do not drift: a late batch is followed by the next at once."""
+    """Send the frames in batches at times that do not drift: the next batch follows a late one at once."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
         raw.bind((interface, 0))
         start = time.monotonic()

@@ -1,4 +1,4 @@
-"""What switches see coming from controllers."""
+"""The rule changes that switches receive from controllers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mininet_topos.lab.lab import Lab
 
 
 class Snoop:
-    """Counts the changes that the switches themselves see coming from controllers."""
+    """Counter of the changes that the switches themselves receive from controllers."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
         self._files = {lab.bridge(switch.name): folder / f"{lab.bridge(switch.name)}.snoop" for switch in lab.switches}

@@ -1,7 +1,6 @@
-"""Turns of lab tests that run side by side in several processes: all together, or one alone.
+"""Turns of lab tests that run in parallel in several processes: all together, or one alone.
 
-The files that are locked are never written. A lock ends with the process that holds it.
-"""
+The locked files are never written. A lock ends with the process that holds it."""
 
 from __future__ import annotations
 
@@ -16,7 +15,9 @@ QUEUE, RUNNING = Path(__file__).parent, Path(__file__)
 
 @contextmanager
 def turn(alone: bool) -> Iterator[None]:
-    """Wait for the turn and keep it. Who waits also keeps the queue, so that who comes later does not overtake."""
+    """Wait for the turn and hold it.
+
+    A waiting process also holds the queue, so that later processes do not overtake it."""
     with _opened(RUNNING) as running:
         with _opened(QUEUE) as queue:
             fcntl.flock(queue, fcntl.LOCK_EX)

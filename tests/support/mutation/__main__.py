@@ -1,15 +1,14 @@
-"""Puts small faults into folders of the controller, one at a time, and says which of them their unit tests notice.
+"""Put small faults into folders of the controller, one at a time, and print which of them their unit tests notice.
 
-    python -m tests.support.mutation [--folders NAMES] [--number N] [--seed N] [--only TEXT]
+python -m tests.support.mutation [--folders NAMES] [--number N] [--seed N] [--only TEXT]
 
-The tests of the folders are collected once, and run once to see which of them pass which lines. Each change is then
-made in a fork of this process, which runs the tests that pass the changed statement until one fails, the quickest
-first. The same seed means the same changes, also after changes elsewhere in the code.
+The command collects the tests of the folders once, and runs them once to see which test passes which lines. It then
+makes each change in a fork of this process. The fork runs the tests that pass the changed statement, the quickest
+first, until one fails. The same seed gives the same changes, also after changes elsewhere in the code.
 
-*killed*: a test failed that does not without the change, or one took ten times as long. *accepted*:
-``accepted.toml`` beside this file has the reason why no test has to fail; none is run. *SURVIVED*: no test failed; the
-run fails. *not made*: no such function is in use.
-"""
+*killed*: a test failed that passes without the change, or a test took ten times as long. *accepted*: ``accepted.toml``
+beside this file gives the reason why no test has to fail; none is run. *SURVIVED*: no test failed; the run fails. *not
+made*: no such function is in use."""
 
 from __future__ import annotations
 
@@ -43,16 +42,18 @@ from tests.support.mutation.changes import Change, changes, exchange
 FOLDERS = "core,tables,planning,southbound,api,jobs"
 ACCEPTED = Path(__file__).with_name("accepted.toml")
 LONGER, SLACK_S = 10, 2
-"""A test that takes so many times as long as it did, and the seconds, has no end."""
+"""Factor and extra seconds after which a test counts as endless, compared to its time without the change."""
 WAIT_S = 60
-"""After so long a test has failed, because it waits for what does not come."""
+"""Seconds after which a waiting test has failed."""
 MORE_MEMORY = 4 << 30
-"""Bytes of address space that tests of a change may add."""
+"""Bytes of address space that the tests of a change may add."""
 PASSED, FAILED, NOT_MADE, BROKEN = 0, 10, 11, 12
 
 
 class Seen(NamedTuple):
-    """The tests without a change. ``by_line``: per file and line the numbers of those that pass it."""
+    """Tests run without a change.
+
+    ``by_line``: numbers of the tests that pass a line, by file and line."""
 
     cpu_s: list[float]
     failed: list[str]
@@ -60,7 +61,9 @@ class Seen(NamedTuple):
 
 
 class Mutation:
-    """A plugin of pytest that makes changes where the tests would run. ``status``: 0 if all are killed or accepted."""
+    """Plugin of pytest that makes changes where the tests would run.
+
+    ``status``: 0 if all changes are killed or accepted."""
 
     def __init__(self, sources: Sequence[Path], root: Path, accepted: Path, number: int, seed: int, only: str) -> None:
         self.status = 2
@@ -72,9 +75,9 @@ class Mutation:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self) -> None:
-        from hypothesis import HealthCheck, Phase, settings  # not before pytest has prepared its plugins
+        from hypothesis import HealthCheck, Phase, settings  # import only after pytest has prepared its plugins
 
-        phases, health = [Phase.explicit, Phase.generate], [HealthCheck.too_slow]  # a failure need not be small
+        phases, health = [Phase.explicit, Phase.generate], [HealthCheck.too_slow]  # a failure need not be minimal
         settings.register_profile(
             "mutation", deadline=None, derandomize=True, phases=phases, suppress_health_check=health
         )
@@ -84,7 +87,7 @@ class Mutation:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        if session.testsfailed:  # while they were collected
+        if session.testsfailed:  # failures of the collection
             return None
         with tempfile.NamedTemporaryFile() as self._result:
             self._run(session.items)
@@ -96,7 +99,7 @@ class Mutation:
             if isinstance(each, FunctionType):
                 living[os.path.relpath(each.__code__.co_filename, self._root)].append(each)
             elif isinstance(each, functools._lru_cache_wrapper):
-                each.cache_clear()  # of what was computed while tests were collected
+                each.cache_clear()  # drop results computed during the collection
         gc.freeze()
         seen = self._trace(items)
         if seen.failed:
@@ -120,7 +123,7 @@ class Mutation:
         self.status = int(bool(stale or counts["SURVIVED"]))
 
     def _chosen(self, seen: Seen) -> list[Change]:
-        """Those of the lowest rank in statements that a test passes, in the order of the files."""
+        """Return the changes of lowest rank in statements that a test passes, in the order of the files."""
         passed = [one for one in self._changes if seen.by_line.get(one.file, {}).keys() & {*one.lines}]
         _say(f"{len(self._changes)} changes are possible, {len(passed)} where the {len(seen.cpu_s)} tests pass")
         wanted = [one for one in passed if self._only in f"{one.file} {one.name}"]
@@ -128,7 +131,9 @@ class Mutation:
         return [one for one in wanted if id(one) in chosen]
 
     def _verdict(self, change: Change, tests: list[tuple[pytest.Item, float]], living: list[FunctionType]) -> str:
-        """``tests``: with the CPU time that each takes without the change."""
+        """Return the outcome of a change.
+
+        ``tests``: the tests that pass the changed statement, each with its CPU time without the change."""
         if change.name in self._accepted.get(change.file, {}):
             return "accepted"
 
@@ -184,7 +189,7 @@ class Mutation:
         return seen
 
     def _fails(self, item: pytest.Item, cpu_s: float | None = None) -> bool:
-        """Whether a test fails by itself; beyond so much CPU time the process ends."""
+        """Return whether a test fails by itself; the process ends when it exceeds ``cpu_s`` seconds of CPU time."""
         if cpu_s is not None:
             _, hard = resource.getrlimit(resource.RLIMIT_CPU)
             resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + cpu_s) + 1, hard))
@@ -196,7 +201,9 @@ class Mutation:
         return self._failed
 
     def _fork(self, work: Callable[[], int]) -> int:
-        """What ``work`` returns in a fork, or the number of the signal that ended it. Nothing that it started stays."""
+        """Run ``work`` in a fork and return its result, or the number of the signal that ended it.
+
+        Processes that the fork started end with it."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # libraries with threads warn of forks
             child = os.fork()
@@ -238,7 +245,7 @@ def run(
     seed: int = 0,
     only: str = "",
 ) -> int:
-    """The exit status."""
+    """Run the mutations and return the exit status."""
     mutation = Mutation(sources, root, accepted, number, seed, only)
     with tempfile.TemporaryDirectory() as folder:
         options = ["-qqs", "-p", "no:cacheprovider", "--hypothesis-profile=mutation", f"--basetemp={folder}/tests"]
@@ -256,7 +263,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="which changes")
     parser.add_argument("--only", default="", help="only changes with this text in file or name")
     given = vars(parser.parse_args())
-    for number in (signal.SIGINT, signal.SIGTERM):  # also where it was started with SIGINT ignored
+    for number in (signal.SIGINT, signal.SIGTERM):  # works where the process was started with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
     folders = given.pop("folders").split(",")
     sources = [ROOT / "controller" / name for name in folders]

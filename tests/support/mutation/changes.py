@@ -1,8 +1,7 @@
-"""Small faults that can be put into a module: another comparison, operator, constant or answer, or a statement less.
+"""Small faults for a module: another comparison, operator, constant or return value, or a removed statement.
 
-In: the source of a module. Out: changes of code in functions, which is what can be exchanged in a running process.
-Text, log calls, annotations, assertions and what ``__init__`` sets are left as they are.
-"""
+Input: the source of a module. Output: changes of code in functions, because only that can be exchanged in a running
+process. Text, log calls, annotations, assertions and assignments in ``__init__`` are left as they are."""
 
 from __future__ import annotations
 
@@ -41,11 +40,11 @@ _OTHER: dict[type, type] = {
     ast.BitXor: ast.BitAnd,
 }
 _LONGEST = 80
-"""Characters of an expression in the name of a change."""
+"""Largest number of characters of an expression in the name of a change."""
 
 
 class _Edit(NamedTuple):
-    """``node`` is different when ``key`` of ``holder`` is set to ``value``."""
+    """Edit of the tree: ``node`` changes when ``key`` of ``holder`` is set to ``value``."""
 
     node: ast.AST
     holder: Any
@@ -53,7 +52,7 @@ class _Edit(NamedTuple):
     value: object
 
     def put(self) -> _Edit:
-        """Carry it out. Returns the one that takes it back."""
+        """Carry out the edit, and return the edit that undoes it."""
         if isinstance(self.holder, list):
             old = self.holder[self.key]
             self.holder[self.key] = self.value
@@ -65,8 +64,11 @@ class _Edit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``name``: the qualified name of the function and what becomes of what, with a number from the second such place
-    on; it stays the same while the function does. ``lines``: those of the statement, without the blocks in it."""
+    """Change of one place in a module.
+
+    ``name``: the qualified name of the function, and the text before and after. The second such place in the function
+    gets a number. The name stays the same while the function does.
+    ``lines``: lines of the statement, without the blocks in it."""
 
     file: str
     name: str
@@ -75,17 +77,17 @@ class Change:
     edit: _Edit
 
     def rank(self, seed: int) -> bytes:
-        """The place in an order without a pattern, in which changes elsewhere move nothing."""
+        """Return the position in a pseudo-random order that does not depend on changes elsewhere."""
         return hashlib.sha256(f"{seed} {self.file} {self.name}".encode()).digest()
 
     def code(self) -> CodeType:
-        """The whole module with the change, which stays in the tree."""
+        """Return the code of the whole module with the change, which stays in the tree."""
         self.edit.put()
         return compile(ast.fix_missing_locations(self.tree), self.file, "exec", dont_inherit=True)
 
 
 def changes(file: str, source: str) -> Iterator[Change]:
-    """In the order of the file."""
+    """Yield the changes of a module in the order of its file."""
     tree = ast.parse(source)
     for function, body in _functions(tree.body, ""):
         names: Counter[str] = Counter()
@@ -98,7 +100,7 @@ def changes(file: str, source: str) -> Iterator[Change]:
 
 
 def exchange(code: CodeType, functions: Iterable[FunctionType]) -> int:
-    """Give functions of a module the code that they have in ``code``, where it differs. Returns how many it was."""
+    """Set the functions of a module to their code in ``code``, where it differs; return how many changed."""
     new = {(each.co_qualname, each.co_firstlineno): each for each in _nested(code)}
     count = 0
     for function in functions:
@@ -118,7 +120,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _functions(body: Iterable[ast.stmt], prefix: str) -> Iterator[tuple[str, list[ast.stmt]]]:
-    """Qualified names and bodies of functions and methods; those in functions belong to these."""
+    """Yield qualified names and bodies of functions and methods; nested functions belong to the outer one."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield prefix + node.name, node.body
@@ -141,13 +143,13 @@ def _edits_of(block: list[ast.stmt], constructor: bool) -> Iterator[tuple[range,
 
 
 def _lines(start: Any, node: Any) -> range:
-    """Until the first block or case of a statement."""
+    """Return the lines of a statement up to its first block or case."""
     body = [case.pattern for case in node.cases] if isinstance(node, ast.Match) else getattr(node, "body", [])
     return range(start.lineno, max(start.lineno + 1, body[0].lineno if body else node.end_lineno + 1))
 
 
 def _can_go(node: ast.stmt) -> bool:
-    """Whether the code around it still runs without the statement."""
+    """Return whether the surrounding code still runs without the statement."""
     match node:
         case ast.Expr(value=ast.Call() | ast.Await()) | ast.Return(value=None):
             return True
@@ -157,7 +159,7 @@ def _can_go(node: ast.stmt) -> bool:
 
 
 def _expressions(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and what is in it, without other statements, text, and what is evaluated before the function runs."""
+    """Yield the node and its parts, except other statements, text, and what is evaluated before the function runs."""
     yield node
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:

@@ -1,4 +1,4 @@
-"""Random problems of every kind that a baseline must cope with."""
+"""Random problems of every kind that a baseline must handle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ quick = settings(max_examples=60)
 
 @st.composite
 def fabrics(draw: st.DrawFn) -> Fabric:
-    """Two or three tiers with cables cut, doubled and of unequal capacity; some leaves may be cut off."""
+    """Draw a fabric of two or three tiers, with cables cut, doubled and of unequal capacity.
+
+    Some leaves may be disconnected."""
     rates = st.lists(st.sampled_from([1.0, 2.0, 3.0]), max_size=2)
     if draw(st.booleans()):
         pairs = [(leaf, spine) for leaf in LEAVES for spine in (101, 102, 103)]
@@ -31,7 +33,7 @@ def fabrics(draw: st.DrawFn) -> Fabric:
 
 @st.composite
 def flows(draw: st.DrawFn, most: int = 9) -> list[Flow]:
-    """Up to three jobs of one or two phases, flows inside a leaf among them."""
+    """Draw the flows of up to three jobs of one or two phases, flows inside a leaf among them."""
     ends = st.tuples(st.sampled_from(LEAVES), st.integers(1, 4))
     phases = st.sampled_from([((0, 1.0),), ((0, 2.0),), ((1, 3.0),), ((0, 1.0), (1, 2.0)), ()])
     pairs = draw(st.lists(st.tuples(ends, ends), max_size=most, unique=True))
@@ -45,10 +47,10 @@ def any_problems(draw: st.DrawFn, most: int = 9) -> Problem:
 
 @st.composite
 def regular_problems(draw: st.DrawFn, cables: int = 1) -> tuple[Problem, int, int]:
-    """Equal flows on an unbroken leaf-spine; with it the largest number of flows out of or into a leaf, and of spines.
+    """Draw a problem of equal flows on an unbroken leaf-spine fabric.
 
-    Every flow has its own NICs, which it fills as it would fill a link.
-    """
+    Returns the problem, the largest number of flows out of or into a leaf, and the number of spines. Every flow has its
+    own NICs, which it fills as it would fill a link."""
     spines = draw(st.integers(1, 4))
     fabric = leaf_spine(4, spines, 1.0)
     if cables > 1:

@@ -1,4 +1,4 @@
-"""A fabric of circuits for tests of the planner and of its analyses."""
+"""A circuit fabric for tests of the planner and of its analyses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from tests.support.planning.fabrics import RATE
 
 
 def rings(servers: int, steps: Iterable[int], without: Iterable[tuple[int, int]] = ()) -> Fabric:
-    """Server n has its host at port 1, and sends by interface k, its port 1 + k, to the server ``steps[k - 1]`` higher.
+    """Return a fabric in which each server sends over circuits to other servers.
+
+    Server n has its host at port 1. Its interface k, port 1 + k, sends to the server ``steps[k - 1]`` higher.
     ``without``: (server, port) that do not send."""
     names = {Dpid(n): f"server{n}" for n in range(1, servers + 1)}
     links = {}

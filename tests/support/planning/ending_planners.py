@@ -1,7 +1,7 @@
-"""Planners for the tests of the planning process: they end, do not answer or stop within an answer.
+"""Planners for tests of the planning process: they end, do not answer, or stop within an answer.
 
-A module of its own, because each process imports it: the planner itself and pytest would take longer than the test.
-"""
+They have a module of their own because each process imports it: importing the planner and pytest would take longer than
+the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controller.planning.process import OnCrash, Planner, Put
 
 
 class Fatal:
-    """Ends its process with every request of an odd generation; answers the others."""
+    """Planner that ends its process at a request of an odd generation, and answers other requests."""
 
     def __init__(self, put: Put, _: OnCrash) -> None:
         self._put = put
@@ -32,7 +32,7 @@ class Fatal:
 
 
 class Silent(Fatal):
-    """Does not answer requests of an odd generation."""
+    """Planner that does not answer requests of an odd generation."""
 
     def submit(self, request: PlanningRequest) -> None:
         if request.snapshot.generation % 2 == 0:
@@ -40,7 +40,7 @@ class Silent(Fatal):
 
 
 class TellsLevels(Fatal):
-    """Answers a request for levels."""
+    """Planner that answers a request for slowdowns."""
 
     def submit(self, request: PlanningRequest) -> None:
         if isinstance(request, WorkOutLevels):
@@ -50,7 +50,7 @@ class TellsLevels(Fatal):
 
 
 class ShortLived(Fatal):
-    """Its process ends soon after it has begun, whatever it is asked."""
+    """Planner whose process ends soon after its start, whatever the request."""
 
     def __init__(self, put: Put, on_crash: OnCrash) -> None:
         super().__init__(put, on_crash)
@@ -58,7 +58,7 @@ class ShortLived(Fatal):
 
 
 class Halting(Fatal):
-    """Stops itself while it writes the answer to a request of an odd generation."""
+    """Planner that stops its process while it writes the answer to a request of an odd generation."""
 
     def submit(self, request: PlanningRequest) -> None:
         if request.snapshot.generation % 2:

@@ -18,7 +18,9 @@ RATE = 5e6
 
 
 def fabric_of(cables: Iterable[tuple[int, int, float]]) -> Fabric:
-    """``cables``: (switch, switch, capacity in bit/s), both directions alike; ports count from 1 in that order."""
+    """Return a fabric of cables (switch, switch, capacity in bit/s).
+
+    Both directions are alike; the ports of a switch count from 1 in the order of the cables."""
     cables = list(cables)
     dpids = list(dict.fromkeys(end for a, b, _ in cables for end in (a, b)))
     switches = [Switch(f"s{dpid}", dpid) for dpid in dpids]
@@ -27,15 +29,19 @@ def fabric_of(cables: Iterable[tuple[int, int, float]]) -> Fabric:
 
 
 def leaf_spine(leaves: int, spines: int, capacity: float = RATE, without: Iterable[tuple[int, int]] = ()) -> Fabric:
-    """Leaves are switches 1, 2, ...; spines 101, 102, ...; ``without``: (leaf, spine) cables that are cut."""
+    """Return a leaf-spine fabric: leaves are switches 1, 2, ...; spines 101, 102, ....
+
+    ``without``: (leaf, spine) cables that are cut."""
     cut = {(leaf, 100 + spine) for leaf, spine in without}
     cables = product(range(1, leaves + 1), range(101, 101 + spines))
     return fabric_of((leaf, spine, capacity) for leaf, spine in cables if (leaf, spine) not in cut)
 
 
 def three_tiers(pods: int, leaves: int, cores: Sequence[int], capacity: float = RATE) -> Fabric:
-    """``leaves``: per pod; ``cores``: per plane. Leaves are switches 1, 2, ... pod by pod, aggregation switches
-    101, ... pod by pod, cores 201, ... plane by plane."""
+    """Return a fabric of three tiers.
+
+    ``leaves``: number per pod; ``cores``: number per plane. Leaves are switches 1, 2, ... pod by pod, aggregation
+    switches 101, ... pod by pod, cores 201, ... plane by plane."""
     return fabric_of((a, b, capacity) for a, b in three_tier_cables(pods, leaves, cores))
 
 
@@ -55,7 +61,9 @@ def three_tier_cables(pods: int, leaves: int, cores: Sequence[int]) -> list[tupl
 
 
 def flow(job: str, src: tuple[int, int], dst: tuple[int, int], demand: float | Sequence[tuple[int, float]]) -> Flow:
-    """``src``, ``dst``: (leaf, host on it). One phase unless given."""
+    """Return a flow between two hosts, each given as (leaf, host on it).
+
+    ``demand``: bit/s of a single phase, or (phase, bit/s) pairs."""
     demand_bps = ((0, demand),) if isinstance(demand, int | float) else tuple(demand)
     return Flow(
         id=FlowId(address(*src), address(*dst)),
@@ -79,7 +87,7 @@ def ring(job: str, hosts: Sequence[tuple[int, int]], demand: float = RATE) -> li
 
 
 def demo_flows() -> list[Flow]:
-    """Three rings of four, one host of each on every leaf."""
+    """Return the flows of three rings of four, one host of each ring on every leaf."""
     return [f for host in (1, 2, 3) for f in ring(f"job{host}", [(leaf, host) for leaf in (1, 2, 3, 4)])]
 
 
@@ -90,7 +98,7 @@ def problem_of(
     background: Mapping[LinkId, float] | None = None,
     max_paths: int = 64,
 ) -> Problem:
-    """``background``: bit/s taken off links."""
+    """Return the problem of these flows; ``background``: bit/s taken off links."""
     flows = tuple(flows)
     capacity = {link.id: link.capacity_bps - (background or {}).get(link.id, 0.0) for link in fabric.links.values()}
     capacity |= {nic: nic_bps for f in flows for nic in f.nic_links}
@@ -98,7 +106,7 @@ def problem_of(
 
 
 def pinned(problem: Problem, routes: Routes) -> Problem:
-    """The same problem with these routes running."""
+    """Return the same problem with these routes running."""
     return replace(problem, flows=tuple(replace(f, current=routes.get(f.id)) for f in problem.flows))
 
 
@@ -107,7 +115,7 @@ def link_between(fabric: Fabric, src: int, dst: int) -> LinkId:
 
 
 def better(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether the levels ``a``, sorted from the worst, are lexicographically smaller than ``b``."""
+    """Return whether the slowdowns ``a``, sorted from the worst, are lexicographically smaller than ``b``."""
     for x, y in zip(a, b, strict=True):
         if abs(x - y) > 2 * LEVEL_TOLERANCE * max(x, y):
             return x < y
@@ -125,7 +133,7 @@ def moves(problem: Problem, routes: Routes) -> int:
 
 
 def brute_force(problem: Problem, max_moves: int | None = None) -> tuple[tuple[float, ...], int]:
-    """The best sorted levels of any routing, and the fewest moves that reach them."""
+    """Return the best sorted slowdowns of any routing, and the fewest moves that reach them."""
     best: tuple[tuple[float, ...], int] | None = None
     for routes in every_routing(problem):
         cost = moves(problem, routes)

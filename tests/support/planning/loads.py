@@ -1,4 +1,4 @@
-"""The load of links, from the loads of the jobs on them."""
+"""Load of links, from the loads of the jobs on them."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from controller.planning.problem import Problem, Routes
 
 
 def link_loads(problem: Problem, routes: Routes) -> dict[LinkId, float]:
-    """Load of every link that the routed flows use, as a share of its capacity."""
+    """Return the load of every link that the routed flows use, as a share of its capacity."""
     return {link: sum(loads.values()) for link, loads in job_loads(problem, routes).items()}

@@ -15,8 +15,10 @@ MAX_ROUTINGS = 800
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    """Two or three leaves, two or three spines, cables cut, doubled and of unequal capacity; up to three jobs of one or
-    two phases; some flows pinned, some of them to a path that is not there."""
+    """Draw a problem on two or three leaves and two or three spines.
+
+    Cables are cut, doubled and of unequal capacity. There are up to three jobs of one or two phases. Some flows are
+    pinned, some of them to a path that does not exist."""
     leaves = draw(st.integers(2, 3))
     spines = draw(st.integers(2, 3))
     capacities = st.lists(st.sampled_from([0.1, 2.0, 3.0, 4.0]), max_size=2)
@@ -53,7 +55,9 @@ def _currents(problem: Problem, flow: Flow) -> st.SearchStrategy[Route | None]:
 
 @st.composite
 def packings(draw: st.DrawFn) -> Problem:
-    """Flows of few sizes from one leaf to another over two or three spines, in up to three jobs: as tight as can be."""
+    """Draw flows of few sizes from one leaf to another over two or three spines, packed as tightly as can be.
+
+    The flows belong to up to three jobs."""
     spines = draw(st.integers(2, 3))
     with_a_unit = [[1.0], [1.0, 3.0], [1.0, 3.0, 7.0], [2.0, 3.0, 5.0], [3.0, 4.0]]
     without = [[1.0, 2**0.5], [1.0, 2**0.5, 3**0.5], [1.0, 3.1415]]

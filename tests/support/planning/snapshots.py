@@ -1,4 +1,4 @@
-"""Snapshots from problems."""
+"""Snapshots made from problems."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from controller.planning.problem import Problem, Routes, Snapshot
 
 
 def snapshot_of(problem: Problem, generation: int, routes: Routes = NO_ROUTES) -> Snapshot:
-    """``problem``: without running routes."""
+    """Return the snapshot of a problem that has no running routes."""
     flows = {job_id: tuple(flows) for job_id, flows in groupby(problem.flows, lambda flow: flow.job_id)}
     return Snapshot(generation, problem.capacity_bps, problem.paths, flows, routes)

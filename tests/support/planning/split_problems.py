@@ -1,5 +1,6 @@
-"""Small problems with flows that may be split, and their optimum by the textbook's programme: a variable per flow and
-path, none of the planner's short cuts."""
+"""Small problems with flows that may be split, and their optimum by the textbook linear programme.
+
+The programme has a variable per flow and path, and none of the short cuts of the planner."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def split(flows: Iterable[Flow], pieces: int = 8) -> list[Flow]:
 
 
 def rings(leaves: int, hosts: int) -> list[Flow]:
-    """Per host number a ring over all leaves, in two directions by turns, of two jobs."""
+    """Return the flows of a ring over all leaves per host number, in alternating directions, of two jobs."""
     order = list(range(1, leaves + 1))
     return [
         f
@@ -34,7 +35,7 @@ def rings(leaves: int, hosts: int) -> list[Flow]:
 
 
 def optimum(problem: Problem) -> float:
-    """The least worst level. Flows that may be split may have any number of pieces; the others are whole."""
+    """Return the smallest worst slowdown; flows that may be split have any number of subflows, the others are whole."""
     rigid = any(f.max_subflows == 1 for f in problem.flows)
     solver = pywraplp.Solver.CreateSolver("SCIP" if rigid else "GLOP")
     worst = solver.NumVar(1.0, solver.infinity(), "worst")
@@ -65,7 +66,9 @@ def optimum(problem: Problem) -> float:
 
 @st.composite
 def leaf_spines(draw: st.DrawFn) -> Fabric:
-    """Two to four leaves, cables missing, doubled and of unequal capacity; every leaf has one to the first spine."""
+    """Draw a fabric of two to four leaves, with cables missing, doubled and of unequal capacity.
+
+    Every leaf has a cable to the first spine."""
     leaves, spines = draw(st.integers(2, 4)), draw(st.integers(1, 4))
     capacities = draw(st.sampled_from([(1.0,), (1.0, 2.0), (0.5, 1.0, 3.0)]))
     cables = [
@@ -79,7 +82,7 @@ def leaf_spines(draw: st.DrawFn) -> Fabric:
 
 @st.composite
 def three_tiers(draw: st.DrawFn) -> Fabric:
-    """Two pods of two leaves (1 to 4) and two switches above each; four cores; cables missing."""
+    """Draw two pods of two leaves (1 to 4), with two switches above each pod and four cores; cables are missing."""
     cables = [(1, 11, 1.0), (2, 11, 1.0), (3, 13, 1.0), (4, 13, 1.0), (11, 21, 1.0), (13, 21, 1.0)]
     for pod in (0, 1):
         above = (11 + 2 * pod, 12 + 2 * pod)
@@ -95,7 +98,9 @@ def three_tiers(draw: st.DrawFn) -> Fabric:
 
 @st.composite
 def problems(draw: st.DrawFn, fabrics: st.SearchStrategy[Fabric], pieces: Iterable[int]) -> Problem:
-    """Up to ten flows of up to three jobs, of one phase or of several; ``pieces``: how many flows may have."""
+    """Draw up to ten flows of up to three jobs, of one phase or of several.
+
+    ``pieces``: numbers of subflows that a flow may have."""
     fabric = draw(fabrics)
     leaves = sorted(dpid for dpid in fabric.switches if dpid < 10)
     ends = st.tuples(st.sampled_from(leaves), st.integers(1, 4))

@@ -1,1 +1,1 @@
-"""Programs of PyTorch that join; they run in its own environment."""
+"""Programs of PyTorch that join; they run in the Python environment of PyTorch."""

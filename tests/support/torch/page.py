@@ -1,7 +1,7 @@
-"""One rank of the programs of docs/how-to/join-from-pytorch.md: python page.py FOLDER.
+"""Run one rank of the programs of docs/how-to/join-from-pytorch.md: python page.py FOLDER.
 
-Each program goes on when FOLDER has a file with its number. Loopback addresses are not announced, so ranks have others.
-"""
+Each program continues when FOLDER has a file with its number. Loopback addresses are not announced, so the ranks have
+others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
     join = signalbox.torch.join
 
     def joined(*given: Any, **more: Any) -> Any:
-        # Strict, since a short program may end before its job begins.
+        # Strict, because a short program may end before its job begins.
         jobs.append(join(*given, **more, strict=True))
         return jobs[-1]
 

@@ -1,8 +1,7 @@
-"""One rank of a PyTorch program that trains in several ways, each a job of its own: python ranks.py FOLDER KIND...
+"""Run one rank of a PyTorch program that trains in several ways, each a job: python ranks.py FOLDER KIND...
 
-A job's id is its kind. It goes on in steps while FOLDER has no file of that name, and at least ``ITERATIONS``. What
-takes two seconds to import is imported where it is needed.
-"""
+A job's id is its kind. The job runs at least ``ITERATIONS``, and until FOLDER has a file with the name of the kind.
+Modules that take two seconds to import are imported where they are needed."""
 
 from __future__ import annotations
 
@@ -30,11 +29,11 @@ DEADLINE_S = 120.0
 WIDTH = 20
 LAYERS = 4
 COMPUTED_S = 0.3
-"""While a call is under way."""
+"""Seconds that a rank computes while a call is under way."""
 LATE_S = 0.1
 
 Iteration = Callable[[Any], object]
-"""Given the job."""
+"""Function that runs one iteration of the given job."""
 
 
 def model() -> Any:
@@ -58,14 +57,14 @@ def ddp() -> tuple[Any, Iteration]:
 
 
 def hooked() -> tuple[Any, Iteration]:
-    """Gradients are sent in half precision by a hook of the program's own."""
+    """Send gradients in half precision by a hook of the program."""
     wrapped = nn.parallel.DistributedDataParallel(model())
     wrapped.register_comm_hook(None, fp16_compress_hook)
     return training(wrapped)
 
 
 def closures() -> tuple[Any, Iteration]:
-    """The optimizer asks for gradients several times in each of its steps."""
+    """Train with an optimizer that computes gradients several times in each of its steps."""
     wrapped = nn.parallel.DistributedDataParallel(model())
     optimizer = torch.optim.LBFGS(wrapped.parameters(), lr=1e-9, max_iter=3, tolerance_grad=0, tolerance_change=0)
 
@@ -79,7 +78,7 @@ def closures() -> tuple[Any, Iteration]:
 
 
 def tensor() -> tuple[Any, Iteration]:
-    """Layers are divided by columns and by rows, in turn: the outputs of each pair of layers are added up."""
+    """Divide layers by columns and by rows in turn; the outputs of each pair of layers are added up."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tensor",))
@@ -114,7 +113,7 @@ def plain() -> tuple[Any, Iteration]:
 
 
 def roots() -> tuple[Any, Iteration]:
-    """The last rank sends to all, and all add up at it."""
+    """Broadcast from the last rank to all ranks, and reduce from all ranks to the last one."""
 
     def iteration(job: Any) -> None:
         with job.step():
@@ -125,8 +124,9 @@ def roots() -> tuple[Any, Iteration]:
 
 
 def overlapping() -> tuple[Any, Iteration]:
-    """A sum of two ranks and one of all, of which neither waits for the other; then an all-gather. The others come
-    late to the sum of all, so that it goes on while the two begin theirs."""
+    """Overlap a sum of two ranks and a sum of all ranks, neither of which waits for the other; then run an all-gather.
+
+    The other ranks come late to the sum of all, so that it is still running when the two begin theirs."""
     two = dist.new_group([0, 1])
 
     def iteration(job: Any) -> None:
@@ -144,7 +144,7 @@ def overlapping() -> tuple[Any, Iteration]:
 
 
 def pipeline() -> tuple[Any, Iteration]:
-    """Four micro-batches forwards and backwards over a mesh's dimension, then a sum over the other one."""
+    """Pass four micro-batches forwards and backwards over one dimension of a mesh, then sum over the other one."""
     mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("data", "pipeline"))
     stages = mesh.get_group("pipeline")
     stage, other = stages.rank(), 1 - stages.rank()
@@ -162,35 +162,35 @@ def pipeline() -> tuple[Any, Iteration]:
 
 
 def broken() -> tuple[Any, Iteration]:
-    """Rank 1 joins with what is no model."""
+    """Let rank 1 join with an object that is not a model."""
     wrapped, iteration = ddp()
     return (wrapped if dist.get_rank() != 1 else "no model"), iteration
 
 
 def misplaced() -> tuple[Any, Iteration]:
-    """Rank 0 gives what is no address; rank 1 gives none, and looks for its own."""
+    """Give an invalid address to rank 0, and none to rank 1, which finds its own."""
     os.environ.pop("GLOO_SOCKET_IFNAME")
     return ddp()
 
 
 def alone() -> tuple[Any, Iteration]:
-    """Rank 0 alone joins."""
+    """Let rank 0 join alone."""
     joining.MEET_S = 0.5
     return ddp()
 
 
 def offering() -> tuple[Any, Iteration]:
-    """It says itself what it sends."""
+    """Let the program itself say what it sends."""
     return ddp()
 
 
 def nowhere() -> tuple[Any, Iteration]:
-    """There is no controller."""
+    """Join where there is no controller."""
     return ddp()
 
 
 def nameless() -> tuple[Any, Iteration]:
-    """The job has no id."""
+    """Join a job without an id."""
     return ddp()
 
 
@@ -228,8 +228,8 @@ def main(folder: Path, kinds: list[str]) -> None:
             while not (folder / kind).exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
         logging.info("%s ended", kind)
-    # Models that live longer than the process groups, after a call such as the barrier: with PyTorch 2.13 and Gloo the
-    # end of the program waits for ever one time in ten, also without Signalbox.
+    # These models outlive the process groups, after a call such as the barrier. With PyTorch 2.13 and Gloo the end of
+    # the program otherwise hangs one time in ten, also without Signalbox.
     del given, iteration, job
     gc.collect()
     dist.barrier()

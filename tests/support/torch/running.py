@@ -1,7 +1,6 @@
-"""Ranks of a PyTorch program on this machine, in PyTorch's environment.
+"""Ranks of a PyTorch program on this machine, in the environment of PyTorch.
 
-In: the words after the interpreter. Out: processes, and what they print.
-"""
+Input: the words after the interpreter. Output: processes, and what they print."""
 
 from __future__ import annotations
 
@@ -21,8 +20,11 @@ DEADLINE_S = 180.0
 
 
 class Ranks:
-    """Each with what it prints in a file of ``folder``. ``controller``: its address. ``enter``: per rank, the words
-    that its command begins with. ``master``: the address of rank 0."""
+    """Processes of the ranks; the output of each goes to a file of ``folder``.
+
+    ``controller``: address of the controller.
+    ``enter``: words before the command, per rank.
+    ``master``: address of rank 0."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class Ranks:
 
 @contextmanager
 def ranks(folder: Path, count: int, words: Sequence[str], controller: str, **more: Any) -> Iterator[Ranks]:
-    """See ``Ranks``."""
+    """Run the ranks while the block runs; see ``Ranks`` for the parameters."""
     needs(missing().get("gloo"))
     running = Ranks(folder, count, words, controller, **more)
     try:

@@ -1,4 +1,4 @@
-"""One rank of a training that joins with two lines: python training.py ITERATIONS WIDTH."""
+"""Run one rank of a training that joins with two lines: python training.py ITERATIONS WIDTH."""
 
 from __future__ import annotations
 

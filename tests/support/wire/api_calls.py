@@ -1,4 +1,4 @@
-"""Specs, and what a refused call says, for the tests of the API."""
+"""Specs, and details of refused calls, for the tests of the API."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def violations(error: grpc.Call) -> dict[str, str]:
 
 
 def detail(error: grpc.Call, kind: Any) -> Any:
-    """The status's detail of that kind."""
+    """Return the detail of that kind from the status of the error."""
     (found,) = (packed for packed in rpc_status.from_call(error).details if packed.Is(kind.DESCRIPTOR))
     unpacked = kind()
     assert found.Unpack(unpacked)

@@ -1,4 +1,4 @@
-"""A southbound process that fake switches connect to, once on Ryu and once on os-ken."""
+"""A southbound process to which fake switches connect, once on Ryu and once on os-ken."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Bench(NamedTuple):
 
     @contextmanager
     def switch(self, dpid: int, ports: int = 1) -> Iterator[FakeSwitch]:
-        """A switch that is connected, and known to be."""
+        """Connect a switch, and wait until the southbound knows it."""
         since = len(self.controller.received)
         switch = FakeSwitch(self.port, dpid)
         try:

@@ -1,4 +1,4 @@
-"""Certificates for tests, made with the openssl command as an operator would make them (docs/how-to/use-tls.md)."""
+"""Certificates for tests, made with openssl as an operator would make them (docs/how-to/use-tls.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Certificate(NamedTuple):
 
 
 class Authority:
-    """``certificate``: what those it signs for must know of it."""
+    """Certificate authority; ``certificate`` is the file that its peers must trust."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
@@ -23,15 +23,19 @@ class Authority:
         self.certificate, self._key = self._make(name, "/CN=authority")
 
     def sign(self, name: str, password: str | None = None, also: str = "", file: str = "") -> Certificate:
-        """``name``: the common name. ``password``: encrypts the private key. ``also``: alternative names, such as
-        ``IP:127.0.0.1``. ``file``: what its files are called."""
+        """Sign a certificate.
+
+        ``name``: the common name.
+        ``password``: password that encrypts the private key.
+        ``also``: alternative names, such as ``IP:127.0.0.1``.
+        ``file``: base name of the files."""
         signing = [*self._signing, "-addext", "basicConstraints=CA:FALSE"]
         if also:
             signing += ["-addext", f"subjectAltName={also}"]
         return self._make(f"{self._name}-{file or name}", f"/CN={name}", *signing, password=password)
 
     def sign_expired(self, name: str) -> Certificate:
-        """It was valid until a day ago."""
+        """Sign a certificate that expired a day ago."""
         made = self._files(f"{self._name}-{name}-expired")
         request = made.certificate.with_suffix(".csr")
         _openssl("req", "-new", *_KEY, "-nodes", "-subj", f"/CN={name}", "-keyout", made.private_key, "-out", request)

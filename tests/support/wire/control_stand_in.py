@@ -1,4 +1,6 @@
-"""A control loop for the API's tests: a thread that answers messages from a real ``JobRegistry`` and publishes."""
+"""A stand-in for the control loop in tests of the API: a thread that answers messages from a real ``JobRegistry``.
+
+It also publishes a status."""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ BACK: Path = (LinkId(LEAF2, PortNo(1)), LinkId(SPINE, PortNo(1)))
 
 
 SPINE2 = Part(switch_key(Dpid(12)), (End(PortRef(Dpid(12), PortNo(0)), "spine2"),), 1e9)
-"""It is down."""
+"""A switch that is down."""
 
 
 def two_leaves_and_a_spine() -> Fabric:
@@ -95,8 +97,12 @@ def example_plan() -> Plan:
 
 @dataclass
 class ControlStandIn:
-    """``routes``: what the jobs are pinned to, set by ``set_route``. An iteration with index 666 is a defect.
-    ``analysis``: what ``WhatIf`` answers."""
+    """Thread that answers the messages of the API.
+
+    ``routes``: routes to which the jobs are pinned, set by ``set_route``.
+    ``analysis``: answer to ``WhatIf``.
+
+    An iteration with index 666 raises an error, as a defect would."""
 
     board: StatusBoard
     registry: JobRegistry = field(default_factory=lambda: JobRegistry(max_jobs=3))
@@ -259,7 +265,7 @@ class Running:
 
 @contextmanager
 def running_api(*listen: str, **config: Any) -> Iterator[Running]:
-    """The real server on the addresses, in front of the stand-in."""
+    """Run the real server on the addresses, in front of the stand-in."""
     board = StatusBoard()
     control = ControlStandIn(board)
     thread = threading.Thread(target=control.run, name="control-stand-in")

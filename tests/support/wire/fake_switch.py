@@ -19,7 +19,7 @@ FLOW_STATS, AGGREGATE, GROUP_DESC, METER_CONFIG, PORT_DESC = 1, 2, 7, 10, 13
 LOCAL = 0xFFFFFFFE
 PORT_DOWN = 1
 PART = 1000
-"""Ports that are described in one message."""
+"""Ports described in one message."""
 
 
 class Heard(NamedTuple):
@@ -29,8 +29,9 @@ class Heard(NamedTuple):
 
 
 class FakeSwitch:
-    """One OpenFlow connection, through TLS with a context. Answers echoes and role requests while it
-    waits, unless ``mute``."""
+    """OpenFlow connection of a switch, through TLS when there is a context.
+
+    It answers echo and role requests while it waits, unless ``mute``."""
 
     def __init__(self, port: int, dpid: int, mute: bool = False, tls: ssl.SSLContext | None = None) -> None:
         self.dpid = dpid
@@ -43,7 +44,7 @@ class FakeSwitch:
         self._buffer = b""
 
     def connect(self, ports: int = 1) -> Self:
-        """The whole handshake."""
+        """Carry out the whole handshake."""
         self.send(HELLO, b"")
         asked = self.expect(FEATURES_REQUEST)
         self.send(FEATURES_REPLY, struct.pack("!QIBB2xII", self.dpid, 0, 254, 0, 0x4F, 0), asked.xid)
@@ -57,7 +58,7 @@ class FakeSwitch:
         return self
 
     def accept_master(self, generation: int) -> int:
-        """Grants the role of master after a master of this generation; returns the claimed generation."""
+        """Grant the master role after a master of this generation; return the claimed generation."""
         asked = self.expect(ROLE_REQUEST)
         self.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, generation), asked.xid)
         claim = self.expect(ROLE_REQUEST)
@@ -70,13 +71,13 @@ class FakeSwitch:
         self.socket.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
 
     def send_and_end(self, data: bytes) -> None:
-        """Sends bytes and ends the connection, unless the controller ended it before."""
+        """Send bytes and end the connection, unless the controller ended it before."""
         with suppress(OSError):
             self.socket.sendall(data)
             self.socket.shutdown(socket.SHUT_WR)
 
     def hear(self) -> Heard:
-        """The next message. Raises ``EOFError`` when the controller ended the connection."""
+        """Return the next message; raise ``EOFError`` when the controller has ended the connection."""
         head = self._take(8)
         _, kind, length, xid = struct.unpack("!BBHI", head)
         return Heard(kind, xid, self._take(length - 8))
@@ -90,7 +91,7 @@ class FakeSwitch:
                 self.answer(heard)
 
     def answer(self, heard: Heard) -> None:
-        """Answers echo requests, and grants role requests."""
+        """Answer echo requests, and grant role requests."""
         if heard.kind == ECHO_REQUEST:
             self.send(ECHO_REPLY, heard.body, heard.xid)
         elif heard.kind == ROLE_REQUEST:
@@ -110,7 +111,7 @@ class FakeSwitch:
         self.send(PACKET_IN, struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0) + match + b"\0\0" + frame)
 
     def expect_frame(self) -> tuple[int, bytes]:
-        """The port and the frame of the next packet-out."""
+        """Return the port and the frame of the next packet-out."""
         body = self.expect(PACKET_OUT).body
         actions = struct.unpack_from("!H", body, 8)[0]
         return struct.unpack_from("!I", body, 20)[0], body[16 + actions :]
@@ -141,7 +142,7 @@ def port_desc(number: int, name: str, config: int = 0) -> bytes:
 
 
 def flow_stats(priority: int, owner: int) -> bytes:
-    """An entry of table 2 that outputs to port 1."""
+    """Return an entry of table 2 that outputs to port 1."""
     match = struct.pack("!HH4x", 1, 4)
     actions = struct.pack("!HH4xHHIH6x", 4, 24, 0, 16, 1, 0)
     size = 48 + len(match) + len(actions)

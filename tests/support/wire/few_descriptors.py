@@ -1,4 +1,4 @@
-"""``python -m tests.support.wire.few_descriptors N OPTIONS``: ``signalbox serve`` with N file descriptors at most."""
+"""Run ``signalbox serve`` with N file descriptors at most: python -m tests.support.wire.few_descriptors N OPTIONS."""
 
 from __future__ import annotations
 

@@ -15,8 +15,10 @@ from tests.support.wire.control_stand_in import Running, running_api
 
 @contextmanager
 def proxied_api(directory: Path, *more: str, **config: Any) -> Iterator[Running]:
-    """The API of ``running_api`` behind HAProxy, whose address is the first one; ``more``: addresses besides.
-    ``directory``: for the socket and the configuration."""
+    """Run the API of ``running_api`` behind HAProxy, whose address is the first one.
+
+    ``directory``: directory of the socket and of the configuration.
+    ``more``: further addresses of the API."""
     address = f"127.0.0.1:{reserve_port()}"
     settings: dict[str, Any] = {"proxy_socket": directory / "proxy.sock", **config}
     behind = ApiConfig(listen=(address, *more), **settings)

@@ -14,7 +14,7 @@ from mininet_topos.joining.launch import ROOT
 
 
 class KeepProcess:
-    """Its lines go to ``log``."""
+    """Process of ``signalbox jobs keep``; ``log`` is the file of its output."""
 
     def __init__(self, folder: Path, address: str, state: Path, log: Path, *more: object) -> None:
         self.log = log
@@ -24,7 +24,7 @@ class KeepProcess:
             self._process = subprocess.Popen(words, env={**os.environ, **where}, stderr=lines, stdin=subprocess.DEVNULL)
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Returns its exit status."""
+        """End the process and return its exit status."""
         self._process.send_signal(number)
         return self._process.wait(30)
 
@@ -38,7 +38,7 @@ class KeepProcess:
 
 @contextmanager
 def keeping(folder: Path, address: str, state: Path, log: Path, *more: object) -> Iterator[KeepProcess]:
-    """``more``: options."""
+    """Run the process while the block runs; ``more``: further options."""
     process = KeepProcess(folder, address, state, log, *more)
     try:
         yield process

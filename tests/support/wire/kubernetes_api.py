@@ -1,7 +1,6 @@
-"""A Kubernetes API server for tests: lists, watches and events of the objects that it is given, on loopback.
+"""A Kubernetes API server for tests: lists, watches and events of the objects that tests give it, on loopback.
 
-It refuses what a ``ClusterRole`` does not allow, as the real one does, and every request without its token.
-"""
+It refuses what a ``ClusterRole`` does not allow, as the real server does, and every request without its token."""
 
 from __future__ import annotations
 
@@ -34,7 +33,11 @@ Kind = tuple[str, str]  # apiVersion, plural
 
 @dataclass
 class Cluster:
-    """``rules``: of a ClusterRole. ``refused``: requests that they do not allow. ``events``: that were posted."""
+    """Cluster with its objects.
+
+    ``rules``: rules of a ClusterRole.
+    ``refused``: requests that the rules do not allow.
+    ``events``: events that clients have posted."""
 
     rules: Sequence[Mapping[str, Any]]
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -46,7 +49,7 @@ class Cluster:
     _changed: threading.Condition = field(default_factory=threading.Condition)  # its lock is reentrant
 
     def put(self, *objects: dict[str, Any]) -> None:
-        """They are there, or changed."""
+        """Add or change objects."""
         for body in deepcopy(objects):
             kind, uid = kind_of(body), body["metadata"]["uid"]
             with self._changed:
@@ -59,13 +62,13 @@ class Cluster:
                 self._log_it("DELETED", kind_of(body), self._objects[kind_of(body)].pop(body["metadata"]["uid"]))
 
     def delete_unseen(self, body: dict[str, Any]) -> None:
-        """While no client is connected, and for so long that the history does not have it any more."""
+        """Delete an object without a trace: no client is connected, and the history no longer has the event."""
         with self._changed:
             del self._objects[kind_of(body)][body["metadata"]["uid"]]
             self.forget_history()
 
     def forget_history(self) -> None:
-        """End all watches; they cannot go on from what they have seen: objects have to be listed again."""
+        """End all watches; clients cannot resume them and have to list the objects again."""
         with self._changed:
             self._version += 1
             self._oldest = self._version
@@ -89,7 +92,7 @@ class Cluster:
             return {**of_list, "metadata": {"resourceVersion": str(self._version)}, "items": deepcopy(items)}
 
     def watched(self, kind: Kind, namespace: str, since: int) -> Iterator[dict[str, Any]]:
-        """Until the history is forgotten, or the server stops."""
+        """Yield events until the history is forgotten or the server stops."""
         while True:
             with self._changed:
                 if since < self._oldest:
@@ -117,7 +120,7 @@ def kind_of(body: Mapping[str, Any]) -> Kind:
 
 
 def discovered(path: str) -> dict[str, Any] | None:
-    """What a path below /api or /apis says about the API; None for paths of objects."""
+    """Return what discovery answers for a path below /api or /apis; None for paths of objects."""
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
     if path == "/apis":
@@ -194,7 +197,7 @@ def _handler(cluster: Cluster) -> type[BaseHTTPRequestHandler]:
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _request  # noqa: N815
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     return Handler
 
@@ -203,12 +206,14 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """A client has gone away."""
+        """Ignore clients that have disconnected."""
 
 
 @contextmanager
 def running_cluster(role: Mapping[str, Any], kubeconfig: Path) -> Iterator[Cluster]:
-    """``role``: of the client. ``kubeconfig``: the file that is written for it."""
+    """Run the server.
+
+    ``role``: role of the client. ``kubeconfig``: file that is written for the client."""
     cluster = Cluster(role["rules"])
     server = _Server(("127.0.0.1", 0), _handler(cluster))
     where = {"server": f"http://127.0.0.1:{server.server_port}"}

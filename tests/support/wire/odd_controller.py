@@ -1,5 +1,7 @@
-"""A controller of another version, or one that was taken over: text that is code elsewhere, figures that are no
-numbers, values that no enum has, two switches of one name."""
+"""A controller of another version, or a compromised one.
+
+It sends text that is code elsewhere, figures that are not numbers, values that no enum has, and two switches with one
+name."""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.support.fabric_messages import leaf_spine
 
 CODE = "<img src=x onerror='window.ran=1'></script><script>window.ran=2</script>{a|b}\u202e\x1b[31m"
 TWICE = "br0"
-"""The name of both spines."""
+"""Name of both spines."""
 
 
 def _fabric() -> pb.GetFabricResponse:
@@ -28,7 +30,7 @@ def _fabric() -> pb.GetFabricResponse:
     for number, link in enumerate(fabric.links):
         link.name = f":{CODE}{number}"
         link.rate_bps = (math.nan, math.inf, 5e8)[number % 3]
-    del fabric.links[-2:]  # the second spine has a cable less
+    del fabric.links[-2:]  # the second spine has one cable less
     fabric.hosts[0].ip = CODE
     fabric.drains.add(name=fabric.switches[0].name)
     return fabric
@@ -90,7 +92,7 @@ def _and_wait(message: Any, context: Any) -> Iterator[Any]:
 
 @contextmanager
 def odd_controller() -> Iterator[str]:
-    """Returns its address."""
+    """Run the controller and yield its address."""
     server = grpc.server(ThreadPoolExecutor(32))
     pb_grpc.add_ControllerServiceServicer_to_server(_Odd(), server)  # type: ignore[no-untyped-call]
     pb_grpc.add_JobServiceServicer_to_server(_Odd(), server)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The southbound in a process of its own, as ``serve`` runs it: the hub in the main thread, nothing else."""
+"""The southbound in its own process, as ``serve`` runs it: the hub in the main thread, and nothing else."""
 
 from __future__ import annotations
 
@@ -60,8 +60,11 @@ def _serve(config: Config, pipe: Connection, framework: Framework | None, known:
 
 
 class Southbound:
-    """``received``: every message so far, in order. ``framework``: None for the environment's choice. ``known``:
-    switches that were there before."""
+    """Southbound process.
+
+    ``received``: every message so far, in order.
+    ``framework``: OpenFlow framework, None for the choice of the environment.
+    ``known``: switches that were known before."""
 
     def __init__(self, config: Config, framework: Framework | None = None, known: Sequence[Dpid] = ()) -> None:
         context = multiprocessing.get_context("spawn")
@@ -80,12 +83,12 @@ class Southbound:
         assert self._pipe.recv() == "ready"
 
     def take_in(self) -> None:
-        """What has come so far."""
+        """Read the messages that have arrived so far."""
         while self._pipe.poll():
             self.received.append(self._pipe.recv())
 
     def wait_for(self, find: Callable[[list[Message]], Found | None], since: int = 0) -> Found:
-        """What ``find`` makes of the messages from number ``since`` on, as soon as it is not None or False."""
+        """Return the first result of ``find`` on the messages from number ``since`` on that is not None or False."""
         deadline = time.monotonic() + DEADLINE_S
         while True:
             found = find(self.received[since:])
@@ -97,7 +100,7 @@ class Southbound:
             self.received.append(self._pipe.recv())
 
     def first(self, kind: type[Found], since: int = 0, **fields: object) -> Found:
-        """The first message of a kind with these field values."""
+        """Return the first message of a kind with these field values."""
 
         def find(messages: list[Message]) -> Found | None:
             matching = (
@@ -108,7 +111,7 @@ class Southbound:
         return self.wait_for(find, since)
 
     def stop(self, number: int = signal.SIGTERM) -> int | None:
-        """The exit status after the signal."""
+        """Send the signal and return the exit status."""
         if self._process.is_alive() and self._process.pid:
             os.kill(self._process.pid, number)
         return self.wait_end()

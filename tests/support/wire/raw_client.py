@@ -1,4 +1,4 @@
-"""A client of the API that speaks HTTP/2 in bytes, for tests of what no gRPC client would send."""
+"""A client of the API that speaks HTTP/2 in bytes, for calls that no gRPC client would make."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ DEADLINE_S = 60.0
 
 
 class RawClient:
-    """``source``: its address, so that one machine is several clients."""
+    """Client on one connection.
+
+    ``source``: its address, so that one machine can act as several clients."""
 
     def __init__(self, api: Running, source: str = "127.0.0.1") -> None:
         host, _, port = api.addresses[0].rpartition(":")
@@ -30,16 +32,16 @@ class RawClient:
         assert next(iter(http2.frames(self.socket))).kind == http2.Kind.SETTINGS
 
     def call(self, stream: int, path: str, message: bytes | None = None) -> None:
-        """Without a message the call is half open."""
+        """Begin a call; without a message the call stays half open."""
         data = b"" if message is None else http2.request(stream, message)
         self.socket.sendall(http2.headers(stream, path) + data)
 
     def answered(self) -> bool:
-        """Whether a message comes before the connection ends."""
+        """Return whether a message arrives before the connection ends."""
         return any(frame.kind == http2.Kind.DATA for frame in http2.frames(self.socket))
 
     def ended_stream(self, stream: int = 1) -> http2.Frame | None:
-        """The frame that ends the stream, or the connection; None when that is closed."""
+        """Return the frame that ends the stream or the connection; None when the connection is closed."""
         for frame in http2.frames(self.socket):
             ends = frame.kind == http2.Kind.RST_STREAM or (
                 frame.flags & http2.END_STREAM and frame.kind in (http2.Kind.HEADERS, http2.Kind.DATA)

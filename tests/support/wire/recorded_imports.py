@@ -1,8 +1,8 @@
-"""``signalbox serve`` that writes what is imported while it serves.
+"""``signalbox serve`` that records what is imported while it serves.
 
-    python -m tests.support.wire.recorded_imports FILE OPTIONS
+python -m tests.support.wire.recorded_imports FILE OPTIONS
 
-Out: the file, with a line per import outside the first thread: the name of the thread, and the module."""
+Output: the file, with a line per import outside the first thread: the name of the thread, and the module."""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ role = "reader"
 
 
 class Secured(NamedTuple):
-    """``settings``: of the server's TLS, without authorities. ``tokens``: the file of ``TOKENS``."""
+    """Files of a secured API.
+
+    ``settings``: TLS settings of the server, without authorities.
+    ``tokens``: file of ``TOKENS``."""
 
     directory: Path
     ours: Authority
@@ -38,7 +41,7 @@ class Secured(NamedTuple):
 
     @classmethod
     def made(cls, directory: Path) -> Secured:
-        """With files in the directory. The key is where HAProxy looks for it."""
+        """Make the files in the directory; the key is where HAProxy looks for it."""
         ours, other = Authority(directory, "ours"), Authority(directory, "other")
         server = ours.sign("controller", also="IP:127.0.0.1,DNS:localhost")
         key = Path(f"{server.certificate}.key")
@@ -50,7 +53,7 @@ class Secured(NamedTuple):
         return _secret(self.directory / "token", token + "\n")
 
     def credentials(self, shown: Certificate | None = None, token: str | None = None) -> Credentials:
-        """Of a client that trusts our authority."""
+        """Return the credentials of a client that trusts the test authority."""
         own = shown or (None, None)
         return Credentials(str(self.ours.certificate), own[0], own[1], self.token_file(token) if token else None)
 

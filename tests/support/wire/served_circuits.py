@@ -1,4 +1,4 @@
-"""Servers that are connected to optical switches, in memory, behind the real API server."""
+"""Servers connected to optical switches, in memory, behind the real API server."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A fabric in memory, whose hosts send, behind the real API server: the whole controller but for switches and
-processes."""
+"""A fabric in memory, whose hosts send, behind the real API server.
+
+This is the whole controller without real switches and processes."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tests.support.busy_fabric import BusyFabric
 
 
 class ServedFabric(BusyFabric):
-    """Its time begins now, and passes only when it is told to."""
+    """Fabric whose clock starts now, and moves only when the test moves it."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -33,7 +34,7 @@ class ServedFabric(BusyFabric):
 
     @contextmanager
     def served(self) -> Iterator[str]:
-        """Returns the address of its API."""
+        """Serve the API and yield its address."""
         self._publish()
         server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), self._board, self._put, LeaseTokens.of(None))
         try:
@@ -42,13 +43,15 @@ class ServedFabric(BusyFabric):
             server.stop(grace_s=0.2)
 
     def change(self, what: Callable[[], object]) -> None:
-        """Do something to the fabric, such as ``carry`` for some time, and publish what follows."""
+        """Change the fabric, for example by ``carry`` for some time, and publish the result."""
         with self._turn:
             what()
             self._publish()
 
     def _publish(self) -> None:
-        """Its counters are as old as its time: not late by the clock of the API."""
+        """Publish the status without an age limit of counters.
+
+        Counters are as old as the time of the fabric, and the clock of the API would call them late."""
         self._board.publish(replace(self.status, counters_late_after_s=math.inf))
 
     def _put(self, message: Message) -> None:
