@@ -1,4 +1,4 @@
-"""Whatever callers ask for and the disk does: what was acknowledged is there: in memory, on disk, after a restart."""
+"""Acknowledged changes are in memory, on disk and there after a restart, whatever callers request and the disk does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ Request = RegisterJob | UpdateJobs | DeregisterJob
 
 
 class Attempts(FakeFabric):
-    """A commit is on disk, or is not, when the test says so. ``model``: what was acknowledged so far."""
+    """Fabric whose commits reach the disk, or fail, when the test says so.
+
+    ``model``: the registrations acknowledged so far."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(4, 2, 1)
@@ -52,7 +54,7 @@ class Attempts(FakeFabric):
         return super()._carry_out(command)
 
     def finish(self, written: bool) -> None:
-        """The commit under way."""
+        """End the oldest commit."""
         state = self.writing.pop(0)
         if written:
             self.saved = state
@@ -81,7 +83,7 @@ class Attempts(FakeFabric):
         self.take_replies()
 
     def several_updates(self) -> UpdateJobs:
-        """Of jobs that are there, each with the traffic of another one, or any."""
+        """Return updates of several existing jobs: each gets the traffic of another job of the set, or any traffic."""
         held = self.loop.state.jobs.jobs
         jobs = self.draw.sample(sorted(held), self.draw.randint(2, len(held)))
         exchange = self.draw.random() < 0.7
@@ -94,7 +96,7 @@ class Attempts(FakeFabric):
         return UpdateJobs(tuple(updates))
 
     def take_replies(self) -> None:
-        """In the order of the requests."""
+        """Read the replies in the order of the requests."""
         values = {id(reply.future): reply.value for reply in self.replies}
         self.replies.clear()
         for key in [key for key in self.asked if key in values]:

@@ -1,4 +1,4 @@
-"""How long what switches hold counts for more than what the controller knows."""
+"""The period in which the rules that switches hold take precedence over the state of the controller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_lease_of_unknown_rules_is_over_once() -> None:
 
 
 def test_a_switch_that_cannot_be_read_is_waited_for_only_so_long() -> None:
-    """It may connect again and again: only switches that are new renew the patience."""
+    """A switch that connects again and again does not renew the deadline; only new switches do."""
     first = adoption()
     for now in range(0, 20, 2):
         first.switch_connected(Dpid(1), float(now))

@@ -1,4 +1,4 @@
-"""What the published status says of jobs, switches and links, and which alarms are raised, since when."""
+"""The published status of jobs, switches and links, and which alarms the controller raises, since when."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_drops_at_a_port_are_told_while_the_port_is_there_and_raise_an_alarm_whi
 
 
 class PoorPlanner(FakeFabric):
-    """Plans say that hashing would be better than they are."""
+    """Fabric whose plans claim that hashing would be better than it is."""
 
     def _carry_out(self, command: Command) -> list[Message]:
         answers = super()._carry_out(command)
@@ -228,7 +228,7 @@ def test_what_a_full_table_refused_is_sent_again_when_it_has_room_whatever_the_p
     fabric.switches[LEAF].refuses = {pin_key(FlowId(RINGS[0][0], RINGS[0][1]))}
     register(fabric, 0)
     fabric.send(TablesRead(LEAF, {Table.PINNED: 20}, {Table.PINNED: 20}))
-    fabric.run(40)  # tried again after 5, 15 and 35 s; then after 75 s
+    fabric.run(40)  # retried after 5, 15 and 35 s; then after 75 s
     assert AlarmKind.RULES_REFUSED in alarms(fabric)
     fabric.switches[LEAF].refuses.clear()
     fabric.send(TablesRead(LEAF, {Table.PINNED: 20}, {Table.PINNED: 20}))

@@ -1,4 +1,4 @@
-"""A job's own bytes are no background, whichever paths it was pinned to within the window."""
+"""A job's own bytes are not background, whichever paths it was pinned to within the window."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG = Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BP
 
 
 class Sending(FakeFabric):
-    """One flow sends all the time, along the path it is pinned to."""
+    """Fabric with one flow, which sends all the time along the path it is pinned to."""
 
     def __init__(self) -> None:
         super().__init__(leaves=2, spines=3, hosts_per_leaf=1)
@@ -48,7 +48,7 @@ def test_the_bytes_on_a_path_that_was_left_before_counters_were_evaluated_are_no
     fabric.run(3)
     fabric.send(RegisterJob(ring_job("ring", [SRC, DST], lease_s=600)))
     fabric.run(2)
-    fabric.carry(15)  # counters are evaluated every 5 s
+    fabric.carry(15)  # the controller evaluates counters every 5 s
     first = fabric.path()
     fabric.cut(first[0].dpid, first[0].port)
     fabric.carry(4.5)
@@ -61,7 +61,7 @@ def test_the_bytes_on_a_path_that_was_left_before_counters_were_evaluated_are_no
 
 
 def test_hashed_bytes_on_links_that_are_used_again_after_a_drain_are_no_background() -> None:
-    """The job has come while they were drained."""
+    """The job registers while the links are drained."""
     fabric = BusyFabric(4, 2, 3, seed=1)
     fabric.start(Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS)))
     fabric.run(3)

@@ -1,4 +1,4 @@
-"""A change is acknowledged when it is on disk; when it cannot be, it is taken back."""
+"""The controller acknowledges a change when it is on disk, and takes it back when the disk refuses it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fabric() -> FakeFabric:
 
 
 def answers(fabric: FakeFabric) -> list[Any]:
-    """Values of the replies since this was asked last."""
+    """Return the values of the replies since the last call."""
     values = [reply.value for reply in fabric.replies]
     fabric.replies.clear()
     return values
@@ -151,7 +151,7 @@ def test_what_no_request_waits_for_is_written_when_the_disk_is_back(fabric: Fake
 
 
 class SlowDisk(FakeFabric):
-    """Answers when it is asked to."""
+    """Fabric whose commits are acknowledged when the test calls ``answer``."""
 
     def _carry_out(self, command: Any) -> list[Any]:
         answered = super()._carry_out(command)
@@ -161,7 +161,7 @@ class SlowDisk(FakeFabric):
     waiting: list[StateSaved]
 
     def answer(self) -> None:
-        """The oldest commit."""
+        """Acknowledge the oldest commit."""
         self.send(self.waiting.pop(0))
 
 
@@ -170,7 +170,7 @@ def test_replies_and_what_is_told_wait_for_the_disk_and_nothing_else_does() -> N
     fabric.waiting = []
     fabric.start(CONFIG)
     fabric.run(3)
-    fabric.answer()  # the parts of the fabric that were found
+    fabric.answer()  # the discovered parts of the fabric
     for number in (1, 2, 3):
         fabric.send(RegisterJob(ring_job(f"job{number}", HOSTS[number - 1 : number + 1], lease_s=600)))
     fabric.run(1)
@@ -191,12 +191,12 @@ def test_replies_and_what_is_told_wait_for_the_disk_and_nothing_else_does() -> N
 
 
 def test_all_that_is_not_on_disk_is_taken_back_newest_first() -> None:
-    """The second job uses the pairs that the end of the first has freed."""
+    """The second job uses the pairs that the end of the first one has freed."""
     fabric = SlowDisk(4, 4, 1)
     fabric.waiting = []
     fabric.start(CONFIG)
     fabric.run(3)
-    fabric.answer()  # the parts of the fabric that were found
+    fabric.answer()  # the discovered parts of the fabric
     fabric.send(RegisterJob(ring_job("first", HOSTS, lease_s=600)))
     fabric.answer()
     answers(fabric)
@@ -212,11 +212,13 @@ def test_all_that_is_not_on_disk_is_taken_back_newest_first() -> None:
     assert list(fabric.status.jobs) == ["first"]
 
 
-# ---- what is told
+# ---- what is published
 
 
 class Published(SlowDisk):
-    """Publishes a status after everything that happens. ``log``: what is logged of them."""
+    """Fabric that publishes a status after every event.
+
+    ``log``: log entries that follow from the published statuses."""
 
     def __init__(self) -> None:
         super().__init__(4, 4, 1)
@@ -225,7 +227,7 @@ class Published(SlowDisk):
         self.start(CONFIG)
         self._last = self.status
         self.run(3)
-        self.answer()  # the parts of the fabric that were found
+        self.answer()  # the discovered parts of the fabric
         self.log.clear()
 
     def send(self, message: Message | UpdateJob) -> None:
@@ -239,7 +241,7 @@ class Published(SlowDisk):
             self.log += [(what, str(details.get("job", details.get("kind", "")))) for _, what, details in told]
 
     def fail(self) -> None:
-        """The oldest commit, and those that follow."""
+        """Let the oldest commit fail, and those that follow."""
         self.waiting.pop(0)
         self.disk_error = FULL
         self.send(StateNotSaved(FULL))
@@ -249,7 +251,7 @@ class Published(SlowDisk):
         return super()._carry_out(command)
 
     def logged(self) -> list[tuple[str, str]]:
-        """Of jobs, the strategy and alarms, since this was asked last."""
+        """Return the log entries about jobs, the strategy and alarms since the last call."""
         found = [line for line in self.log if line[0].split()[0] in ("job", "alarm", "strategy")]
         self.log.clear()
         return found
@@ -260,7 +262,7 @@ NOT_SAVED = [("alarm", "state_not_saved")]
 
 @pytest.fixture
 def published() -> Published:
-    """One job runs."""
+    """Return a fabric with one running job."""
     fabric = Published()
     fabric.send(RegisterJob(ring_job("held", HOSTS, lease_s=600)))
     fabric.run(1)
@@ -331,7 +333,7 @@ def test_ends_updates_and_take_overs_that_are_taken_back_are_never_told(publishe
 
 
 def test_what_was_acknowledged_is_told_while_the_next_change_of_the_job_waits(published: Published) -> None:
-    """Whoever has the OK to the first one reads it, not what was there before."""
+    """A client that has the OK to the first change reads that change, not the state before it."""
     first, second = (ring_job("held", hosts, lease_s=600) for hosts in (HOSTS[:3], HOSTS[1:]))
     published.send(UpdateJob(first))
     published.send(UpdateJob(second))
@@ -365,7 +367,7 @@ def test_other_pairs_are_another_generation_of_routes_also_while_none_is_pinned(
 
 
 def test_a_refusal_that_follows_from_a_change_that_is_not_on_disk_waits_for_it(published: Published) -> None:
-    """Who has been told that the registration is over ends."""
+    """A client that learns that its registration is over stops, so the refusal has to be final."""
     owner = uid(published, "held")
     for fails in (True, False):
         published.send(RegisterJob(ring_job("held", HOSTS[:3], lease_s=600), owner=owner, take_over=True))

@@ -45,7 +45,7 @@ def route(fabric: FakeFabric, job_id: str, pair: tuple[str, str] = (A, B)) -> Ro
 
 
 def spine(fabric: FakeFabric, ports: tuple[int, int], src: str = A, dst: str = B) -> str:
-    """That packets between these ports cross."""
+    """Return the spine that packets between these ports cross."""
     if src == B:
         ports = ports[1], ports[0]
     passed = fabric.follow(Packet(src, dst, src_port=ports[0], dst_port=ports[1]))
@@ -152,7 +152,7 @@ def test_reports_that_cannot_be_are_refused_and_change_nothing(fabric: FakeFabri
 
 
 def test_queue_pairs_of_roce_send_from_one_port_both_ways_and_to_one(fabric: FakeFabric) -> None:
-    """What TCP connections were reported is none of it: it goes with the transport."""
+    """A change of the transport removes the reported TCP connections."""
     spec = ring_job("first", [A, B], 600, reports_connections=True, max_subflows=2, dealing="even")
     fabric.send(RegisterJob(spec))
     report(fabric, "first", PORTS)
@@ -175,7 +175,7 @@ def test_queue_pairs_of_roce_send_from_one_port_both_ways_and_to_one(fabric: Fak
 
 
 def test_connections_that_take_the_place_of_others_are_a_change_of_the_routes(fabric: FakeFabric) -> None:
-    """Also when they travel the same way: watchers are told which ones do."""
+    """Watchers learn which connections take a path, also when the path stays the same."""
     fabric.send(RegisterJob(ring_job("first", [A, B], lease_s=600, reports_connections=True)))
     report(fabric, "first", PORTS[:1])
     before, way = fabric.status.jobs[FIRST], route(fabric, "first")
@@ -190,7 +190,7 @@ def test_connections_that_take_the_place_of_others_are_a_change_of_the_routes(fa
 def test_of_jobs_that_share_a_pair_the_one_registered_first_has_the_rule_for_all_packets_also_after_a_restart(
     fabric: FakeFabric, order: tuple[str, str]
 ) -> None:
-    """No job is in the rules before both are there: they come in any order then."""
+    """No job has rules before both are there: the jobs may register in any order."""
     for number, name in enumerate(order):
         job = ring_job(name, [A, B], lease_s=600, reports_connections=True)
         fabric.send(RegisterJob(job, registered_at=1e9 + number))

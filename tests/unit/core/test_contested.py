@@ -1,4 +1,4 @@
-"""How the control loop handles duplicate dpids, another master, full tables and changes by hand."""
+"""The reaction of the control loop to duplicate dpids, another master, full tables and manual changes of rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPINE = Dpid(257)
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Three jobs run, planned."""
+    """Return a fabric with three planned, running jobs."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)

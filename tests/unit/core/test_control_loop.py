@@ -1,4 +1,4 @@
-"""The loop on a fabric of fake switches: what happens to traffic, whatever happens to the network."""
+"""The control loop on a fabric of fake switches: traffic keeps flowing through any event in the network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.three_rings import CONFIG, RINGS, all_flows, assert_no_collis
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Three jobs run, planned."""
+    """Return a fabric with three planned, running jobs."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -128,7 +128,7 @@ def test_a_cable_that_returns_is_used_only_after_its_hold_down(fabric: FakeFabri
 
 
 def test_packets_arrive_after_every_single_rule_change(fabric: FakeFabric) -> None:
-    """Make before break: in no intermediate state is a packet of a registered flow lost or looping."""
+    """Make before break: no intermediate state loses or loops a packet of a registered flow."""
 
     def check() -> None:
         for flow in all_flows():
@@ -159,7 +159,7 @@ def test_a_restart_adopts_everything_and_sends_nothing(fabric: FakeFabric) -> No
 
 
 def test_other_pairs_tell_nothing_of_routes_that_switches_still_hold(fabric: FakeFabric) -> None:
-    """Routes are told when it is known what switches hold: they may hold pins of the job (``WatchRoutes``)."""
+    """Routes are published once the controller knows which pins the switches hold (``WatchRoutes``)."""
     fabric.start(CONFIG, late=[*fabric.switches])
     fabric.run(1)
     job = fabric.status.jobs[JobId("job1")]
@@ -200,7 +200,7 @@ def test_a_restart_waits_for_a_switch_that_is_late(fabric: FakeFabric, late: Dpi
 
 @pytest.mark.parametrize("late", [Dpid(3), Dpid(258)], ids=["a leaf", "a spine"])
 def test_a_job_that_registers_again_during_adoption_keeps_its_pins(fabric: FakeFabric, late: Dpid) -> None:
-    """Nothing was saved: the jobs register while a switch is late."""
+    """No state was saved: the jobs register while a switch is late."""
     before = spines_used(fabric)
     fabric.saved = SavedState()
     fabric.forget_mods()
@@ -542,7 +542,7 @@ def test_declared_hosts_need_no_packet_to_be_found() -> None:
 
 
 def test_parallel_cables_are_told_apart_at_both_ends() -> None:
-    """Two cables between each leaf and its one spine: the spine has a choice too, so it is pinned there as well."""
+    """Each leaf has two cables to its one spine: the spine has a choice too, so the flow is pinned there as well."""
     fabric = FakeFabric(leaves=2, spines=2, hosts_per_leaf=2)
     spine, other = fabric.switches[Dpid(257)], fabric.switches.pop(Dpid(258))
     for leaf in (Dpid(1), Dpid(2)):

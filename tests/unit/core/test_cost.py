@@ -1,4 +1,4 @@
-"""What the control loop does not do: work for what has not changed. Calls are counted, not timed."""
+"""Work that the control loop saves when nothing has changed. Calls are counted, not timed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RINGS = [[f"10.77.{job}.{host}" for host in range(1, 5)] for job in range(JOBS)]
 
 @pytest.fixture
 def derived(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often the function of a row was called."""
+    """Count the calls of the function of each row."""
     counts: Counter[str] = Counter()
     make = Row.__init__
 
@@ -49,7 +49,7 @@ def derived(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def pending() -> FakeFabric:
-    """Many jobs on hosts that are not known, and three that run."""
+    """Return a fabric with three running jobs, and many jobs on unknown hosts."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)

@@ -1,4 +1,4 @@
-"""Connections that end: one switch is given up at once, a large part of the fabric only when packets say so."""
+"""Lost control connections: one switch is given up at once, a large part of the fabric only when packets are lost."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_switches_that_leave_one_after_the_other_are_given_up(fabric: FakeFabric
 
 
 def test_two_switches_are_no_large_part_of_the_fabric(fabric: FakeFabric) -> None:
-    """Though they are a quarter of it."""
+    """The limit is absolute: the two are a quarter of the fabric."""
     for spine in (257, 258):
         fabric.loop.handle([SwitchLeft(Dpid(spine))], fabric.now)
     fabric.run(1)
@@ -106,7 +106,7 @@ def test_when_many_die_their_neighbours_say_so_and_nobody_waits(fabric: FakeFabr
 
 
 def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) -> None:
-    """A client connects and leaves with one dpid after the other."""
+    """A client connects and disconnects with one dpid after the other."""
     for number in range(6):
         dpid = Dpid(0xBAD0 + number)
         fabric.loop.handle([SwitchConnected(dpid, "stranger", ())], fabric.now)
@@ -115,7 +115,7 @@ def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) ->
 
 
 def test_when_a_quarter_of_the_connections_ends_nothing_is_rewritten_either(fabric: FakeFabric) -> None:
-    """Three of eight, their ports stay up, and the others keep running."""
+    """Three of eight switches disconnect; their ports stay up, and the others keep running."""
     before = spines_used(fabric)
     fabric.run(70)
     fabric.forget_mods()

@@ -1,4 +1,4 @@
-"""Parts of the fabric are taken out of use: every flow moves away without a lost packet, then nothing is sent there."""
+"""Draining of parts of the fabric: every flow moves away without a lost packet, then no packet is sent there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEAF1 = Dpid(1)
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Two rings over all leaves of 4 x 4, each flow pinned."""
+    """Return a 4 x 4 fabric with two rings over all leaves, each flow pinned."""
     return trained(Config())
 
 
@@ -59,19 +59,19 @@ def undrain(fabric: FakeFabric, *names: str) -> None:
 
 
 def answered(fabric: FakeFabric, reply: object) -> None:
-    """Raises what the reply says."""
+    """Raise the error of the reply, if it is one."""
     (found,) = [one.value for one in fabric.replies if one.future is reply]
     if isinstance(found, Exception):
         raise found
 
 
 def visited(fabric: FakeFabric) -> set[str]:
-    """The switches on the way of any packet between hosts of jobs."""
+    """Return the switches that packets between hosts of jobs pass."""
     return {name for way in ways(fabric) for name in way}
 
 
 def ways(fabric: FakeFabric, entropies: int = 8) -> Iterator[list[str]]:
-    """Of packets between hosts of jobs, none of which is lost."""
+    """Yield the paths of packets between hosts of jobs; fail when a packet is lost."""
     known = [ip for ip in fabric.hosts if not ip.endswith(".3")]
     for (src, dst), entropy in product(permutations(known, 2), range(entropies)):
         way = fabric.trace(src, dst, entropy)
@@ -100,7 +100,7 @@ def test_a_flow_through_a_drained_spine_is_one_though_it_uses_two_of_its_links(
 ) -> None:
     flows = {pair for job in fabric.status.jobs.values() for pair in job.routes}
     through = sum("spine2" in (fabric.trace(*flow.pair) or ()) for flow in flows)
-    monkeypatch.setattr(fabric.planner, "answers", lambda _: [])  # it still thinks
+    monkeypatch.setattr(fabric.planner, "answers", lambda _: [])  # the planner has not answered yet
     drain(fabric, "spine2")
     assert (state(fabric, "spine2").state, state(fabric, "spine2").flows) == ("moving", through)
     assert through
@@ -176,7 +176,9 @@ def test_flows_move_within_the_moves_allowed() -> None:
 
 @pytest.mark.parametrize("others_run", [True, False])
 def test_a_job_that_waits_for_a_host_holds_no_drain(fabric: FakeFabric, others_run: bool) -> None:
-    """Its other hosts send over the part, and no plan is made for it: they are hashed over what is left."""
+    """The other hosts of the job send over the part.
+
+    The job has no plan: its flows are hashed over the remaining links."""
     if not others_run:
         fabric.send(DeregisterJob(JobId("job0")))
     lost = "10.0.1.2"
@@ -307,7 +309,7 @@ def test_of_switches_of_one_name_each_is_drained_and_undrained_by_its_dpid_and_s
 
 
 def test_a_replaced_switch_of_the_same_name_is_drained_by_itself(fabric: FakeFabric) -> None:
-    """The one that was drained has gone for good."""
+    """The drained switch never returns."""
     gone = Drain(Dpid(0x999), "spine2", 1e9)
     fabric.saved = replace(fabric.saved, drains={"spine2": gone})
     fabric.start()
@@ -377,7 +379,7 @@ def test_a_refused_rule_holds_only_the_part_that_it_sends_to(fabric: FakeFabric)
 
 
 def test_a_leaf_without_control_connection_is_waited_for_by_its_name(fabric: FakeFabric) -> None:
-    """It forwards with the rules that it has, and may send to the drained part."""
+    """The leaf forwards with the rules that it has, and may send to the drained part."""
     fabric.lose(LEAF1)
     fabric.run(10)
     drain(fabric, "spine2", "leaf2:spine3")
@@ -396,7 +398,7 @@ def test_a_leaf_without_control_connection_is_waited_for_by_its_name(fabric: Fak
 
 
 def test_a_leaf_that_comes_back_with_other_rules_is_looked_at_anew(fabric: FakeFabric) -> None:
-    """An operator restores what it held before the drain."""
+    """An operator restores the rules that the leaf had before the drain."""
     before = fabric.switches[LEAF1].rules()
     drain(fabric, "spine2")
     fabric.run(1)
@@ -436,7 +438,7 @@ def test_what_is_drained_once_more_is_not_safe_by_what_was_measured_then(fabric:
 
 
 def test_the_cables_of_a_spine_can_be_drained_one_by_one(fabric: FakeFabric) -> None:
-    """With the last of them the spine has no way to anywhere: it keeps its groups."""
+    """After the last cable the spine has no path to anywhere, and it keeps its groups."""
     for leaf in range(1, 5):
         drain(fabric, f"leaf{leaf}:spine2")
         fabric.run(5)
@@ -522,7 +524,7 @@ def test_what_was_forgotten_says_that_it_is_never_safe(fabric: FakeFabric) -> No
 
 
 def test_hosts_that_jobs_name_are_not_cut_off_though_they_are_down(fabric: FakeFabric) -> None:
-    """The only host of the leaf that a job names has lost its port: it may come back there."""
+    """The port of the only host of the leaf that a job names is down; the host may return there."""
     for at in fabric.hosts.values():
         if at.dpid == LEAF1:
             port = next(p for p in fabric.switches[LEAF1].ports() if p.number == at.port)
@@ -537,7 +539,7 @@ def test_hosts_that_jobs_name_are_not_cut_off_though_they_are_down(fabric: FakeF
 
 
 def test_the_only_leaf_with_hosts_is_not_drained() -> None:
-    """Its hosts reach each other only over it."""
+    """Without this leaf the hosts cannot reach each other."""
     fabric = FakeFabric(leaves=2, spines=2)
     fabric.silent_hosts = {ip for ip, at in fabric.hosts.items() if at.dpid != LEAF1}
     fabric.start()
@@ -550,7 +552,7 @@ def test_the_only_leaf_with_hosts_is_not_drained() -> None:
 
 
 def test_a_host_that_is_found_on_a_drained_switch_is_waited_for() -> None:
-    """It was nowhere to be seen when the switch was drained."""
+    """The host was unknown when the switch was drained."""
     fabric = FakeFabric(leaves=3, spines=2)
     fabric.silent_hosts = {ip for ip, at in fabric.hosts.items() if at.dpid == LEAF1}
     fabric.start()
@@ -569,7 +571,7 @@ def test_a_host_that_is_found_on_a_drained_switch_is_waited_for() -> None:
 
 
 def test_flows_that_leave_a_detour_are_no_repair() -> None:
-    """Nothing was lost: their longer paths are there."""
+    """No packet was lost: the longer paths of the flows still exist."""
     fabric = FakeFabric(leaves=3, spines=2, hosts_per_leaf=1)
     fabric.start(Config())
     fabric.run(3)

@@ -1,4 +1,4 @@
-"""How long plans, repairs, stages and iterations took is added up and published."""
+"""Published totals of the durations of plans, repairs, stages and iterations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is due: effects of many messages are one value."""
+"""Effects of messages: the effects of many messages add up to one value, which says what work is due."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from controller.fabric.messages import ProbePorts
 
 
 def due_at(effects: Effects, work: Work) -> float:
-    """The first tenth of a second at which the work is due."""
+    """Return the first tenth of a second at which the work is due."""
     return next(now / 10 for now in range(1000) if effects.has_due(work, now / 10))
 
 

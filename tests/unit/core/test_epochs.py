@@ -1,4 +1,4 @@
-"""An efficiency is never measured over iterations from before the routes or the bytes of a job changed."""
+"""An efficiency never includes iterations from before a change of the routes or the bytes of a job."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ COUNTED = 150_000
 
 
 class Training(Sending):
-    """A ring that trains all the time, and reports each iteration when it is over. ``announced``: times what it
-    sends."""
+    """Ring that trains all the time, and reports each iteration at its end.
+
+    ``announced``: announced bytes as a multiple of the sent bytes."""
 
     def __init__(self, announced: float, iteration_s: float = 0.5) -> None:
         super().__init__()
@@ -48,7 +49,7 @@ class Training(Sending):
         self._iterations = 0
 
     def train(self, seconds: float) -> Iterator[float]:
-        """Gives after every iteration the efficiency that is published."""
+        """Train, and yield the published efficiency after every iteration."""
         for _ in range(round(seconds / self._iteration_s)):
             self.carry(self._iteration_s, FORWARD)
             took_s = self._iteration_s
@@ -57,7 +58,9 @@ class Training(Sending):
             yield self.efficiency
 
     def send(self, message: Message | UpdateJob) -> None:
-        """``explain`` is asked in the same batch: it never answers with iterations of before other bytes."""
+        """Send the message and an ``Explain`` in one batch.
+
+        The answer never uses iterations from before a change of the bytes."""
         inbox = deque([self._from_owner(message)])
         while inbox:
             before = self.loop.derived.jobs().get(JOB)
@@ -72,7 +75,7 @@ class Training(Sending):
 
     @property
     def efficiency(self) -> float:
-        """In the status, and in what ``explain`` was answered last."""
+        """Measured efficiency of the status, checked against the last answer to ``Explain``."""
         published = self.status.jobs[JOB].efficiency_measured
         self.send(Tick())
         assert (self.asked or 0.0) == published
@@ -82,7 +85,7 @@ class Training(Sending):
 @pytest.mark.parametrize("announced", [0.5, 2.0])
 def test_bytes_that_turn_out_to_be_others_begin_a_new_measurement(announced: float) -> None:
     training = Training(announced)
-    of_announced = announced * 0.5  # it sends at half of its hosts' rate
+    of_announced = announced * 0.5  # the job sends at half of the rate of its hosts
     found: list[float] = []
     for efficiency in training.train(40):
         if training.demand.source is DemandSource.MEASURED:
@@ -122,7 +125,7 @@ def explained(training: Training) -> tuple[list[str], pb.ExplainResponse]:
 
 @pytest.mark.parametrize(("announced", "factor"), [(0.5, 2.0), (2.0, 0.5)])
 def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(announced: float, factor: float) -> None:
-    """Seen: "27.6 %, the difference is not the routing" with half the bytes, 162 % with double."""
+    """Observed before: "27.6 %, the difference is not the routing" with half the bytes, 162 % with double."""
     training = Training(announced)
     training.run(1)
     first, message = explained(training)
@@ -149,7 +152,7 @@ def test_explain_says_that_bytes_are_unconfirmed_and_then_that_they_are_wrong(an
 @pytest.mark.parametrize("announced", [0.5, 2.0])
 @pytest.mark.parametrize("iteration_s", [1.5, 3.0, 5.0])
 def test_half_or_double_the_bytes_are_never_confirmed(announced: float, iteration_s: float) -> None:
-    """Seen on the emulated fabric: 8 s of ``confirmed`` before the difference was found."""
+    """Observed on the emulated fabric: ``confirmed`` for 8 s before the difference was found."""
     training = Training(announced, iteration_s)
     for _ in training.train(60):
         assert training.demand.source in (DemandSource.DECLARED, DemandSource.MEASURED)

@@ -1,5 +1,6 @@
-"""Jobs with port classes whose senders deal the same bytes to each class, from announcement to packets: each class is a
-piece with a path of its own, whatever the number of classes."""
+"""Jobs with port classes whose senders stripe equal bytes over the classes, from the announcement to packets.
+
+Each class is a subflow with a path of its own, whatever the number of classes."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ LISTENER = 45_000
 
 
 def started(max_subflows: int, dealing: str) -> FakeFabric:
-    """Four flows out of each of two leaves, over three spines."""
+    """Return a fabric with a job of four flows out of each of two leaves, over three spines."""
     fabric = FakeFabric(2, SPINES, HOSTS)
     fabric.start(CONFIG)
     fabric.run(3)
@@ -43,7 +44,7 @@ def routes_of(fabric: FakeFabric) -> dict[FlowId, Route]:
 
 
 def rules_of(fabric: FakeFabric, flow: FlowId) -> int:
-    """That packets of the flow can meet at the switches of both its ends, besides those for everything else."""
+    """Return the number of rules for packets of the flow at the switches of both ends, without the general rules."""
     return sum(
         (read := read_pin_key(key)) is not None and read[0].pair == flow.pair
         for leaf in (Dpid(1), Dpid(2))
@@ -52,7 +53,7 @@ def rules_of(fabric: FakeFabric, flow: FlowId) -> int:
 
 
 def spines(fabric: FakeFabric, flow: FlowId, port: int) -> set[str]:
-    """That data from this port and its answers cross, over several hashes."""
+    """Return the spines that data from this port and its answers cross, over several hashes."""
     packets = [Packet(*flow.pair, entropy, src_port=port, dst_port=LISTENER) for entropy in range(4)]
     packets += [Packet(*flow.back.pair, entropy, src_port=LISTENER, dst_port=port) for entropy in range(4)]
     passed = [fabric.follow(packet) for packet in packets]
@@ -71,7 +72,7 @@ def assert_each_class_takes_its_path(fabric: FakeFabric, count: int) -> None:
 @pytest.mark.parametrize("dealing", ["even", "common_queue"])
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
 def test_every_class_is_an_equal_piece_on_one_path(count: int, dealing: str) -> None:
-    """Of four flows in as many pieces one of three links carries at least 4/3 of the number, rounded up."""
+    """Four flows of n subflows each put at least 4n/3 subflows, rounded up, on one of three links."""
     fabric = started(count, dealing)
     assert fabric.status.jobs[JOB].level == pytest.approx(ceil(HOSTS * count / SPINES) / count)
     assert_each_class_takes_its_path(fabric, count)
@@ -85,8 +86,9 @@ def test_watchers_are_told_equal_shares_and_every_class() -> None:
 
 
 def test_pieces_that_share_a_path_have_one_rule_which_ports_of_no_class_take_too() -> None:
-    """Both ways each: three flows of a leaf are whole, of the fourth every piece has a path and a rule, above a rule
-    that counts the rest."""
+    """Three flows of a leaf are whole in each direction.
+
+    Each subflow of the fourth has a path and a rule, above a rule that counts the rest."""
     fabric = started(3, "even")
     paths = {flow: {path for path, _ in route} for flow, route in routes_of(fabric).items()}
     for flow, of_flow in paths.items():
@@ -97,7 +99,7 @@ def test_pieces_that_share_a_path_have_one_rule_which_ports_of_no_class_take_too
 
 
 def test_a_piece_on_another_path_than_the_others_has_a_rule_besides_theirs() -> None:
-    """Of 32 pieces one of three links carries at least 11: those of a whole flow and three of another one."""
+    """One of three links carries at least 11 of 32 subflows: those of a whole flow, and three of another one."""
     fabric = started(8, "even")
     for flow, route in routes_of(fabric).items():
         times = Counter(path for path, _ in route)
@@ -124,7 +126,7 @@ def test_pieces_of_a_lost_link_get_other_paths_and_stay_equal() -> None:
 
 
 def test_another_dealing_is_planned_anew_and_loses_no_packet() -> None:
-    """Shares that a sender can follow reach 4/3 here with four subflows, equal ones 3/2."""
+    """Shares that a sender can follow reach 4/3 here with four subflows, equal shares 3/2."""
     fabric = started(4, "paced")
     spec = fabric.status.jobs[JOB].spec
     assert fabric.status.jobs[JOB].level == pytest.approx(4 / 3)
@@ -152,7 +154,7 @@ def test_a_job_is_told_an_efficiency_only_where_its_sender_reaches_it(dealing: s
 
 @pytest.mark.parametrize(("others", "withheld"), [(1, False), (4, True)])
 def test_a_job_beside_one_with_more_connections_per_flow_is_told_no_efficiency(others: int, withheld: bool) -> None:
-    """Over one spine both have level 2. Of five connections on a link four are the other job's."""
+    """Jobs share one spine, where each has slowdown 2. Four of five connections on a link belong to the other job."""
     fabric = FakeFabric(3, 1, 2)
     fabric.start(CONFIG)
     fabric.run(3)

@@ -1,8 +1,7 @@
-"""After anything that happens, what is wanted, confirmed, counted and installed is what follows from nothing.
+"""After any event, the desired, confirmed, counted and installed state equals the state computed from scratch.
 
-Links fail and return, hosts move, jobs come, change and go, switches leave, answer late and lose rules, parts are
-drained, the controller starts again; pins follow in turns of one job.
-"""
+Links fail and return, and hosts move. Jobs are added, change and are removed. Switches disconnect, answer late and lose
+rules. Parts are drained, and the controller restarts. The pins of a job follow in several turns."""
 
 from __future__ import annotations
 
@@ -42,7 +41,9 @@ JOBS = 4
 
 
 class Scene(LateAnswers):
-    """``spare``: host ports without a host."""
+    """Fabric in which random events happen.
+
+    ``spare``: host ports without a host."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(4, 3, 3)
@@ -106,7 +107,7 @@ class Scene(LateAnswers):
                 self.switches[self.away[0]].forget_rules()
 
     def host(self) -> None:
-        """It moves to another port."""
+        """Move a host to another port."""
         ip, there = self.draw.choice(sorted(self.hosts)), self.draw.randrange(len(self.spare))
         before, after = self.hosts[ip], self.spare[there]
         if {before.dpid, after.dpid}.isdisjoint(self.away):
@@ -118,7 +119,7 @@ class Scene(LateAnswers):
                 self.send(ArpSeen(after, "reply", ip, self.mac(ip), "0.0.0.0"))
 
     def rule(self) -> None:
-        """Another program changes one."""
+        """Change a rule as another program would."""
         switch = self.switches[self.draw.choice(sorted(self.switches))]
         if switch.flows:
             key = self.draw.choice(sorted(switch.flows, key=repr))
@@ -137,13 +138,13 @@ class Scene(LateAnswers):
         self.send(SetStrategy(self.draw.choice([Strategy.PLANNED, Strategy.ECMP])))
 
     def settle(self) -> None:
-        """All is repaired, and becomes quiet."""
+        """Repair everything, and wait until nothing changes any more."""
         self.is_late = lambda _: False
         self.deliver()
         self.connect(*self.away)
         for end in self.dead:
             self.repair(end)
-        if drained := tuple(self.loop.state.drains.parts):  # with cables that are held down it may cut hosts off
+        if drained := tuple(self.loop.state.drains.parts):  # with cables that are held down, a drain may cut hosts off
             self.send(UndrainParts(drained))
         self.send(SetStrategy(Strategy.PLANNED))
         for _ in range(2):
@@ -153,7 +154,7 @@ class Scene(LateAnswers):
 
 
 def assert_follows(fabric: Scene) -> None:
-    """Where routes and their pins are not between two turns."""
+    """Assert that the state equals the state from scratch, unless routes and their pins are between two turns."""
     s, d = fabric.loop.state, fabric.loop.derived
     assert dict(d.flows_by_link()) == dict(FlowsByLink()(s.routes.routes))
     if s.phases.adopting or d.pins_due() or s.wanted.pins is not d.pins():

@@ -1,4 +1,4 @@
-"""Packets that hosts send to a router's MAC address reach it from everywhere, whatever their destination."""
+"""Packets that hosts send to the MAC address of a router reach it from everywhere, whatever their destination."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def seen_at(fabric: FakeFabric, at: PortRef) -> None:
 
 
 def leaves(fabric: FakeFabric, src: str, dst: str = OUTSIDE, mac: str = MAC) -> bool:
-    """Whatever the packet is hashed to, the router gets it."""
+    """Return whether the router gets the packet for every hash."""
     return all(fabric.follow(Packet(src, dst, entropy, dst_mac=mac), to=ROUTER) for entropy in range(4))
 
 

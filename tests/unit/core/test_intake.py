@@ -1,4 +1,4 @@
-"""What messages and ticks change that other tests do not see."""
+"""Effects of messages and ticks that the other tests do not cover."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_job_whose_lease_has_ended_is_not_saved_any_more() -> None:
 
 
 def test_a_controller_that_was_stopped_for_longer_than_a_lease_waits_one_more_for_a_heartbeat() -> None:
-    """As SIGSTOP does, or a hypervisor: it could not hear those that came meanwhile."""
+    """A controller stopped by SIGSTOP or a hypervisor could not receive the heartbeats sent meanwhile."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -104,7 +104,7 @@ def test_rules_of_a_late_switch_do_not_move_a_host_that_is_known_elsewhere() -> 
 
 
 def test_under_ecmp_pins_that_switches_hold_are_given_up() -> None:
-    """The strategy was set while the switches could not be reached."""
+    """The operator set the strategy while the switches were unreachable."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -118,7 +118,7 @@ def test_under_ecmp_pins_that_switches_hold_are_given_up() -> None:
 
 
 def test_pins_of_unknown_jobs_go_when_another_strategy_is_set() -> None:
-    """They would otherwise stay for the lease."""
+    """The pins would otherwise stay for the length of the lease."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -170,7 +170,7 @@ def test_a_job_that_goes_before_its_plan_comes_leaves_nothing_behind() -> None:
     fabric = SlowSolver(leaves=2, spines=3, hosts_per_leaf=4)
     start(fabric)
     ring = [f"10.0.{leaf}.{host}" for host in range(1, 5) for leaf in (1, 2)]
-    for _ in range(2):  # the hosts are known when it registers again
+    for _ in range(2):  # the hosts are known at the second registration
         fabric.send(RegisterJob(ring_job("job0", ring, max_subflows=4)))
         fabric.run(1)
         assert fabric.solving
@@ -214,7 +214,9 @@ def test_a_host_that_appears_is_seen_by_each_job_that_still_waits_for_it() -> No
 
 
 def test_links_that_come_are_used_when_no_more_come() -> None:
-    """Thousands come when a fabric is found. The ports of two cables are up, and no probe has come through yet."""
+    """Thousands of links are added when a fabric is found.
+
+    The ports of two cables are up, and no probe has arrived yet."""
     fabric = FakeFabric()
     peers = fabric.switches[Dpid(1)].peers
     cables = [(PortRef(Dpid(1), PortNo(port)), peers[PortNo(port)]) for port in (2, 3)]
@@ -233,7 +235,7 @@ def test_links_that_come_are_used_when_no_more_come() -> None:
 
 
 def test_routes_leave_a_link_whose_probes_stop() -> None:
-    """Its ports stay up."""
+    """The ports of the link stay up."""
     fabric = FakeFabric()
     start(fabric, 0)
     route = fabric.status.jobs[JobId("job0")].routes[FlowId(RINGS[0][0], RINGS[0][1])]
@@ -265,13 +267,13 @@ def test_counters_of_a_switch_that_returns_begin_anew() -> None:
 
 
 def pinned(fabric: FakeFabric) -> Iterator[FlowKey]:
-    """Entries of pins, on any switch."""
+    """Yield the table rows of pins, on any switch."""
     for switch in fabric.switches.values():
         yield from (key for key in switch.flows if key.table == Table.PINNED and key.match.ip_src)
 
 
 def test_switches_are_out_of_sync_until_the_pins_of_jobs_that_have_gone_are_taken_away() -> None:
-    """Which waits a moment, when rules have just been made for another job."""
+    """The removal waits a moment when rules have just been made for another job."""
     fabric = FakeFabric(leaves=4, spines=2, hosts_per_leaf=1)
     start(fabric)
     for number, leaves in enumerate(((1, 2), (3, 4))):

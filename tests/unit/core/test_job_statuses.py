@@ -1,4 +1,4 @@
-"""What is published of each job follows from what has changed of it, and from nothing else."""
+"""The published status of each job follows from the changes of that job alone."""
 
 from __future__ import annotations
 

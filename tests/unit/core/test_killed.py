@@ -1,4 +1,4 @@
-"""A controller that is killed after any single rule change: the next one finishes the work and touches nothing else."""
+"""A controller is killed after any single rule change: the next one finishes the work and changes nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.three_rings import CONFIG, RINGS, assert_no_collision
 
 
 class Killed(BaseException):
-    """As SIGKILL: nothing is finished or announced."""
+    """End of the controller as by SIGKILL: it finishes and announces nothing."""
 
 
 def jobs(fabric: FakeFabric) -> None:
@@ -34,7 +34,7 @@ def started() -> FakeFabric:
 
 
 def end(fabric: FakeFabric) -> dict[str, RuleSet]:
-    """What is left when every job has gone."""
+    """End all jobs, and return the rules that are left."""
     for number in range(len(RINGS)):
         fabric.send(DeregisterJob(JobId(f"job{number}")))
     fabric.run(CONFIG.jobs.orphan_lease_s, step=0.5)
@@ -42,7 +42,7 @@ def end(fabric: FakeFabric) -> dict[str, RuleSet]:
 
 
 def undisturbed() -> tuple[int, dict[str, RuleSet]]:
-    """How many rule changes there are, and what is left in the end."""
+    """Return the number of rule changes without a kill, and the rules that are left in the end."""
     fabric = started()
     fabric.forget_mods()
     jobs(fabric)
@@ -82,7 +82,7 @@ apply = FakeSwitch.apply
 
 
 def only_changes(switch: FakeSwitch, mod: RuleMod) -> str | None:
-    """No rule that is right already is sent again."""
+    """Apply a rule change, and assert that it changes something: no rule that is already right is sent again."""
     rule = mod.rule
     if isinstance(rule, FlowRule):
         assert (mod.op == "delete") == (switch.flows.get(rule.key) == rule), f"{mod.op} of a rule that is right"

@@ -1,4 +1,4 @@
-"""Traffic that nobody announced begins and ends beside jobs that train: plans follow at once, and do not swing."""
+"""Unannounced traffic begins and ends beside training jobs: plans follow at once, and do not oscillate."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.support.three_rings import CONFIG, RINGS
 
 STRAY = FlowId("10.0.1.4", "10.0.2.4")
 HALF = 0.5 * FABRIC_BPS
-"""What an elephant takes of a link beside a flow that takes as much."""
+"""Rate in bit/s of an elephant on a link beside a flow that takes as much."""
 
 
 def training(count: int = 2, spines: int = 4, duty: Callable[[float], float] = lambda _: 1.0) -> BusyFabric:
-    """Rings that are pinned and train; some paths are free."""
+    """Return a fabric with pinned, training rings; some paths are free."""
     fabric = BusyFabric(hosts_per_leaf=4, spines=spines, seed=3)
     fabric.start(CONFIG)
     fabric.run(3)
@@ -41,7 +41,7 @@ def used(fabric: BusyFabric) -> set[LinkId]:
 
 
 def meeting(fabric: BusyFabric) -> FlowId:
-    """A flow of nobody whose way is one that a job's flow takes."""
+    """Return an unannounced flow whose first link is one that a job uses; the ECMP seed changes until there is one."""
     for _ in range(200):
         if LinkId(*fabric.ports_on(STRAY)[0]) in used(fabric):
             return STRAY
@@ -51,7 +51,7 @@ def meeting(fabric: BusyFabric) -> FlowId:
 
 @pytest.mark.parametrize("quarter", range(round(COUNTERS.interval_s / STEP_S)))
 def test_flows_leave_a_link_soon_after_the_first_byte_of_an_elephant(quarter: int) -> None:
-    """Within two readings, one of which may come halfway between two regular ones."""
+    """The planner needs two polls at most, one of which may come halfway between two regular ones."""
     fabric = training()
     fabric.carry(quarter * STEP_S)
     before, moved = fabric.status.plans_total, fabric.status.moved_flows_total
@@ -67,7 +67,7 @@ def test_flows_leave_a_link_soon_after_the_first_byte_of_an_elephant(quarter: in
 
 @pytest.mark.parametrize("quarter", range(0, round(COUNTERS.interval_s / STEP_S), 3))
 def test_the_levels_of_flows_that_cannot_leave_are_true_with_the_second_reading(quarter: int) -> None:
-    """When traffic of others begins, and when it ends."""
+    """The slowdown follows both the beginning and the end of the other traffic."""
     fabric = training(count=1, spines=1)
     assert fabric.status.jobs[JobId("job0")].level == 1.0
     fabric.carry(quarter * STEP_S)
@@ -78,7 +78,7 @@ def test_the_levels_of_flows_that_cannot_leave_are_true_with_the_second_reading(
 
 
 def test_the_level_shows_traffic_at_a_host_of_the_job() -> None:
-    """No route avoids it."""
+    """No route avoids that traffic."""
     fabric = training(count=1)
     fabric.stray_bps = {FlowId("10.0.3.4", RINGS[0][0]): HALF}
     fabric.carry(2 * COUNTERS.interval_s + STEP_S)
@@ -99,7 +99,7 @@ def test_levels_are_shown_anew_whichever_addresses_are_at_the_port_of_a_host(oth
 
 @pytest.mark.parametrize("period_s", [1, 4, 7, 20])
 def test_an_elephant_that_comes_and_goes_moves_few_flows(period_s: float) -> None:
-    """Not with each of its bursts, though jobs share a link without need between them."""
+    """Most bursts move no flow, although jobs then share a link without need in the pauses."""
     fabric = training(spines=2)
     stray, before = meeting(fabric), fabric.status.moved_flows_total
     for _ in range(round(60 / STEP_S)):
@@ -110,7 +110,7 @@ def test_an_elephant_that_comes_and_goes_moves_few_flows(period_s: float) -> Non
 
 @pytest.mark.parametrize("seed", range(2))
 def test_traffic_of_many_that_comes_and_goes_moves_few_flows(seed: int) -> None:
-    """Mice, whose sum changes all the time, and jobs that send in bursts."""
+    """The traffic is many mice, whose sum changes all the time, beside jobs that send in bursts."""
     draw = random.Random(seed)
     iteration_s = draw.choice([0.8, 1.3, 3.0])
     fabric = training(duty=lambda now: float(now / iteration_s % 1 < 0.5))
@@ -128,7 +128,7 @@ def test_communication_that_takes_longer_starts_a_plan_with_the_next_reading() -
     fabric = training()
     times, plans = [0.5, 0.52, 0.49, 0.5, 0.7, 0.7], fabric.status.plans_total
     while fabric.status.plans_total == plans:
-        fabric.carry(STEP_S)  # the next periodic one is far away
+        fabric.carry(STEP_S)  # the next periodic plan is far away
     plans = fabric.status.plans_total
     for index, time_s in enumerate(times):
         fabric.send(ReportIterations(JobId("job0"), (IterationTime(index, time_s, time_s),)))

@@ -1,8 +1,7 @@
-"""What a job that reports wrong connections, or announces what it does not send, does to other jobs.
+"""Effects on other jobs of a job that reports wrong connections, or announces what it does not send.
 
-Nobody checks yet who reports (docs/explanation/security.md): a client that reports in the name of another job is not
-looked at here.
-"""
+The controller does not check yet who reports (docs/explanation/security.md); a client that reports in the name of
+another job is not covered here."""
 
 from __future__ import annotations
 
@@ -28,11 +27,13 @@ LIARS = Connected(A, 41001, B, 51001)
 ABSENT = frozenset(Connected(A, port, B, 52001) for port in range(42001, 42009))
 STEP_S = 0.5
 WINDOW_S = 10.0
-"""More than one window of judgement: two intervals of 2 s, and the plan that follows."""
+"""Seconds of more than one window of judgement: two intervals of 2 s, and the plan that follows."""
 
 
 class Sending(FakeFabric):
-    """Connections at a quarter of a link's rate, both ways. The source's leaf counts them by the rule that they hit."""
+    """Fabric whose connections send at a quarter of a link's rate, in both directions.
+
+    The leaf of the source counts them by the rule that they match."""
 
     def __init__(self) -> None:
         super().__init__(leaves=2, spines=2, hosts_per_leaf=2)
@@ -76,7 +77,7 @@ def matches(match: Match, packet: Packet) -> bool:
 
 
 def started(**liar: object) -> Sending:
-    """The victim trains; then the liar comes."""
+    """Return a fabric where the victim trains, and the liar registers afterwards."""
     fabric = Sending()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -113,7 +114,7 @@ def test_a_job_that_begins_to_send_late_is_planned_in_full_again() -> None:
 
 
 def test_a_thousand_times_the_bytes_change_nothing() -> None:
-    """A plan knows which part of its NIC's time a flow takes, whatever the number of bytes."""
+    """A plan uses the share of its NIC's time that a flow takes, whatever the number of bytes."""
     seen = []
     for factor in (1, 1000):
         collective = {"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": factor * 1_000_000}
@@ -158,7 +159,7 @@ def test_a_restart_knows_whose_connections_they_are() -> None:
 
 
 def test_connections_of_a_job_that_reports_none_can_be_taken_and_follow_the_liars_route() -> None:
-    """What remains: nothing says whose they are. Their bytes are then counted as the liar's."""
+    """Reports do not say who owns a connection, so this attack is possible. The bytes then count as the liar's."""
     fabric = Sending()
     fabric.start(CONFIG)
     fabric.run(3)

@@ -32,7 +32,9 @@ PATIENCE_S = 15.0
 
 
 class WithStrangers(FakeFabric):
-    """Other switches than its own say what they like. ``held``: the rules that these claim; None: they do not say."""
+    """Fabric in which foreign switches connect and claim what they like.
+
+    ``held``: rules that these switches claim to hold; None when they do not answer."""
 
     held: RuleSet | None = None
 

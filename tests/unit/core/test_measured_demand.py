@@ -1,4 +1,4 @@
-"""What jobs really send decides what is planned for, and which pairs of hosts are counted."""
+"""Measured traffic of jobs decides the demands of the planner, and which pairs of hosts are counted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ STEP_S = 0.5
 
 
 class Sending(FakeFabric):
-    """Hosts send at half of their rate, in full segments that are acknowledged. Switches count by their rules."""
+    """Fabric whose hosts send at half of their rate, in full segments that are acknowledged.
+
+    Switches count by their rules."""
 
     def __init__(self) -> None:
         super().__init__(leaves=4, spines=4, hosts_per_leaf=1)

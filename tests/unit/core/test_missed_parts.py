@@ -1,4 +1,6 @@
-"""What is down is known by name, from the switch to the alarm: across restarts, until it returns or is forgotten."""
+"""Parts that are down keep their names, from the switch to the alarm, until they return or are forgotten.
+
+Names survive restarts."""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ NAMED = frozenset([JobId("job0")])
 
 
 class Clocked(FakeFabric):
-    """Its ticks say what time it is: ``EPOCH`` at the monotonic second 0."""
+    """Fabric whose ticks carry the time of day; ``EPOCH`` is at the monotonic second 0."""
 
     def run(self, seconds: float, step: float = 0.1) -> None:
         for _ in range(round(seconds / step)):
@@ -58,7 +60,7 @@ class Clocked(FakeFabric):
         return [text(alarm) for alarm in self._raised()]
 
     def _raised(self) -> list[Alarm]:
-        """Without those that come because these switches count nothing."""
+        """Return the alarms, except those for missing counters: these switches send none."""
         return [alarm for alarm in self.status.alarms.values() if alarm.kind is not AlarmKind.COUNTERS_STALE]
 
     def unplug(self, ip: str, up: bool = False) -> None:
@@ -69,7 +71,7 @@ class Clocked(FakeFabric):
 
 @pytest.fixture
 def fabric() -> Clocked:
-    """4 leaves, 4 spines, three hosts per leaf, all known and saved; one job."""
+    """Return a fabric with 4 leaves, 4 spines and three hosts per leaf, all known and saved, and one job."""
     fabric = Clocked()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -167,7 +169,7 @@ def test_after_a_restart_what_was_down_is_named_and_what_has_not_come_after_a_wh
 def test_a_restart_in_which_all_comes_back_one_after_the_other_raises_no_alarm(
     fabric: Clocked, rules_are_there: bool
 ) -> None:
-    """Hosts are found by rules, or asked for when their switches are there."""
+    """The controller finds hosts by rules, or asks for them when their switches are there."""
     register(fabric, 1)
     fabric.run(3)
     if not rules_are_there:
@@ -350,11 +352,11 @@ def test_what_cannot_be_forgotten_on_disk_is_not_forgotten(fabric: Clocked) -> N
     assert fabric.status.down_parts == before
 
 
-# ---- what is saved beside
+# ---- what is saved beside the parts
 
 
 def test_a_fabric_that_is_saved_saves_no_strategy_that_was_only_configured() -> None:
-    """The configuration counts at the next start."""
+    """The configuration decides at the next start."""
     fabric = Clocked()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -390,7 +392,7 @@ def test_what_is_drained_raises_no_alarm_when_it_is_pulled(fabric: Clocked) -> N
 
 
 def test_a_host_on_a_drained_switch_that_is_pulled_is_an_alarm(fabric: Clocked) -> None:
-    """It was plugged in there after the drain, and the switch raises no alarm that would explain it."""
+    """The host was plugged in there after the drain, and a drained switch raises no alarm that would explain it."""
     fabric.send(DeregisterJob(JobId("job0")))
     on_leaf1 = [ip for ip, at in fabric.hosts.items() if at.dpid == LEAF1]
     for ip in on_leaf1:

@@ -1,4 +1,4 @@
-"""Settings that change while the controller runs: they count for what comes, and change nothing that is there."""
+"""Settings that change while the controller runs apply to later events, and change no existing state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.three_rings import CONFIG, register
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """One pinned job; two more would be one too many."""
+    """Return a fabric with one pinned job; two more jobs would exceed the limit."""
     fabric = FakeFabric()
     fabric.start(other(jobs={"max_jobs": 2}))
     fabric.run(3)
@@ -31,12 +31,12 @@ def fabric() -> FakeFabric:
 
 
 def other(**sections: Mapping[str, object]) -> Config:
-    """``CONFIG`` with these settings besides."""
+    """Return ``CONFIG`` with these settings changed."""
     return Config.model_validate({**CONFIG.model_dump(), **sections})
 
 
 def plans(fabric: FakeFabric, seconds: float) -> list[SolvePlan]:
-    """That are asked for meanwhile."""
+    """Return the plans requested within so many seconds."""
     asked: list[SolvePlan] = []
     answers = fabric.planner.answers
 
@@ -72,7 +72,7 @@ def test_a_raised_limit_lets_the_next_job_in(fabric: FakeFabric) -> None:
 
 
 def test_every_setting_that_is_marked_reaches_its_owner(fabric: FakeFabric) -> None:
-    """Those of the log have another way."""
+    """Settings of the log are applied elsewhere."""
     wanted = other(
         planning={"time_limit_s": 9.0, "interval_s": 8.0, "debounce_s": 7.0, "min_gain": 0.6, "max_moves": 5}
         | {"ecmp_draws": 4},

@@ -1,4 +1,4 @@
-"""Jobs of which nothing is known begin to send beside jobs that are known: they get routes at once."""
+"""Unknown jobs begin to send beside known ones, and get routes at once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ NEWCOMER = JobId("newcomer")
 HOSTS = [f"10.0.{leaf}.4" for leaf in (1, 2, 3, 4)]
 OTHER_ORDER = [HOSTS[0], HOSTS[2], HOSTS[1], HOSTS[3]]
 MOMENTS = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75]
-"""Since switches were polled."""
+"""Seconds since the last poll of the switches."""
 
 
 class Newcomers(BusyFabric):
-    """Three known rings use three of four spines; counters lag."""
+    """Fabric where three known rings use three of four spines; counters lag."""
 
     def __init__(self, max_learning_rules: int = 4032) -> None:
         super().__init__(hosts_per_leaf=4, seed=1)
@@ -50,7 +50,7 @@ class Newcomers(BusyFabric):
         return self.status.demands[NEWCOMER]
 
     def has(self, source: DemandSource) -> bool:
-        """Whether the newcomer is planned for that."""
+        """Return whether the newcomer is planned by demands from this source."""
         return self.demand.source is source
 
     @property
@@ -58,12 +58,12 @@ class Newcomers(BusyFabric):
         return {flow.pair for flow, route in self.status.jobs[NEWCOMER].routes.items() if route}
 
     def slowest(self, rings: list[Ring]) -> float:
-        """What the slowest flow of these sends, as part of what it could."""
+        """Return the rate of the slowest flow of these rings, as a share of the link rate."""
         rates = self.rates_bps()
         return min(rates[flow] for ring in rings for flow in ring.flows) / FABRIC_BPS
 
     def until_fast(self, rings: list[Ring], within_s: float = 10.0) -> float:
-        """Seconds until all of these send at full rate."""
+        """Wait until all flows of these rings send at full rate, and return the seconds that it took."""
         since = self.now
         while self.slowest(rings) < 1.0:
             assert self.now - since < within_s
@@ -75,7 +75,7 @@ class Newcomers(BusyFabric):
         return {flow: route for job in known for flow, route in job.routes.items() if route}
 
     def moves(self, seconds: float) -> Iterator[int]:
-        """Known flows that have moved in each step of this time."""
+        """Yield the number of known flows that moved in each step of this time."""
         seen = [self.routes_of_known()]
         for _ in range(round(seconds / STEP_S)):
             self.carry(STEP_S)

@@ -1,4 +1,4 @@
-"""Only the methods of an owner change its state: no code of the control loop sets what is another object's."""
+"""State is changed only by the methods of its owner: no code of the control loop sets attributes of another object."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def written(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def belongs_to_another(target: ast.expr) -> bool:
-    """Whether this is an attribute of another object than ``self``, or an entry of such an attribute."""
+    """Return whether the target is an attribute of another object than ``self``, or an entry of such an attribute."""
     while isinstance(target, ast.Subscript):
         target = target.value
     if isinstance(target, ast.Attribute):

@@ -1,4 +1,4 @@
-"""The table of phases: the legal pairs, all others, and what the phases mean for the controller."""
+"""The table of phases: the legal pairs, all others, and their effect on the controller."""
 
 from __future__ import annotations
 

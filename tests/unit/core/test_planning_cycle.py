@@ -1,4 +1,4 @@
-"""When plans are made, which answers of the planner are taken, and what the status says of them."""
+"""The times of plans, the answers of the planner that are used, and their status."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_plans_and_moves_are_counted_from_nothing() -> None:
 
 
 def test_a_link_that_flaps_all_the_time_does_not_postpone_planning_for_ever() -> None:
-    """It changes twice in each quiet time, and no route uses it."""
+    """The link changes twice in each quiet time, and no route uses it."""
     fabric = FakeFabric()
     started(fabric)
     register(fabric, 0)
@@ -64,7 +64,7 @@ def test_a_link_that_flaps_all_the_time_does_not_postpone_planning_for_ever() ->
 
 @pytest.mark.parametrize("strategy", [Strategy.SHADOW, Strategy.PLANNED])
 def test_a_job_that_registers_again_as_it_was_has_its_level_again(strategy: Strategy) -> None:
-    """Its flows stay within a leaf, so that no plan pins any; and the planner is asked what it was asked before."""
+    """The flows stay within a leaf, so no plan pins any of them; and the planner gets the same request as before."""
     fabric = FakeFabric()
     started(fabric)
     fabric.send(SetStrategy(strategy))
@@ -167,7 +167,7 @@ def test_a_job_that_becomes_an_observed_one_before_its_first_plan_is_counted(cha
 
 
 class OtherOrder(FakeFabric):
-    """A planner that lists the subflows of each route the other way round."""
+    """Fabric whose planner lists the subflows of each route the other way round."""
 
     def _carry_out(self, command: Command) -> list[Message]:
         answers = super()._carry_out(command)
@@ -189,7 +189,9 @@ PAIR = ("10.0.3.1", "10.0.4.1")
 
 @pytest.fixture
 def split() -> OtherOrder:
-    """Four split flows each way between two leaves; two other leaves have one pair of hosts in use."""
+    """Return a fabric with four split flows each way between two leaves.
+
+    Two other leaves have one pair of hosts in use."""
     fabric = OtherOrder(leaves=4, spines=3, hosts_per_leaf=4)
     started(fabric)
     ring = [f"10.0.{leaf}.{host}" for host in range(1, 5) for leaf in (1, 2)]
@@ -205,7 +207,7 @@ def split() -> OtherOrder:
 
 
 def assert_subflows_stay(fabric: FakeFabric) -> None:
-    """No pin has changed but those of the pair of hosts."""
+    """Assert that only the pins of the pair of hosts have changed."""
     sources = {mod.rule.key.match.ip_src for mod in fabric.mods if isinstance(mod.rule, FlowRule)}
     assert sources - {None} <= {host_prefix(ip) for ip in PAIR}
     assert fabric.status.moved_flows_total == 0
@@ -232,7 +234,7 @@ def test_subflows_keep_their_ports_whatever_order_a_repair_lists_them_in(split: 
     assert_subflows_stay(split)
 
 
-# ---- what is told of plans
+# ---- what is published about plans
 
 
 def test_the_cap_on_moves_goes_with_every_problem() -> None:
@@ -245,7 +247,7 @@ def test_the_cap_on_moves_goes_with_every_problem() -> None:
 
 
 def test_moves_of_all_plans_are_added_up() -> None:
-    """Whatever else is on a link makes the flow that runs there move away, time and again."""
+    """The flow moves away from other traffic on its link, time and again."""
     fabric = FakeFabric()
     started(fabric)
     register(fabric, 0)

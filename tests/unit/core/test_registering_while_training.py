@@ -1,4 +1,4 @@
-"""Jobs that train already when they are registered: their own earlier bytes are no background."""
+"""Jobs that already train when they register: their own earlier bytes are not background."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRAY = FlowId("10.0.1.4", "10.0.2.4")
 
 
 def training(most_bps: float = FABRIC_BPS, seed: int = 1) -> BusyFabric:
-    """Three rings train and no job is registered; with some seeds ECMP lets their flows collide."""
+    """Return a fabric where three rings train and no job is registered; with some seeds their flows collide by ECMP."""
     fabric = BusyFabric(hosts_per_leaf=4, seed=seed)
     fabric.start(CONFIG)
     fabric.run(3)
@@ -42,7 +42,7 @@ def plan_of(fabric: BusyFabric) -> Plan:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("moment", [0.0, 0.5, 1.0, 1.5])
 def test_the_first_plan_is_that_of_an_idle_fabric(seed: int, moment: float) -> None:
-    """At any time since counters were read last."""
+    """The jobs register at various times after the last poll."""
     fabric = training(seed=seed)
     fabric.carry(16 + moment)
     assert len(fabric.background_bps()) > 30
@@ -105,7 +105,7 @@ def test_a_link_that_others_fill_is_still_avoided() -> None:
 
 
 def test_what_others_send_is_known_again_as_soon_as_the_job_is_counted() -> None:
-    """Not half of it, and half of the rest with every further reading."""
+    """The background is right at once; it does not approach its value by half with every further poll."""
     fabric = training()
     fabric.carry(16)
     fabric.stray_bps = {STRAY: 0.9 * FABRIC_BPS}
@@ -116,7 +116,7 @@ def test_what_others_send_is_known_again_as_soon_as_the_job_is_counted() -> None
     for _ in range(30):
         fabric.carry(0.5)
         seen.append(fabric.background_bps().get(link, 0.0))
-    known = next(bps for bps in seen[seen.index(0.0) :] if bps)  # what was there before may be left at first
+    known = next(bps for bps in seen[seen.index(0.0) :] if bps)  # at first the old value may remain
     assert known == pytest.approx(0.9 * FABRIC_BPS, rel=0.01)
 
 
@@ -140,7 +140,7 @@ def test_the_bytes_of_a_job_that_leaves_are_background_when_they_go_on() -> None
 
 @pytest.mark.parametrize("gone_s", [0.5, 6.0, 9.0, 11.5, 12.5])
 def test_own_bytes_are_no_background_when_a_job_is_registered_again(gone_s: float) -> None:
-    """Its former rules counted in the same window, or in a part of it."""
+    """The former rules of the job counted in the same window, or in a part of it."""
     fabric = training()
     register(fabric, 0, 1, 2)
     fabric.carry(20.5)

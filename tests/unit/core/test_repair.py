@@ -1,4 +1,4 @@
-"""Routes that a lost link has broken are repaired at once; what is best is planned afterwards."""
+"""Routes broken by a lost link are repaired at once; the best routes are planned afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAF, UPLINK = Dpid(1), PortNo(2)
 
 @pytest.fixture
 def fabric() -> SlowSolver:
-    """Three jobs run, planned: no two flows share a link."""
+    """Return a fabric with three planned, running jobs, no two flows of which share a link."""
     fabric = SlowSolver()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -88,7 +88,7 @@ def test_a_second_loss_is_repaired_while_the_first_is_still_being_planned(fabric
     assert {job.state for job in status.jobs.values()} == {"pinned"}
     routes = spines_used(fabric)
     fabric.forget_mods()
-    fabric.send(first)  # over links that are gone
+    fabric.send(first)  # the plan uses links that are gone
     assert (fabric.mods, spines_used(fabric)) == ([], routes)
     fabric.solve()
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
@@ -164,7 +164,7 @@ def test_repairs_are_told_in_the_log(fabric: SlowSolver) -> None:
 
 @pytest.fixture
 def late_repairs() -> LateAnswers:
-    """Three jobs run, planned; from now on repairs are answered when the test says so."""
+    """Return a fabric with three planned, running jobs, whose repairs are answered when the test says so."""
     fabric = LateAnswers()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -291,14 +291,14 @@ def test_a_repair_that_takes_long_is_not_asked_for_again_when_rules_change(late_
 
 
 def find_host(fabric: FakeFabric, ip: str) -> None:
-    """A host that no job uses speaks for the first time."""
+    """Let a host that no job uses speak for the first time."""
     fabric.hosts[ip] = PortRef(Dpid(2), PortNo(7))
     fabric.send(ArpSeen(fabric.hosts[ip], "request", ip, fabric.mac(ip), "10.0.3.1"))
     assert ip in fabric.loop.fabric.hosts
 
 
 def test_flows_without_any_path_are_no_reason_to_plan_at_once_again(fabric: SlowSolver) -> None:
-    """Leaf 1 has no link left: its flows cannot be repaired. Rules change for other reasons."""
+    """Leaf 1 has no link left, so its flows cannot be repaired. Rules change for other reasons."""
     for port in range(1, 5):
         fabric.cut(LEAF, PortNo(port))
     fabric.run(0.5)
@@ -314,7 +314,7 @@ def test_flows_without_any_path_are_no_reason_to_plan_at_once_again(fabric: Slow
 
 
 def test_repaired_routes_do_not_count_as_confirmed_before_their_rules_are(fabric: SlowSolver) -> None:
-    """One new generation for routes that were lost, and one for those that the switches confirm."""
+    """Lost routes make one new generation, and the routes that the switches confirm another one."""
     before = fabric.status.jobs
     fabric.cut(LEAF, UPLINK)
     after = fabric.status.jobs

@@ -1,4 +1,4 @@
-"""Requests for plans that come faster than plans."""
+"""Requests for plans that arrive faster than the planner solves them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class SlowSolver(FakeFabric):
-    """Every plan takes ``SOLVE_S``."""
+    """Fabric where every plan takes ``SOLVE_S`` seconds."""
 
     def __init__(self) -> None:
         super().__init__(4, 4, 1)
@@ -73,7 +73,7 @@ def test_a_plan_is_searched_again_for_an_operator_who_waits(cancelled: bool) -> 
     first, second = Replan(), Replan()
     fabric.send(first)
     fabric.run(0.2)
-    fabric.send(second)  # while the first is solved
+    fabric.send(second)  # while the first request is solved
     if cancelled:
         second.reply.cancel()
     fabric.run(SOLVE_S + 2)

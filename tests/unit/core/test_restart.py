@@ -1,4 +1,4 @@
-"""What a controller that has just started makes of switches that have lost their rules, or connect late."""
+"""A controller that has just started, and switches that have lost their rules or connect late."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from tests.support.three_rings import CONFIG, assert_no_collision, register, spi
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Three jobs run on routes that a fresh plan would not choose: links have failed and returned."""
+    """Return a fabric whose three jobs run on routes that a fresh plan would not choose.
+
+    Links have failed and returned."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -35,7 +37,7 @@ def fabric() -> FakeFabric:
 
 
 def test_nothing_is_planned_while_only_switches_without_rules_have_connected(fabric: FakeFabric) -> None:
-    """Two leaves and a spine had no power, and are the first to connect: a plan would put all flows over that spine."""
+    """Two leaves and a spine had no power, and connect first: a plan would put all flows over that spine."""
     fabric.send(RegisterJob(ring_job("pair", ["10.0.1.3", "10.0.2.2"])))
     fabric.run(3)
     rebooted = [Dpid(1), Dpid(2), Dpid(257)]
@@ -77,7 +79,7 @@ def test_a_cable_that_is_cut_while_rules_are_adopted_changes_none_of_them(fabric
 
 
 def returned(fabric: FakeFabric, dpid: Dpid) -> bool:
-    """A switch connects, and is read; whether what switches hold is adopted then."""
+    """Connect a switch and read its rules; return whether the controller then adopts the rules of switches."""
     fabric.send(SwitchConnected(dpid, fabric.switches[dpid].name, fabric.switches[dpid].ports()))
     return fabric.status.adopting
 
@@ -94,7 +96,7 @@ def test_a_switch_that_connects_again_begins_no_adoption(fabric: FakeFabric) -> 
 def test_a_late_switch_without_rules_or_after_the_lease_begins_no_adoption(
     fabric: FakeFabric, empty: bool, after_s: float
 ) -> None:
-    """The lease in which jobs register again, and in which pins of unknown jobs stay."""
+    """During the lease jobs register again, and pins of unknown jobs stay."""
     late = fabric.switches[Dpid(3)]
     if empty:
         late.flows, late.groups, late.meters = {}, {}, {}
@@ -106,7 +108,7 @@ def test_a_late_switch_without_rules_or_after_the_lease_begins_no_adoption(
 
 @pytest.mark.parametrize("question", [Explain(JobId("job0")), WhatIf(frozenset(), None, 1.0), GetPlanProof()])
 def test_what_runs_is_not_known_while_rules_are_adopted(fabric: FakeFabric, question: Question) -> None:
-    """The proof of routes that are not known would be one of none."""
+    """A proof about unknown routes would prove nothing."""
     fabric.start(CONFIG, late=[Dpid(3)])
     fabric.run(2)
     assert fabric.status.adopting

@@ -1,4 +1,4 @@
-"""Polls, halfway ones too, and their evaluation: each regular poll that is answered is judged once, whoever is late."""
+"""Regular and halfway polls: each answered regular poll is evaluated once, whichever switch is late."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ TICK_S = 0.1
 INTERVALS = 200
 
 Delay = Callable[[Random, Dpid], float | None]
-"""Intervals until a switch has answered; None: never."""
+"""Function that returns the intervals until a switch answers; None when it never does."""
 
 
 class Rounds:
-    """``judged``: when regular polls were evaluated; ``halfway``: when those between them were."""
+    """Polls and answers of several switches.
+
+    ``judged``: times when regular polls were evaluated.
+    ``halfway``: times when the polls between them were evaluated."""
 
     def __init__(self, interval_s: float, delay: Delay) -> None:
         self.judged: list[float] = []
@@ -72,7 +75,7 @@ class Rounds:
                 self._evaluate()
 
     def _evaluate(self) -> None:
-        """As the intake of the controller does, where each regular poll shows a host that begins to send."""
+        """Evaluate as the intake of the controller does, when each regular poll shows a host that begins to send."""
         if not self._intake.round_over(self._now):
             return
         halfway = self._intake.is_halfway

@@ -1,4 +1,4 @@
-"""What is confirmed by the switches, and who is told when."""
+"""The state that the switches have confirmed, and when each caller learns of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.three_rings import CONFIG, register, spines_used
 
 
 def started(fabric: FakeFabric) -> None:
-    """Three jobs run, planned."""
+    """Start the fabric with three planned, running jobs."""
     fabric.start(CONFIG)
     fabric.run(3)
     register(fabric, 0, 1, 2)
@@ -60,7 +60,7 @@ def test_routes_are_confirmed_when_the_switch_of_their_source_is() -> None:
 
 
 def reply_to(fabric: FakeFabric, future: Future[Any]) -> Any:
-    """None as long as there is none."""
+    """Return the value of the reply, or None while there is no reply."""
     return next((reply.value for reply in fabric.replies if reply.future is future), None)
 
 
@@ -115,7 +115,7 @@ def test_a_request_to_set_a_strategy_is_refused_when_another_comes_before_it_is_
 
 
 class SilentSpine(FakeFabric):
-    """One spine takes its rules and never says so."""
+    """Fabric with a spine that carries out rule changes and never confirms them."""
 
     def _carry_out(self, command: Command) -> list[Message]:
         return [_without_spine(answer) for answer in super()._carry_out(command)]

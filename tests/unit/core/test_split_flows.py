@@ -1,4 +1,4 @@
-"""Split flows on fake switches: which packets go where, in every intermediate state, and after a restart."""
+"""Split flows on fake switches: the paths of packets in every intermediate state, and after a restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LISTENER = 45_000
 
 
 def started(**spec: object) -> FakeFabric:
-    """Four flows out of each of two leaves, over three spines, in one ring."""
+    """Return a fabric with a ring of four flows out of each of two leaves, over three spines."""
     fabric = FakeFabric(LEAVES, SPINES, HOSTS)
     fabric.start(CONFIG)
     fabric.run(3)
@@ -57,7 +57,7 @@ def routes_of(fabric: FakeFabric) -> dict[FlowId, Route]:
 
 
 def spine_of(path: tuple[LinkId, ...]) -> str:
-    """Leaves' uplinks are their first ports, spine by spine."""
+    """Return the spine of a path; the first ports of a leaf are its uplinks, spine by spine."""
     return f"spine{path[0].port}"
 
 
@@ -77,7 +77,7 @@ def via(fabric: FakeFabric, packet: Packet) -> str:
 
 
 def ports_in(number: int, count: int) -> Iterator[int]:
-    """Source ports of a class, even and odd."""
+    """Yield source ports of a class, even and odd."""
     wanted = port_classes(count)[number]
     return (port & ~wanted.mask | wanted.value for port in (32_768, 32_769, 40_000, 40_007, 60_998, 60_999))
 
@@ -143,7 +143,7 @@ def test_roce_is_told_apart_by_the_source_port_of_udp_to_its_port() -> None:
 
 
 def test_subflows_are_told_apart_at_spines_too_where_these_have_a_choice() -> None:
-    """Two cables between each leaf and the only spine: three flows share two lanes each way."""
+    """Two cables lead from each leaf to the only spine: three flows share two links each way."""
     fabric = FakeFabric(leaves=2, spines=2, hosts_per_leaf=3)
     spine, _ = fabric.switches[Dpid(257)], fabric.switches.pop(Dpid(258))
     for leaf in (Dpid(1), Dpid(2)):
@@ -287,7 +287,7 @@ def test_a_refused_class_leaves_its_flow_unconfirmed_and_its_packets_arrive(fabr
 def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is_background(fabric: FakeFabric) -> None:
     routes = routes_of(fabric)
     parts = [part for (part,) in parts_of(fabric.loop.state.jobs.jobs[JobId("ring")], FLOWS[0].pair)]
-    rate = 0.75 * FABRIC_BPS / 8  # as fast as the job can: its level is 4/3
+    rate = 0.75 * FABRIC_BPS / 8  # as fast as the job can send: its slowdown is 4/3
     ports: dict[PortRef, float] = {}
     rules: dict[FlowKey, float] = {}
     received: dict[PortRef, float] = {}
@@ -342,7 +342,7 @@ def connected() -> FakeFabric:
 def test_no_packet_is_lost_between_any_two_sets_of_routes(
     connected: FakeFabric, changes: list[Routes], seed: int
 ) -> None:
-    """Switches carry out a stage in any order, each its own mods in the order that they are sent."""
+    """Switches carry out a stage in any order, each its own changes in the order of the stage."""
     order, derived_pins = random.Random(seed), Pins()
     jobs = list(connected.loop.state.jobs.jobs.values())
     pipeline = Pipeline(PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24))
@@ -394,7 +394,7 @@ def test_whatever_the_order_the_subflows_are_the_same(data: st.DataObject) -> No
 
 
 def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
-    """The planner need not know of classes."""
+    """The planner need not know classes."""
     fabric.forget_mods()
     (command,) = fabric.loop.handle([Replan()], fabric.now)
     assert isinstance(command, SolvePlan)
@@ -407,7 +407,7 @@ def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
 
 
 def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
-    """No rule holds them, and what the last process saved has been forgotten long ago."""
+    """No rule holds the shares, and the state of the last process was lost long ago."""
     routes, jobs = fabric.loop.state.routes, list(fabric.loop.state.jobs.jobs.values())
     routes.drop_orphans()
     uneven = {

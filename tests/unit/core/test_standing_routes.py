@@ -1,8 +1,7 @@
-"""What is published of routes is what packets do, at every instant, while links go and come back and no plan follows.
+"""Published routes are the paths of packets at every instant, while links fail and return and no plan follows.
 
-Every packet of a subflow that is told takes the path that is told, whatever ECMP hashes it to; and after every single
-rule change nothing goes round in circles, and nothing is lost that arrived before.
-"""
+Every packet of a published subflow takes the published path, whatever its ECMP hash. After every single rule change no
+packet loops, and no packet is lost that arrived before."""
 
 from __future__ import annotations
 
@@ -44,13 +43,13 @@ def running(fabric: FakeFabric, rings: dict[str, list[str]], max_subflows: int =
 
 
 def four_by_two() -> FakeFabric:
-    """Two rings, planned."""
+    """Return a fabric with two planned rings."""
     rings = {f"job{host}": [f"10.0.{leaf}.{host}" for leaf in (1, 3, 2, 4)] for host in (1, 2)}
     return running(FakeFabric(4, 2, 2), rings)
 
 
 def assert_told_as_it_is(fabric: FakeFabric) -> None:
-    """Follows packets of every subflow that is told, and compares."""
+    """Follow packets of every published subflow, and assert that they take the published path."""
     status = fabric.status
     for job in status.jobs.values():
         for flow, route in job.routes.items():
@@ -66,7 +65,7 @@ def assert_told_as_it_is(fabric: FakeFabric) -> None:
 
 
 def links_taken(fabric: FakeFabric, packet: Packet) -> list[LinkId]:
-    """Of which there is one way only."""
+    """Return the links that the packet takes; fail when there is a choice."""
     at, links = fabric.hosts[packet.src], list[LinkId]()
     while True:
         (port,) = fabric.switches[at.dpid].possible(at.port, packet)
@@ -126,7 +125,7 @@ def test_a_detour_is_given_up_in_what_is_told_when_its_packets_leave_it() -> Non
 
 
 POD = (0x001, 0x002)
-"""Two edge switches, which have a way through other pods when their own aggregation switches have none."""
+"""Two edge switches, which have a path through other pods when their own aggregation switches have none."""
 
 
 @pytest.mark.parametrize("at_once", [pins.AT_ONCE, 1])

@@ -1,4 +1,4 @@
-"""A commit that fails: which requests are taken back, in which order, and what each of them is told."""
+"""A failed commit: which requests are taken back, in which order, and the reply to each of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ CHANGED = SavedState(strategy=Strategy.ECMP)
 
 
 class Requests:
-    """Requests that wait for the disk. ``did``: what became of them, in order."""
+    """Requests that wait for the disk.
+
+    ``did``: their outcomes, in order."""
 
     def __init__(self) -> None:
         self.commits = Commits(SavedState())

@@ -1,4 +1,4 @@
-"""A registration ends and another begins under the same id: routes, what is saved, and what is told of it."""
+"""A registration ends and another begins under the same id: routes, saved state and replies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPEC = ring_job("job", HOSTS, lease_s=600)
 
 
 def answer(fabric: FakeFabric) -> Any:
-    """The last one."""
+    """Return the last reply."""
     value = fabric.replies[-1].value
     fabric.replies.clear()
     return value
@@ -110,7 +110,9 @@ SECOND = JobId("second")
 
 @pytest.fixture
 def sharing(fabric: FakeFabric) -> FakeFabric:
-    """Two jobs have reported a connection each between the same hosts; that of the second one has a rule of its own."""
+    """Return a fabric where two jobs each report a connection between the same hosts.
+
+    The connection of the second job has its own rule."""
     for job_id, port in ((JOB, 5000), (SECOND, 7000)):
         spec = ring_job(job_id, HOSTS, lease_s=600, reports_connections=True)
         fabric.send(RegisterJob(spec, owner="", take_over=True, uid=f"new {job_id}"))
@@ -154,7 +156,7 @@ def test_taking_over_that_cannot_be_saved_keeps_the_connections(sharing: FakeFab
 
 
 def rules_of_ports(fabric: FakeFabric) -> set[int]:
-    """Source ports of single connections that have rules at the first host's leaf."""
+    """Return the source ports of single connections that have rules at the first host's leaf."""
     keys = (key for switch in fabric.switches.values() for key in switch.flows if key.match.ip_src)
     ports = (key.match.src_port for key in keys if key.match.ip_src == host_prefix(HOSTS[0]))
     return {port.value for port in ports if port is not None}

@@ -1,4 +1,4 @@
-"""A plan with more moves than a cycle may make is reached in several cycles, none of which makes anything worse."""
+"""A plan with more moves than a cycle may make is reached in several cycles, none of which makes a slowdown worse."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ Levels = tuple[float, ...]
 
 
 class Recorded(FakeFabric):
-    """``answers``: of the planner, without repairs."""
+    """Fabric that records the planner's answers.
+
+    ``answers``: answers of the planner, without repairs."""
 
     def __init__(self) -> None:
         super().__init__(LEAVES, SPINES, HOSTS)
@@ -41,7 +43,7 @@ class Recorded(FakeFabric):
         return found
 
     def levels(self) -> Levels:
-        """Of what the switches have confirmed."""
+        """Return the slowdowns by the routes that the switches have confirmed."""
         assert self._asked
         routes = {
             flow: route for job in self.status.jobs.values() for flow, route in job.routes.items() if route is not None
@@ -57,7 +59,7 @@ class Recorded(FakeFabric):
 
 @pytest.fixture
 def fabric() -> Recorded:
-    """Two jobs of two rings each, in pieces, fill every link."""
+    """Return a fabric where two jobs of two split rings each fill every link."""
     fabric = Recorded()
     fabric.start(CAPPED)
     fabric.run(3)
@@ -74,7 +76,7 @@ def fabric() -> Recorded:
 
 
 def cycles(fabric: Recorded) -> list[Levels]:
-    """The levels after each cycle that moved a flow."""
+    """Return the slowdowns after each cycle that moved a flow."""
     found: list[Levels] = []
     for _ in range(6 * round(CYCLE_S)):
         moved = fabric.status.moved_flows_total

@@ -1,8 +1,7 @@
 """Three tiers: a fat-tree in which packets meet a choice at the edge and another one behind it.
 
-After every single rule change, in any order that a stage allows, and whatever ECMP hashes a packet to: nothing goes
-round in circles, nothing that arrived before is lost, and in the end everything arrives that has a way.
-"""
+The checks run after every single rule change, in any order that a stage allows, and for every ECMP hash of a packet. No
+packet loops, and none is lost that arrived before. In the end every packet arrives that has a path."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
 
 @pytest.fixture(scope="module")
 def connected() -> FakeFabric:
-    """One host per edge switch is known, no job runs."""
+    """Return a fabric that knows one host per edge switch, without jobs."""
     fabric = FakeFabric(topology=fat_tree(K, FABRIC_BPS, FABRIC_BPS))
     fabric.start(CONFIG)
     fabric.run(3)
@@ -60,7 +59,7 @@ def connected() -> FakeFabric:
 
 @st.composite
 def some_state(draw: st.DrawFn) -> tuple[dict[FlowId, list[int]], list[int], list[int]]:
-    """(which candidate paths each flow takes, cables that are cut, switches above the edge that are off)."""
+    """Draw the candidate paths of each flow, the cables that are cut, and the switches above the edge that are off."""
     flows = draw(st.lists(st.sampled_from(ring_flows(RINGS["job1"])), max_size=4, unique=True))
     choice = {flow: draw(st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True)) for flow in flows}
     cut = draw(st.lists(st.integers(0, LINKS // 2 - 1), max_size=4, unique=True))
@@ -111,7 +110,7 @@ def routed(fabric: Fabric, flow: FlowId, which: list[int]) -> Route:
 def settle(
     fake: FakeFabric, pipeline: Pipeline, fabric: Fabric, pins: Iterable[Pin], order: random.Random, watch: Watch
 ) -> None:
-    """Stage by stage until nothing is left to do."""
+    """Carry out stage by stage until nothing is left to do."""
     while True:
         installed = held(fake)
         left = stages_between(pipeline.desired(fabric, pins, installed), installed)
@@ -121,7 +120,7 @@ def settle(
 
 
 def first_aid(fake: FakeFabric, before: Fabric, lost: Iterable[LinkId], order: random.Random, watch: Watch) -> None:
-    """What the control loop does about lost links before anything else."""
+    """Carry out the first reaction of the control loop to lost links."""
     installed = held(fake)
     fewer = narrowed(installed, before.links, lost, {host.at.dpid for host in before.hosts.values()})
     for stage in stages_between(fewer, installed):
@@ -139,12 +138,12 @@ def carry_out(fake: FakeFabric, stage: Stage, order: random.Random, watch: Watch
         watch.look_after([dpid])
 
 
-# ---- the whole controller: jobs come and go, cables, aggregation switches and cores fail and return
+# ---- the whole controller: jobs are added and removed; cables, aggregation switches and cores fail and return
 
 
 @pytest.fixture
 def training() -> FakeFabric:
-    """Two rings over all edge switches, planned."""
+    """Return a fabric with two planned rings over all edge switches."""
     fabric = FakeFabric(topology=fat_tree(K, FABRIC_BPS, FABRIC_BPS))
     fabric.order = random.Random(1)
     fabric.start(CONFIG)
@@ -166,7 +165,7 @@ def paths_taken(fabric: FakeFabric) -> dict[FlowId, list[str]]:
 
 
 def planned_paths(fabric: FakeFabric) -> dict[FlowId, list[str]]:
-    """As switch names, by the running plan."""
+    """Return the planned path of each flow, as names of switches."""
     links = fabric.loop.fabric.links
     names = {dpid: switch.name for dpid, switch in fabric.switches.items()}
     return {
@@ -283,7 +282,7 @@ def test_a_switch_that_leaves_and_returns_is_used_only_with_its_rules(
 
 
 def test_a_switch_that_only_loses_its_controller_loses_no_packet(training: FakeFabric) -> None:
-    """It forwards on, without being told what changes meanwhile."""
+    """The switch keeps forwarding, and does not learn what changes meanwhile."""
     watch = Watch(training, RINGS["job1"])
     watch_changes(training, watch)
     training.send(SwitchLeft(Dpid(0x101)))

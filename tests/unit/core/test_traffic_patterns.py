@@ -1,4 +1,4 @@
-"""Jobs that change between a ring and an all-to-all: once both are known nothing moves, and no rule changes."""
+"""Jobs that alternate between a ring and an all-to-all: once both are known, no flow moves and no rule changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class AllToAll(Ring):
 
 
 class Started(BusyFabric):
-    """A running controller that knows all hosts. ``rule_changes``: since the start."""
+    """Running controller that knows all hosts.
+
+    ``rule_changes``: number of rule changes since the start."""
 
     def __init__(self, leaves: int, spines: int) -> None:
         super().__init__(leaves, spines, hosts_per_leaf=4, seed=1)
@@ -39,7 +41,7 @@ class Started(BusyFabric):
 
 
 class Alternating(Started):
-    """Three jobs of one host per leaf, which announce rings."""
+    """Fabric with three jobs of one host per leaf, which announce rings."""
 
     def __init__(self) -> None:
         super().__init__(leaves=4, spines=4)
@@ -52,7 +54,7 @@ class Alternating(Started):
         self.carry(PERIOD_S)
 
     def at_full_rate(self) -> bool:
-        """Whether every flow gets its share of its host's link."""
+        """Return whether every flow gets its share of its host's link."""
         rates = self.rates_bps()
         return all(rates[flow] * len(ring.flows) / 4 >= 0.99 * FABRIC_BPS for ring in self.rings for flow in ring.flows)
 
@@ -71,7 +73,7 @@ def test_jobs_that_alternate_move_no_flow_and_change_no_rule_after_the_second_pe
     assert fabric.status.plans_total - plans <= 3 * (PERIOD_S / 10 + 4), "one per planning interval, and at changes"
 
 
-# ---- patterns that hold each other back
+# ---- patterns whose best plans conflict
 
 
 @dataclass
@@ -85,11 +87,12 @@ class Sending(Ring):
 
 OTHER = [("10.0.1.1", "10.0.2.1"), ("10.0.3.1", "10.0.4.1")]
 PATTERNS = [[("10.0.1.2", "10.0.4.2")], [("10.0.1.3", "10.0.5.1"), ("10.0.3.2", "10.0.5.2")]]
-"""On two spines the first pattern wants the flows of the other job on one spine, the second on two."""
+"""Two patterns of one job: with the first the other job's flows belong on one of two spines, with the second on
+both."""
 
 
 class HeldBack(Started):
-    """Two observed jobs; one changes between ``PATTERNS``."""
+    """Fabric with two observed jobs, one of which alternates between ``PATTERNS``."""
 
     def __init__(self) -> None:
         super().__init__(leaves=5, spines=2)
@@ -134,7 +137,7 @@ def test_patterns_that_change_too_soon_for_that_move_nothing() -> None:
 
 
 def test_an_all_to_all_for_which_hashing_is_as_good_is_pinned_once_and_stays() -> None:
-    """Alone with one host per leaf no link can be full, however its flows are hashed."""
+    """A job with one host per leaf cannot fill a link, however its flows are hashed."""
     fabric = Started(leaves=4, spines=4)
     fabric.rings = [AllToAll(RINGS[0])]
     collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 1_000_000}]

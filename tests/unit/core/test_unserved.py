@@ -1,4 +1,4 @@
-"""Jobs that are not served lower the network's efficiency to 0, and it has no value when there is nothing to know."""
+"""Jobs without service lower the efficiency of the network to 0; it has no value when nothing is known."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB0, JOB1 = JobId("job0"), JobId("job1")
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Three jobs run, planned."""
+    """Return a fabric with three planned, running jobs."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -35,7 +35,7 @@ def fabric() -> FakeFabric:
 
 
 def set_host_port(fabric: FakeFabric, at: PortRef, up: bool) -> None:
-    """The cable of a host dies, or lives again."""
+    """Take the carrier from a host's port, or restore it."""
     fabric.switches[at.dpid].set_up(at.port, up)
     port = next(port for port in fabric.switches[at.dpid].ports() if port.number == at.port)
     fabric.send(PortChanged(at.dpid, port))

@@ -32,8 +32,10 @@ J0, J1, J2 = (JobId(f"job{number}") for number in range(3))
 
 
 class Planned(FakeFabric):
-    """``asked``: the jobs' pairs in each problem that the planner was given. ``slow``: a commit is on disk, or is not,
-    when the test says so."""
+    """Fabric that records the problems of the planner.
+
+    ``asked``: the jobs' pairs in each problem that the planner received.
+    ``slow``: whether commits succeed or fail only when the test says so."""
 
     def __init__(self, hosts_per_leaf: int = 3) -> None:
         super().__init__(hosts_per_leaf=hosts_per_leaf)
@@ -58,7 +60,7 @@ class Planned(FakeFabric):
         return self.status.jobs[job_id]
 
     def answers(self) -> list[Any]:
-        """Values of the replies since this was asked last."""
+        """Return the values of the replies since the last call."""
         values = [reply.value for reply in self.replies]
         self.replies.clear()
         return values
@@ -77,7 +79,7 @@ def fabric() -> Planned:
 
 
 def rings(*numbers: int, **more: Any) -> UpdateJobs:
-    """The jobs get these rings, in their order."""
+    """Return an update that gives these rings to the jobs, in order."""
     specs = [ring_job(f"job{job}", RINGS[ring], lease_s=600, **more) for job, ring in enumerate(numbers)]
     return update(*specs)
 
@@ -127,7 +129,7 @@ def all_to_all(job_id: str, hosts: range) -> JobSpec:
 
 
 def test_rules_of_large_jobs_change_hands_together() -> None:
-    """Pins are derived for some dozens of flows at a time: those of jobs that exchange pairs all at once."""
+    """Other pins are derived for some dozens of flows at a time."""
     fabric = Planned(hosts_per_leaf=6)
     fabric.start(CONFIG)
     fabric.run(3)
@@ -204,7 +206,7 @@ def test_a_refused_set_changes_nothing(fabric: Planned, why: str) -> None:
 
 @pytest.mark.parametrize("then", ["nothing", "one deregisters", "one is updated", "they exchange again"])
 def test_a_set_that_cannot_be_saved_is_undone_as_a_whole(fabric: Planned, then: str) -> None:
-    """With what came after it, newest first."""
+    """The later changes are undone with it, newest first."""
     before, spines = everything(fabric)[:2], spines_used(fabric)
     fabric.slow = True
     fabric.send(rings(1, 2, 0))
@@ -237,7 +239,7 @@ def test_a_set_that_cannot_be_saved_is_undone_as_a_whole(fabric: Planned, then: 
 
 
 def test_no_lease_of_the_set_runs_out_while_it_waits_for_the_disk(fabric: Planned) -> None:
-    """The jobs may have to be what they were."""
+    """The jobs may have to be restored to their former specs."""
     for job in (0, 1):
         fabric.send(RegisterJob(ring_job(f"job{job}", RINGS[job], lease_s=5), take_over=True))
     fabric.run(1)
@@ -274,7 +276,7 @@ def exchange(fabric: Planned) -> None:
 
 
 class Killed(BaseException):
-    """As SIGKILL: nothing is finished or announced."""
+    """End of the controller as by SIGKILL: it finishes and announces nothing."""
 
 
 @pytest.mark.parametrize("after", range(0, 16, 3))
@@ -323,7 +325,7 @@ def wired_servers(wiring: JobWiring) -> set[int]:
 
 
 def test_jobs_that_report_connections_exchange_hosts(fabric: Planned) -> None:
-    """What they have reported of addresses that leave is forgotten, and no packet of a pair is lost."""
+    """The reported connections of addresses that leave are forgotten, and no packet of a pair is lost."""
     shares = {"reports_connections": True}
     fabric.send(rings(0, 1, **shares))
     fabric.run(1)

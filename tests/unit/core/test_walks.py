@@ -1,4 +1,4 @@
-"""Which files of the controller changes pass: none of an extension that is not configured, and few in all."""
+"""Files of the controller that changes pass: few in all, and none of an extension that is not configured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from tests.support.walks import walks
 
 MOST_PASSED = {"RegisterJob to flow-mods": 75, "counters to re-plan": 71, "cable cut to re-plan": 52}
-"""Who adds a file to a walk makes every reader of that walk read it: lower these numbers where files are left out."""
+"""Largest number of files that each walk may pass.
+
+Every file in a walk has to be read by the readers of that walk: lower these numbers when a walk gets shorter."""
 
 
 @pytest.fixture(scope="module")
