@@ -539,7 +539,7 @@ def test_hosts_that_jobs_name_are_not_cut_off_though_they_are_down(fabric: FakeF
 
 
 def test_the_only_leaf_with_hosts_is_not_drained() -> None:
-    """Without this leaf the hosts cannot reach each other."""
+    """Hosts can reach each other only over this leaf."""
     fabric = FakeFabric(leaves=2, spines=2)
     fabric.silent_hosts = {ip for ip, at in fabric.hosts.items() if at.dpid != LEAF1}
     fabric.start()

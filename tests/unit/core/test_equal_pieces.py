@@ -99,7 +99,7 @@ def test_pieces_that_share_a_path_have_one_rule_which_ports_of_no_class_take_too
 
 
 def test_a_piece_on_another_path_than_the_others_has_a_rule_besides_theirs() -> None:
-    """One of three links carries at least 11 of 32 subflows: those of a whole flow, and three of another one."""
+    """The fullest of three links carries at least 11 of 32 subflows: a whole flow, and three of another one."""
     fabric = started(8, "even")
     for flow, route in routes_of(fabric).items():
         times = Counter(path for path, _ in route)

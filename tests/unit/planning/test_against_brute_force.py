@@ -1,4 +1,4 @@
-"""On fabrics small enough to try every routing, plans are what they claim to be."""
+"""The claims of plans, verified on fabrics small enough to try every routing."""
 
 from __future__ import annotations
 

@@ -23,14 +23,14 @@ LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 
 
 def rings(hosts: int, pieces: int) -> list[Flow]:
-    """One per host number, over all leaves, by turns in either direction."""
+    """Return the flows of a ring over all leaves per host number, in alternating directions."""
     order = list(range(1, LEAVES + 1))
     made = [f for h in range(hosts) for f in ring("a", [(leaf, h) for leaf in (order if h % 2 else order[::-1])])]
     return [replace(f, max_subflows=pieces) for f in made]
 
 
 def without_the_last_spine(spines: int, pieces: int) -> Problem:
-    """After the repair: every link was full, and one spine is gone."""
+    """Return the problem after the repair: every link was full, and one spine is gone."""
     flows = rings(spines, pieces)
     before = plan(problem_of(leaf_spine(LEAVES, spines), flows), LIMITS)
     assert isinstance(before, Plan)

@@ -1,4 +1,4 @@
-"""Requests to plan, one after the other."""
+"""Successive requests to plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROBLEM = problem_of(leaf_spine(4, 4), demo_flows())
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Generations for which the planner was called."""
+    """Record the generations for which the planner was called."""
     generations: list[int] = []
 
     def noted(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:

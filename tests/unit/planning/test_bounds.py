@@ -38,7 +38,7 @@ def test_the_whole_flow_bound_is_what_filling_the_least_full_link_reaches(
 
 
 def test_a_broken_far_end_counts_for_the_pair_it_breaks() -> None:
-    """Leaf 2 has one downlink left: what leaf 1's uplinks could carry does not help."""
+    """Leaf 2 has one downlink left: the capacity of leaf 1's uplinks does not help."""
     fabric = leaf_spine(2, 3, 1.0, without=[(2, 1), (2, 2)])
     crossing = [flow("a", (1, h), (2, h), 1.0) for h in range(3)]
     assert bounds_of(problem_of(fabric, crossing, nic_bps=1.0)).worst == 3
@@ -65,7 +65,7 @@ def test_whole_flows_fill_equal_links_in_steps_of_their_common_unit() -> None:
 
 
 def test_demands_that_are_multiples_of_a_unit_but_for_rounding_do_not_make_a_step_more() -> None:
-    """As the bytes of rings, which are rounded up. There is one path, so the level is 2."""
+    """The bytes of rings are rounded up. There is one path, so the slowdown is 2."""
     crossing = [flow("a", (1, 0), (2, 0), 9.0), flow("a", (1, 1), (2, 1), 23.0 * (1 + 8e-10))]
     bounds = bounds_of(problem_of(leaf_spine(2, 1, 16.0), crossing, nic_bps=32.0))
     assert bounds.worst == pytest.approx(2.0, rel=1e-8)

@@ -1,4 +1,6 @@
-"""Closed forms over lanes and the cables besides: never fuller than over the lanes alone, on paths that are there."""
+"""Closed forms over common links and residual links, on existing paths.
+
+They are never fuller than over the common links alone."""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ gone_cables = st.lists(st.tuples(st.integers(1, LEAVES), st.integers(1, SPINES))
 
 
 def full(gone: Gone, seed: int, pieces: int = 1, each: int = SPINES) -> Problem:
-    """Every leaf sends and receives ``each`` flows, of two jobs, between random hosts."""
+    """Return a problem in which every leaf sends and receives ``each`` flows, of two jobs, between random hosts."""
     hosts = [leaf for leaf in range(1, LEAVES + 1) for _ in range(each)]
     ends = list(hosts)
     random.Random(seed).shuffle(ends)
@@ -59,8 +61,9 @@ def test_routes_go_where_cables_are_and_are_no_fuller_than_lanes_alone(
 
 
 def shifted(each: int, gone: Gone, spines: int, pieces: int = 1) -> Problem:
-    """Every leaf sends half of ``each`` flows to the next leaf and half to the one after. Job 'a': those that leave or
-    enter leaf 1."""
+    """Return a problem in which every leaf sends half of ``each`` flows to the next leaf and half to the one after.
+
+    Job 'a' has the flows that leave or enter leaf 1."""
     flows = [
         flow("a" if 1 in (src, dst) else "b", (src, n), (dst, n), RATE)
         for src in range(1, LEAVES + 1)
@@ -95,8 +98,10 @@ def test_two_pieces_take_more_than_the_lanes_where_cables_failed() -> None:
 
 
 def test_spines_besides_take_one_flow_more_each_where_that_is_less_than_the_lanes_have() -> None:
-    """Eleven flows per leaf, eight spines: four have all cables. One flow on each spine besides leaves seven for four
-    lanes and some to those without a cable: 2.5. Two leave three and more: 2."""
+    """Each leaf has eleven flows and eight spines, four of which have all cables.
+
+    One flow on each residual spine leaves seven for four common links, and some for leaves without a cable: 2.5. Two
+    flows leave at least three: 2."""
     problem = shifted(11, [(leaf, leaf) for leaf in range(1, 5)], SPINES, pieces=2)
     found = closed_forms.route(problem, level_bounds(problem))
     assert found

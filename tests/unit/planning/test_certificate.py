@@ -1,4 +1,4 @@
-"""Plans with their proofs: which levels witnesses prove, and what is left to a search."""
+"""Plans with their proofs: slowdowns that witnesses prove, and those left to a search."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 
 
 def proven(fabric: Fabric, flows: Sequence[Flow], pieces: int = 1) -> dict[str, Any]:
-    """The certificate of the best plan, which the checker accepts."""
+    """Return the certificate of the best plan, which the checker accepts."""
     problem = problem_of(fabric, [replace(flow, max_subflows=pieces) for flow in flows])
     answer = plan(problem, LIMITS)
     assert isinstance(answer, Plan)
@@ -36,12 +36,12 @@ def proven(fabric: Fabric, flows: Sequence[Flow], pieces: int = 1) -> dict[str, 
 
 
 def across(jobs: str, demand: float = RATE) -> list[Flow]:
-    """One flow per letter, from the first leaf to the second."""
+    """Return one flow per letter, from the first leaf to the second."""
     return [flow(job, (1, number), (2, number), demand) for number, job in enumerate(jobs)]
 
 
 def summary(written: dict[str, Any]) -> tuple[int, int, list[tuple[int, float]]]:
-    """(proven, by a search, (jobs, bound) of each proof)."""
+    """Return (number proven, number proven by a search, (jobs, bound) of each proof)."""
     proofs = [(of["jobs"], round(of["bound"] / written["denominator"], 6)) for of in written["proofs"]]
     return written["proven"], written["searched"], proofs
 
@@ -79,14 +79,14 @@ def test_cores_of_a_pod_are_a_witness() -> None:
 
 
 def test_the_duals_of_the_fluid_optimum_are_a_witness_where_no_leaf_is_full() -> None:
-    """A line of switches: the middle cable is narrow, and no leaf is beside it."""
+    """The fabric is a line of switches: the middle cable is narrow, and no leaf is beside it."""
     fabric = fabric_of([(1, 3, 4 * RATE), (3, 4, RATE), (4, 2, 4 * RATE)])
     written = proven(fabric, across("abb", RATE), pieces=2)
     assert summary(written) == (2, 0, [(2, 3.0)])
 
 
 def test_what_only_a_search_has_proven_is_said_to_be() -> None:
-    """Five flows of 3, 3, 2, 2 and 2 over two links of capacity 5: 6 and 6 is best, which no unit shows."""
+    """Five flows of 3, 3, 2, 2 and 2 run over two links of capacity 5: 6 and 6 is best, which no unit shows."""
     flows = [flow("a", (1, n), (2, n), size * RATE / 5) for n, size in enumerate((5, 4, 4, 3, 3))]
     written = proven(leaf_spine(2, 2), flows)
     assert written["proven"] + written["searched"] == 1

@@ -1,4 +1,4 @@
-"""Closed forms on leaf-spines whose leaves are all alike: lanes, edge colourings, interval cutting."""
+"""Closed forms on leaf-spines whose leaves are all alike: common links, edge colourings, interval cutting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAVES = 4
 
 
 def split_plan(spines: int, ends: list[tuple[int, int]], max_subflows: int) -> Plan:
-    """Flows of one job between leaves, each between its own two hosts."""
+    """Return the plan of one job's flows between leaves, each flow between its own two hosts."""
     flows = [
         Flow(f.id, f.job_id, f.src_leaf, f.dst_leaf, f.nic_links, f.demand_bps, max_subflows=max_subflows)
         for f in (flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends))
@@ -88,7 +88,7 @@ def test_lanes_that_differ_much_get_pieces_of_one_length_where_their_own_were_to
 
 
 def test_a_cable_that_failed_costs_only_the_leaves_that_it_joined() -> None:
-    """Rings of two over leaves 1 and 2, and over 3 and 4; leaf 1 has lost a cable of eight."""
+    """Rings of two run over leaves 1 and 2, and over 3 and 4; leaf 1 has lost a cable of eight."""
     ends = [(src, dst) for src, dst in ((1, 2), (2, 1), (3, 4), (4, 3)) for _ in range(8)]
     fabric = leaf_spine(4, 8, without=[(1, 1)])
     flows = [

@@ -1,4 +1,4 @@
-"""A job that alternates is planned for all of its patterns, or for the present one where that gains enough."""
+"""Plans for an alternating job: for all of its patterns, or for the present one where that gains enough."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ HELD_BACK = [
     flow("a", (1, 3), (5, 1), [(1, RATE)]),
     flow("a", (3, 2), (5, 2), [(1, RATE)]),
 ]
-"""On two spines phase 0 wants the flows of b on one spine, phase 1 on two: with any routes one of them collides."""
+"""Flows whose phases conflict on two spines.
+
+Phase 0 needs the flows of b on one spine, phase 1 on two: one of the phases always collides."""
 FREE = [
     flow("a", (1, 2), (4, 2), [(0, RATE)]),
     flow("a", (4, 2), (1, 2), [(0, RATE)]),
@@ -43,7 +45,7 @@ FREE = [
 
 
 def sending(problem: Problem, phase: int | None) -> Problem:
-    """The same problem while job a sends this one of its two phases, for long; with None for an unknown time."""
+    """Return the problem while job a sends one of its two phases for long; None means for an unknown time."""
     idle = frozenset() if phase is None else frozenset({1 - phase})
     return problem.with_flows(replace(f, idle_phases=idle if f.job_id == "a" else f.idle_phases) for f in problem.flows)
 
@@ -53,7 +55,7 @@ def of(flows: Sequence[Flow]) -> Problem:
 
 
 def cycle(problem: Problem, phase: int | None, limits: PlanLimits = LIMITS) -> tuple[Problem, Planned]:
-    """One planning cycle, and the problem after it."""
+    """Run one planning cycle and return the problem after it, with the planned answer."""
     problem = sending(problem, phase)
     planned, _ = solved(problem, limits, GAIN)
     return pinned(problem, planned.plan.routes) if planned.adopted else problem, planned
@@ -99,7 +101,7 @@ def test_where_routes_for_all_patterns_are_as_good_nothing_moves_at_a_change() -
 
 @pytest.mark.parametrize("share", [0.01, 0.04])
 def test_it_is_planned_for_the_present_pattern_if_that_gains_what_moves_must(share: float) -> None:
-    """Phase 0 is so small that colliding costs no more than ``share``."""
+    """Phase 0 is so small that a collision costs no more than ``share``."""
     small = [flow("a", (1, 2), (4, 2), [(0, share * RATE)]), *HELD_BACK[1:]]
     problem, planned = cycle(of(small), None)
     assert planned.plan.max_level == pytest.approx(1 + share)

@@ -18,7 +18,7 @@ LIMITS = PlanLimits(time_limit_s=1, deterministic=True, ecmp_draws=8)
 
 
 def dealt(without: list[tuple[int, int]]) -> Problem:
-    """Four rings over all hosts of six leaves, dealt at random: for local search."""
+    """Return a problem for local search: four rings over all hosts of six leaves, in random order."""
     places = [(leaf, host) for leaf in range(1, 7) for host in range(1, 7)]
     random.Random(1).shuffle(places)
     flows = [f for job in range(4) for f in ring(f"job{job}", places[job::4], 1.0)]
@@ -26,7 +26,7 @@ def dealt(without: list[tuple[int, int]]) -> Problem:
 
 
 def packed() -> Problem:
-    """Sizes and links of all kinds, where no bound in closed form is met: for CP-SAT."""
+    """Return a problem for CP-SAT: sizes and links of all kinds, where no closed form meets a bound."""
     rng = random.Random(9)
     fabric = fabric_of((leaf, spine, rng.choice([5.0, 7.0, 8.0])) for leaf in (1, 2, 3) for spine in (101, 102, 103))
     flows = [flow(rng.choice("ab"), (1 + h % 2, h), (3, h), rng.choice([2.0, 3.0, 4.0, 5.0])) for h in range(9)]
@@ -34,8 +34,10 @@ def packed() -> Problem:
 
 
 def digest() -> str:
-    """Of all that three plans say, except for times; the second begins from the first, which loses a cable. And of the
-    order of links in the programme for steps to the first: where its budget ends the search, routes follow from it."""
+    """Return a digest of three plans without their times, and of the link order in the programme for steps.
+
+    The second plan begins from the first, which loses a cable. The order matters because routes follow from it when the
+    budget ends the search."""
     first = plan(dealt([]), LIMITS)
     assert isinstance(first, Plan)
     answers = [first, plan(pinned(dealt([(2, 3)]), first.routes), LIMITS), plan(packed(), LIMITS)]

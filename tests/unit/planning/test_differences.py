@@ -1,4 +1,4 @@
-"""What passes to the planning process and back: differences, none of them large."""
+"""Messages to the planning process and back: they are differences, none of them large."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JOBS = {
 
 
 def a_snapshot(draw: random.Random, before: Snapshot) -> Snapshot:
-    """Some jobs of all, with other routes and capacities, sharing with the one before what has not changed."""
+    """Draw a snapshot with some of the jobs, and with other routes and capacities; share what has not changed."""
     flows = [of for job in draw.sample(sorted(JOBS), draw.randrange(20)) for of in JOBS[job]]
     problem = problem_of(FABRIC, flows)
     cut = problem_of(leaf_spine(4, 3, without=[(draw.randint(1, 4), draw.randint(1, 3))]), flows)

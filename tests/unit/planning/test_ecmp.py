@@ -27,7 +27,7 @@ from tests.support.planning.fabrics import (
 
 
 def test_the_mean_over_draws_is_the_mean_over_all_routings() -> None:
-    """On a leaf-spine every routing is equally likely: four flows over two spines, 16 routings."""
+    """All 16 routings of four flows over two spines are equally likely on a leaf-spine."""
     flows = [flow(job, (1, h), (2, h), ((h % 2, RATE),)) for h, job in enumerate("aabb")]
     problem = problem_of(leaf_spine(2, 2), flows)
     levels = [job_levels(problem, paths) for paths in every_routing(problem)]
@@ -38,8 +38,9 @@ def test_the_mean_over_draws_is_the_mean_over_all_routings() -> None:
 
 
 def test_a_switch_hashes_over_its_own_next_hops_not_over_paths() -> None:
-    """1 -> 2 -> 9 is one path, 1 -> 3 -> (two cables) -> 9 are two: each first hop is taken half of the time. The slow
-    cable out of 2 is four times too slow."""
+    """Each first hop is taken half of the time.
+
+    1 -> 2 -> 9 is one path, 1 -> 3 -> (two cables) -> 9 are two. The slow cable out of 2 is four times too slow."""
     fabric = fabric_of([(1, 2, RATE), (1, 3, RATE), (2, 9, RATE / 4), (3, 9, RATE), (3, 9, RATE)])
     problem = problem_of(fabric, [flow("a", (1, 1), (9, 1), RATE)])
     assert ecmp_level(problem, 20_000, seed=1).mean == pytest.approx(0.5 * 4 + 0.5 * 1, rel=0.03)
@@ -82,7 +83,7 @@ def test_without_routable_flows_there_is_nothing_to_hash() -> None:
 
 
 def test_a_pinned_flow_in_pieces_loads_each_path_with_its_share() -> None:
-    """b shares its link with half of a, whichever spine it is hashed to."""
+    """The flow b shares its link with half of a, whichever spine b is hashed to."""
     a, b = flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)
     problem = problem_of(leaf_spine(2, 2), [a, b])
     pieces = {a.id: tuple(Subflow(path, 0.5) for path in problem.candidates(a))}
@@ -90,8 +91,10 @@ def test_a_pinned_flow_in_pieces_loads_each_path_with_its_share() -> None:
 
 
 def test_hashing_ignores_the_cap_on_candidate_paths() -> None:
-    """A switch hashes over all of its next hops, however few paths the planner looks at. One of the four cables from
-    the pods to the cores is four times too slow: one draw in four meets it."""
+    """A switch hashes over all of its next hops, however few paths the planner considers.
+
+    A quarter of the cables from the pods to the cores, one of four, is four times too slow: one draw in four meets
+    it."""
     pods = [(pod, core, RATE) for pod in (11, 12) for core in (101, 102)]
     cores = [(core, pod, RATE) for core in (101, 102) for pod in (13, 14)]
     fabric = fabric_of([(1, 11, RATE), (1, 12, RATE), *pods, *cores, (13, 2, RATE), (14, 2, RATE)])
@@ -118,7 +121,7 @@ def test_leaves_without_any_cable_are_not_hashed_to() -> None:
 def test_an_all_to_all_is_hashed_without_loss_only_where_no_collision_can_fill_a_link(
     jobs: int, hosts_of_each: int, mean: float
 ) -> None:
-    """On 4 x 4 with full bisection, all flows of a job at once; pins always reach level 1."""
+    """The fabric is 4 x 4 with full bisection, and all flows of a job send at once; pins always reach slowdown 1."""
     flows = []
     for job in range(jobs):
         hosts = [(leaf, job * hosts_of_each + host) for leaf in (1, 2, 3, 4) for host in range(hosts_of_each)]

@@ -1,4 +1,4 @@
-"""Demand, load and level, against numbers worked out by hand."""
+"""Demand, load and slowdown, against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def test_phases_follow_each_other() -> None:
 
 @pytest.fixture
 def phases() -> tuple[Problem, Routes]:
-    """On one link of capacity 4 the two phases of job a, 3 and 1 + 4, and job b, 2; job c goes the other way."""
+    """Return flows on one link of capacity 4, and one in the other direction.
+
+    The two phases of job a demand 3 and 1 + 4, and job b demands 2. Job c uses the other direction."""
     flows = [
         flow("a", (1, 1), (2, 1), ((0, 3.0), (1, 1.0))),
         flow("a", (1, 2), (2, 2), ((1, 4.0),)),
@@ -84,7 +86,7 @@ def test_levels_differ_only_beyond_the_tolerance() -> None:
 
 
 def in_pieces(of: Flow, count: int) -> list[Flow]:
-    """As many connections of the flow."""
+    """Return the flow as ``count`` connections."""
     demand_bps = tuple((phase, bps / count) for phase, bps in of.demand_bps)
     return [replace(of, id=of.id._replace(piece=piece), demand_bps=demand_bps) for piece in range(count)]
 
@@ -103,8 +105,9 @@ def in_pieces(of: Flow, count: int) -> list[Flow]:
 def test_a_job_with_fewer_connections_is_outweighed_where_a_link_is_too_full_for_all(
     pieces: tuple[int, int], capacity: float, slower: set[str]
 ) -> None:
-    """With 5 connections on a link each has a fifth of it: enough for a flow in one where the link has five times its
-    demand."""
+    """Each of 5 connections on a link has a fifth of it.
+
+    A fifth is enough for a flow of one connection when the link has five times its demand."""
     fabric = leaf_spine(2, 1, capacity)
     flows = [
         piece
@@ -118,7 +121,7 @@ def test_a_job_with_fewer_connections_is_outweighed_where_a_link_is_too_full_for
 
 @pytest.mark.parametrize("paced", [True, False])
 def test_pieces_that_are_not_paced_are_a_connection_each(paced: bool) -> None:
-    """A whole flow meets a piece of 10 %."""
+    """A whole flow meets a subflow of 10 %."""
     fabric = leaf_spine(2, 2, capacity=1.0)
     flows = [flow("a", (1, 1), (2, 1), 1.0), replace(flow("b", (1, 2), (2, 2), 1.0), max_subflows=2, paced=paced)]
     problem = problem_of(fabric, flows, nic_bps=10.0)

@@ -1,4 +1,4 @@
-"""The planner's own greedy: what it leaves alone, and what it looks at for the rest."""
+"""The planner's own greedy assignment: the routes that it keeps, and the choice for the other flows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.planning.fabrics import RATE, flow, leaf_spine, link_between,
 
 
 def test_running_routes_stay_and_the_rest_goes_where_they_leave_room() -> None:
-    """a is in two pieces on spines 1 and 2; b finds the third."""
+    """The flow a has two subflows on spines 1 and 2; b takes the third."""
     a, b = flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)
     problem = problem_of(leaf_spine(2, 3), [a, b])
     first, second, third = problem.candidates(a)
@@ -39,7 +39,7 @@ def test_a_tie_goes_to_the_current_path_and_nothing_else_remembers_it() -> None:
 
 
 def test_phases_of_one_job_share_a_path_for_free() -> None:
-    """So one spine carries both, and the other is left to the other job."""
+    """Phases of one job share a spine, and the other spine is left to the other job."""
     first, second = flow("a", (1, 1), (2, 1), ((0, 2.0),)), flow("a", (1, 2), (2, 2), ((1, 2.0),))
     third = flow("b", (1, 3), (2, 3), 2.0)
     problem = problem_of(leaf_spine(2, 2, capacity=2.0), [first, second, third])

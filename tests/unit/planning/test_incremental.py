@@ -1,5 +1,6 @@
-"""A cable that fails, a job that comes or goes: repaired at once, then the best levels with the fewest moves. Proven on
-fabrics small enough to try every routing."""
+"""A cable fails, or a job is added or removed: an immediate repair, then the best slowdowns with the fewest moves.
+
+The results are proven on fabrics small enough to try every routing."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def repaired(problem: Problem) -> Plan:
 
 
 def cut(problem: Problem, link: LinkId) -> Problem:
-    """Without the cable that this link is one direction of."""
+    """Return the problem without the cable that has this link as one direction."""
     there = problem.paths.far_end[link]
     back = problem.paths.links_between(there, Dpid(link.dpid))
     number = list(problem.paths.links_between(link.dpid, there)).index(link)
@@ -98,8 +99,9 @@ def test_the_running_plan_stays_when_a_job_leaves_and_no_other_gains() -> None:
 
 @pytest.mark.parametrize(("jobs", "most"), [("aaaa", 0), ("aabb", 1)])
 def test_one_flow_makes_room_for_another_job(jobs: Collection[str], most: int) -> None:
-    """Two uplinks lost of six: two flows must share a link with others. One job does that by itself; of two jobs the
-    flow of the other one may have to leave."""
+    """Two uplinks of six are lost, so two flows must share a link with others.
+
+    A single job does that by itself; of two jobs the flow of the other one may have to leave."""
     flows = [flow(job, (1, h), (2, h), 1.0) for h, job in enumerate(jobs)]
     whole = problem_of(leaf_spine(2, 4, 1.0), flows, nic_bps=1.0)
     first = planned(whole)

@@ -1,4 +1,4 @@
-"""Flows in equal pieces: only those are cut that have to be, whatever the pieces' number."""
+"""Flows in equal subflows: only the flows that have to be split are split, whatever the number of subflows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def even(fabric: Fabric, name: str, hosts: list[Host], pieces: int) -> WorkloadJ
 
 
 def ring(hosts: int, first: int = 0) -> list[Host]:
-    """So many hosts of each leaf, leaf by leaf in turn."""
+    """Return so many hosts of each leaf, leaf by leaf in turn."""
     return [(leaf, host) for host in range(first, first + hosts) for leaf in range(LEAVES)]
 
 
@@ -60,7 +60,7 @@ def test_where_every_flow_can_have_a_path_none_is_cut(fabric: Fabric, hosts: int
 
 @pytest.mark.parametrize("pieces", [2, 4, 8])
 def test_of_four_flows_over_three_spines_one_is_cut(pieces: int) -> None:
-    """The least level of equal pieces is reached; three whole flows of a leaf have a spine each."""
+    """The least slowdown of equal subflows is reached; three whole flows of a leaf have a spine each."""
     found = answered(plan(problem_of(DEAD_SPINE, [even(INTACT, "a", ring(HOSTS), pieces)]), LIMITS))
     assert found.max_level == pytest.approx(ceil(HOSTS * pieces / (SPINES - 1)) / pieces)
     assert found.certificate == "optimal"
@@ -83,7 +83,7 @@ def test_a_fat_tree_has_whole_flows() -> None:
 
 
 def test_pieces_that_run_apart_are_not_moved_to_be_joined() -> None:
-    """Every piece over a spine of its own has level 1 already."""
+    """Every subflow has a spine of its own, so the slowdown is 1 already."""
     problem = problem_of(INTACT, [even(INTACT, "a", ring(HOSTS), 4)])
     apart = {flow.id: whole(problem.candidates(flow)[flow.id.piece]) for flow in problem.flows}
     found = answered(plan(problem.with_routes(apart), LIMITS))
@@ -140,7 +140,7 @@ def problems(draw: st.DrawFn) -> Problem:
 @given(problems())
 @settings(max_examples=60, deadline=None)
 def test_no_level_is_above_that_of_pieces_that_are_not_joined(problem: Problem) -> None:
-    """Nor is the worst one in closed form, with whole flows first."""
+    """The worst slowdown in closed form, with whole flows first, is not above it either."""
     bounds = level_bounds(problem)
     exact = route(problem, bounds)
     if exact is None:

@@ -1,4 +1,4 @@
-"""Parts of a leaf-spine, and the lanes that the leaves of a part share."""
+"""Parts of a leaf-spine, and the common links that the leaves of a part share."""
 
 from __future__ import annotations
 

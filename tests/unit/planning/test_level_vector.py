@@ -1,4 +1,4 @@
-"""What the cuts ask of all jobs together: shown where one must be slow for others, and against brute force."""
+"""Bounds by cuts on all jobs together: verified where one job must be slow for others, and against brute force."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def fan(job: str, src: int, dst: int, hosts: Iterable[int], demand: float = 1.0)
 
 @pytest.fixture
 def fabric() -> Fabric:
-    """Two uplinks on each of six leaves."""
+    """Return a fabric with two uplinks on each of six leaves."""
     return leaf_spine(6, 2, 1.0)
 
 
 def test_a_leaf_with_one_flow_too_many_slows_one_job_down(fabric: Fabric) -> None:
-    """Any one of them may be the slow one, but only with two of its own flows on one link."""
+    """Any job may be the slow one, but only with two of its own flows on one link."""
     alone = vector_of(problem_of(fabric, [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3])], nic_bps=1.0))
     assert (alone.levels, alone.ceiling) == ((2, 1), {"a": 2, "b": 1})
     several = vector_of(
@@ -54,7 +54,7 @@ def test_the_job_with_the_most_flows_is_the_slow_one() -> None:
 
 
 def test_large_flows_take_whole_links_and_the_small_ones_share_the_rest() -> None:
-    """Per link half a flow of 3, which leaves no room for another below level 4, and 1.9 flows of 1."""
+    """Each link has 1.9 flows of 1 and half a flow of 3, which leaves no room for another below slowdown 4."""
     need = Need(((0.5,), (1.9,)), (3.0, 1.0), by_volume=True, step=0.0)
     assert need.of(3.5).sum() == pytest.approx(0.5 + 1.9 / 3.5)
     assert need.after(3.5) == pytest.approx(1.9 / 0.5)
@@ -69,8 +69,9 @@ def test_without_contention_everybody_has_his_own_bound(fabric: Fabric) -> None:
 
 
 def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
-    """Three links, sizes 7, 7, 3, 3 and 3: 23 of 24 units at level 8/7, but three threes do not fit on the third link,
-    and none on the links of the sevens."""
+    """Three links carry sizes 7, 7, 3, 3 and 3: 23 of 24 units at slowdown 8/7.
+
+    Three flows of 3 do not fit on the third link, and none fits on the links of the sevens."""
     flows = [flow("a", (1, h), (2, h), size) for h, size in enumerate([7.0, 7.0, 3.0, 3.0, 3.0])]
     problem = problem_of(leaf_spine(2, 3, 7.0), flows, nic_bps=7.0)
     bounds = level_bounds(problem)

@@ -1,4 +1,4 @@
-"""With more shortest paths than candidates: what plans claim holds for all shortest paths, or they say so."""
+"""Fabrics with more shortest paths than candidates: plans claim only what holds for all shortest paths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.planning.split_problems import optimum
 
 LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 LAYERS = ((1, 2), (11, 12, 13), (21, 22, 23), (31, 32, 33), (41, 42, 43), (3, 4))
-"""From 1 and 2 to 3 and 4: 81 shortest paths between any two of them."""
+"""Layers between leaves 1, 2 and 3, 4: any two of them have 81 shortest paths."""
 
 
 def layered(slow: frozenset[tuple[int, int]] = frozenset(), slow_bps: float = 0.5) -> Fabric:
@@ -43,7 +43,7 @@ def planned(problem: Problem, scheme: str = "planned") -> Plan:
 
 @pytest.fixture
 def one_way() -> Fabric:
-    """The only path from 1 to 3 without a slow link is not among the first 64."""
+    """Return a fabric where the only path from 1 to 3 without a slow link is not among the first 64."""
     listed = CandidatePaths(layered(), 64).between(Dpid(1), Dpid(3))
     every = CandidatePaths(layered(), 81).between(Dpid(1), Dpid(3))
     far_end = CandidatePaths(layered(), 1).far_end
@@ -93,7 +93,7 @@ def listing_all(problem: Problem) -> Problem:
 
 @pytest.fixture
 def listing_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The greedy does not look at all 81 paths either."""
+    """Keep the greedy from considering all 81 paths."""
     monkeypatch.setattr(greedy, "_MOST_PATHS", 0)
 
 

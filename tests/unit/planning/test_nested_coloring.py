@@ -16,7 +16,7 @@ edge_lists = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=
 
 
 def nests(edges: Sequence[tuple[int, int]]) -> tuple[Nest, Nest]:
-    """Leaves, and pods of three leaves."""
+    """Return the nests of both ends: the leaf of each edge, and its pod of three leaves."""
     left, right = ([edge[side] for edge in edges] for side in (0, 1))
     return (left, [leaf // LEAVES_PER_POD for leaf in left]), (right, [leaf // LEAVES_PER_POD for leaf in right])
 
@@ -34,7 +34,7 @@ def is_even(sides: tuple[Nest, Nest], coloring: Sequence[int], colors: int) -> b
 def test_no_leaf_and_no_pod_has_more_than_its_share_of_a_colour(
     edges: list[tuple[int, int]], colors: int, data: st.DataObject
 ) -> None:
-    """Whatever colours there were before."""
+    """The former colours are arbitrary."""
     current = data.draw(st.lists(st.integers(-1, colors - 1), min_size=len(edges), max_size=len(edges)))
     sides = nests(edges)
     coloring = nested_coloring(sides, colors, current)
@@ -46,7 +46,7 @@ def test_no_leaf_and_no_pod_has_more_than_its_share_of_a_colour(
 
 
 def test_a_new_edge_changes_few_colours() -> None:
-    """A permutation of 36 leaves with four flows each, without one of them: when it comes back, the others stay."""
+    """The flows are a permutation of 36 leaves, four flows each. When one returns, the others keep their colours."""
     edges = [(leaf, (leaf + 5 * flow + 1) % 9) for leaf in range(9) for flow in range(4)]
     sides = nests(edges)
     before = nested_coloring(sides, 4, [-1] * len(edges))

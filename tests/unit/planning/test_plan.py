@@ -1,4 +1,4 @@
-"""How routings compare, what a plan claims, and when it is worth its moves."""
+"""The comparison of routings, the claims of a plan, and whether a plan is worth its moves."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_small_gains_are_not_worth_a_move(background: float, adopt: bool) -> Non
 
 
 def test_a_gain_of_another_job_counts_when_the_worst_level_stays() -> None:
-    """Job a cannot be helped: its only cable carries two flows. Job b can."""
+    """Job a cannot be helped, because its only cable carries two flows. Job b can."""
     fabric = fabric_of([(1, 101, RATE), (2, 101, RATE), (3, 101, RATE), (3, 102, RATE), (4, 101, RATE), (4, 102, RATE)])
     flows = [flow("a", (1, h), (2, h), RATE) for h in (1, 2)] + [
         flow("b", (3, 1), (4, 1), 0.75 * RATE),
@@ -234,7 +234,7 @@ def test_a_worse_plan_is_refused(problem: Problem) -> None:
 
 
 def slow_by(background: float, *more: Flow) -> Problem:
-    """A flow on a link that loses this share, and flows that are not pinned."""
+    """Return a pinned flow on a link that loses this share to background, and other flows that are not pinned."""
     fabric = leaf_spine(4, 2)
     only = flow("a", (1, 1), (2, 1), RATE)
     link = link_between(fabric, 1, 101)

@@ -1,4 +1,4 @@
-"""The checker accepts right plans and names what is wrong with every other."""
+"""The checker accepts right plans and names what is wrong with every other plan."""
 
 from __future__ import annotations
 
@@ -93,8 +93,9 @@ def test_a_plan_is_refused_where_a_link_has_no_capacity(problem: Problem, good: 
 
 
 def split_plan(*pieces: tuple[int, float]) -> tuple[str, ...]:
-    """What is wrong with a flow of two subflows at most that is divided so. ``pieces``: the candidate path and share of
-    each."""
+    """Return the faults of a flow of at most two subflows.
+
+    ``pieces``: candidate path and share of each subflow."""
     alone = replace(flow("a", (1, 1), (2, 1), RATE), max_subflows=2)
     problem = problem_of(leaf_spine(2, 3), [alone])
     answer = plan(problem, PlanLimits())
@@ -168,7 +169,7 @@ def test_a_worst_level_said_to_be_proven_must_meet_its_bound() -> None:
 
 
 def test_phases_of_one_job_do_not_load_a_link_together_and_those_of_two_jobs_do() -> None:
-    """One link, two flows, each in a phase of its own."""
+    """Two flows on one link have a phase each."""
     fabric = leaf_spine(2, 1)
     for other, level in (("a", 1.0), ("b", 2.0)):
         flows = [flow("a", (1, 1), (2, 1), [(0, RATE)]), flow(other, (1, 2), (2, 2), [(1, RATE)])]

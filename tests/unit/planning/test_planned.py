@@ -1,4 +1,4 @@
-"""Subflows of a plan that go on as they run keep the classes of source ports that they have."""
+"""Unchanged subflows of a plan keep their classes of source ports."""
 
 from __future__ import annotations
 

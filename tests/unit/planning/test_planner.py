@@ -1,4 +1,4 @@
-"""Plans on typical fabrics: the demo's, with failures, with background traffic, and when solvers fail."""
+"""Plans on typical fabrics: that of the demo, with failures, with background traffic, and when solvers fail."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_flows_whose_path_has_gone_do_not_count_as_moves(fabric: Fabric, running
 
 
 def test_only_the_jobs_that_must_share_are_slowed_down() -> None:
-    """Leaf 1 has one uplink for a and b; c keeps its speed, which a look at the worst level alone would not ask for."""
+    """Leaf 1 has one uplink for a and b; c keeps its speed, although the worst slowdown alone does not require it."""
     fabric = leaf_spine(3, 2, without=[(1, 1)])
     flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (3, 1), RATE), flow("c", (2, 2), (3, 2), RATE)]
     answer = planned(problem_of(fabric, flows))
@@ -220,7 +220,7 @@ def test_a_running_plan_survives_a_solver_without_time(fabric: Fabric, running: 
 
 
 def test_a_fragmented_placement_that_the_greedy_spoils_is_solved() -> None:
-    """Two rings of eight on hosts dealt at random: found by trying seeds."""
+    """Two rings of eight run on hosts in random order; the seeds were found by trial."""
     places = ["14", "44", "23", "43", "32", "21", "24", "22", "11", "31", "42", "33", "41", "12", "34", "13"]
     hosts = [(int(place[0]), int(place[1])) for place in places]
     problem = problem_of(leaf_spine(4, 4), [*ring("a", hosts[:8]), *ring("b", hosts[8:])])

@@ -1,4 +1,4 @@
-"""Cuts of pods: what cores that are few or have failed prove, against brute force."""
+"""Bounds by cuts of pods whose cores are few or have failed, against brute force."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controller.planning.bounds import level_bounds
 from tests.support.planning.fabrics import RATE, brute_force, flow, problem_of, three_tiers
 
 LEAVES = 4
-"""Of two pods with two each."""
+"""Leaves of two pods with two each."""
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ LEAVES = 4
     [([2, 2], 1, 1), ([2, 1], 4 / 3, 2), ([1, 1], 2, 2), ([2, 0], 2, 2), ([3, 1], 4 / 3, 2), ([1, 0], 4, 4)],
 )
 def test_a_full_pod_is_bounded_by_its_cores(cores: list[int], fluid: float, whole: float) -> None:
-    """Two leaves with two flows each; every case but the first is above what a leaf alone shows."""
+    """Two leaves have two flows each; every case but the first is above the bound of a leaf alone."""
     crossing = [flow("a", (leaf, host), (leaf + 2, host), RATE) for leaf in (1, 2) for host in (1, 2)]
     bounds = level_bounds(problem_of(three_tiers(2, 2, cores), crossing))
     assert bounds.fluid == pytest.approx(fluid)
@@ -26,7 +26,7 @@ def test_a_full_pod_is_bounded_by_its_cores(cores: list[int], fluid: float, whol
 
 
 def test_some_leaves_of_a_pod_may_be_narrower_than_all_of_them() -> None:
-    """Leaf 1 has all flows: what counts are its uplinks to planes with cores, and the one core of the second plane."""
+    """Leaf 1 has all flows: the bound is its uplinks to planes with cores, and the one core of the second plane."""
     crossing = [flow("a", (1, host), (3, host), RATE) for host in range(4)]
     crossing += [flow("a", (2, host), (1, host), RATE) for host in range(2)]
     assert level_bounds(problem_of(three_tiers(2, 2, [2, 2, 0]), crossing)).fluid == pytest.approx(2)

@@ -1,4 +1,4 @@
-"""The planner's problem, taken from the state of the network."""
+"""The problem of the planner, made from the state of the network."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_hosts_are_missing_that_pairs_name_and_the_fabric_does_not_have() -> Non
     assert missing_hosts(FABRIC.hosts, frozenset(ip for pair in pairs for ip in pair)) == ("10.8.8.8", "10.9.9.9")
 
 
-# ---- routes that stand
+# ---- routes in force
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The process that plans: real processes, which take a second to begin."""
+"""The planning process: the tests run real processes, which take a second to start."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def request(generation: int, routes: Routes = NO_ROUTES) -> SolvePlan:
 
 
 def test_requests_are_answered_one_after_the_other(start: Start, inbox: Inbox) -> None:
-    """The second starts from the routes of the first; what stays are the same objects in the controller."""
+    """The second request starts from the routes of the first; unchanged routes remain the same objects."""
     planning = start()
     planning.submit(request(1))
     first = inbox.planned()
@@ -218,7 +218,7 @@ def test_a_plan_that_is_not_awaited_any_more_is_never_late(
 ) -> None:
     planning = start(make=Silent)
     planning.submit(request(2))
-    inbox.planned()  # it has started, however long that took
+    inbox.planned()  # the process has started, however long that took
     for name, value in (("STUCK_S", 1.0), ("STUCK_LIMITS", 0), ("LOOK_S", 0.05)):
         monkeypatch.setattr(process, name, value)
     (child,) = multiprocessing.active_children()
@@ -257,7 +257,7 @@ def test_a_replacement_that_dies_before_it_begins_is_replaced(start: Start, inbo
     planning.submit(request(2))
     inbox.planned()
     killed = set[int | None]()
-    for _ in range(3):  # none of them has a request
+    for _ in range(3):  # none of the processes has a request
         wait_for(lambda: any(one.pid not in killed for one in multiprocessing.active_children()), "the next one")
         alive = [one for one in multiprocessing.active_children() if one.pid not in killed]
         killed.add(alive[0].pid)
@@ -268,7 +268,7 @@ def test_a_replacement_that_dies_before_it_begins_is_replaced(start: Start, inbo
 
 
 def test_what_is_sent_to_all_processes_of_a_unit_is_for_the_controller(start: Start, inbox: Inbox) -> None:
-    """Also before the process has begun."""
+    """The signals are ignored from the start of the process."""
     planning = start(make=Fatal)
     (child,) = multiprocessing.active_children()
     assert child.pid

@@ -1,4 +1,4 @@
-"""The fullest links are relieved within a cap on moves, and no levels become greater."""
+"""The fullest links are relieved within a limit of moves, and no slowdown becomes greater."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 
 
 def on_one_spine(flows: Sequence[Flow], spines: int, leaves: int = 2) -> Problem:
-    """All flows run over the first spine."""
+    """Return a problem in which all flows run over the first spine."""
     problem = problem_of(leaf_spine(leaves, spines), flows)
     return pinned(problem, {of.id: whole(problem.candidates(of)[0]) for of in flows})
 
@@ -79,7 +79,7 @@ def test_without_time_links_are_relieved_all_the_same() -> None:
 
 
 def test_paths_of_equal_pieces_are_counted() -> None:
-    """Four flows in two pieces each, all on one spine of four. Pieces of one flow on the same path count once."""
+    """Four flows of two subflows each run on one spine of four. Subflows of one flow on the same path count once."""
     pieces = [replace(of, id=of.id._replace(piece=piece)) for of in alike(4) for piece in (0, 1)]
     found = relieved(on_one_spine(pieces, spines=4), 8)
     assert found is not None

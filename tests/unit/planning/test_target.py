@@ -1,4 +1,6 @@
-"""Targets: cycle by cycle, under any cap, the levels never grow, and the best plan is reached or said to be blocked."""
+"""Goal plans: cycle by cycle no slowdown grows, under any limit of moves.
+
+The best plan is reached, or reported as blocked."""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ random_problems = st.one_of(whole_problems(), split_problems(leaf_spines(), piec
 
 
 def running(data: st.DataObject, problem: Problem) -> Problem:
-    """All flows are pinned, to any of their paths."""
+    """Return the problem with all flows pinned, to any of their paths."""
     routes = greedy.assign(problem, keep_current=False)
     for f in problem.flows:
         if f.id in routes:
@@ -75,7 +77,7 @@ def test_cycles_lead_to_the_best_plan_or_a_group_is_named(problem: Problem, data
 
 
 def test_the_bound_is_reached_in_as_few_cycles_as_its_moves_need() -> None:
-    """Six flows in two pieces on five spines, one of which is left over: nothing can be reached with one move."""
+    """Six flows in two subflows run on five spines, one of which is free; one move alone reaches nothing."""
     flows = [replace(flow("a", (1, h), (2, h), 5e6), max_subflows=2) for h in range(1, 7)]
     problem = problem_of(leaf_spine(2, 5), flows)
     paths = problem.candidates(flows[0])
@@ -96,7 +98,7 @@ def test_the_bound_is_reached_in_as_few_cycles_as_its_moves_need() -> None:
 
 
 def in_turn() -> Problem:
-    """Of each job a flow, on spines of three rates: each is where the next smaller one fits."""
+    """Return a problem of one flow per job on spines of three rates: each flow runs where the next smaller one fits."""
     fabric = fabric_of([(leaf, 100 + n, rate) for leaf in (1, 2) for n, rate in ((1, 6.0), (2, 5.0), (3, 4.0))])
     flows = [flow(job, (1, h), (2, h), bps) for job, h, bps in (("a", 1, 6.0), ("b", 2, 5.0), ("c", 3, 4.0))]
     problem = problem_of(fabric, flows, nic_bps=6.0)
@@ -105,7 +107,7 @@ def in_turn() -> Problem:
 
 
 def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() -> None:
-    """Two on one spine are slower than any is now."""
+    """Two flows on one spine are slower than any flow is now."""
     problem = in_turn()
     one_move = replace(LIMITS, max_moves=1)
     first, target = solved(problem, one_move, 0.02)
@@ -149,7 +151,7 @@ def test_a_target_is_for_one_problem() -> None:
 
 @pytest.mark.parametrize("cap", [1, 2])
 def test_flows_that_may_be_split_are_relieved_on_three_tiers(cap: int) -> None:
-    """A column for every candidate is made while the search looks what a link may carry."""
+    """The search creates a column for every candidate while it checks what a link may carry."""
     flows = [
         replace(flow(f"job{(src + dst) % 3}", (src, dst), (dst, 100 + src), RATE), max_subflows=2)
         for src in range(1, 5)
@@ -180,14 +182,14 @@ def test_without_time_for_a_target_cycles_move_what_helps_within_the_cap(monkeyp
 
 
 def on_one_of_eight(pieces: int = 1) -> Problem:
-    """Eight flows on one of eight spines."""
+    """Return a problem of eight flows on one of eight spines."""
     flows = [replace(flow("a", (1, host), (2, host), RATE), max_subflows=pieces) for host in range(1, 9)]
     problem = problem_of(leaf_spine(2, 8), flows)
     return pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in flows})
 
 
 def time_is_over_with_the_targets_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After that the processor is busy: a second passes between two looks at the clock."""
+    """Simulate a processor that is busy after the goal plan: a second passes between two readings of the clock."""
 
     def late(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
         found = plan(problem, limits)

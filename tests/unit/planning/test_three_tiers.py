@@ -34,12 +34,12 @@ Ends = Sequence[tuple[int, int]]
 
 @pytest.fixture(autouse=True)
 def _closed_forms_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is searched for after the closed form."""
+    """Let the planner use the closed form alone."""
     monkeypatch.setattr(planner, "_solved", lambda *_: Drafts([]))
 
 
 def flows_of(ends: Ends, max_subflows: int = 1, jobs: int = 1) -> list[Flow]:
-    """Each between its own two hosts."""
+    """Return flows between these leaves, each between its own two hosts."""
     return [
         replace(flow(f"job{n % jobs}", (src, n), (dst, n), RATE), max_subflows=max_subflows)
         for n, (src, dst) in enumerate(ends)
@@ -58,7 +58,7 @@ def fat_tree(k: int, dead: Iterable[int] = ()) -> Fabric:
 
 
 def permutation(k: int, rng: random.Random, between_pods: bool) -> Ends:
-    """Of the hosts of a fat-tree; by their leaves, which are switches 1, 2, ..."""
+    """Return a permutation of the hosts of a fat-tree, as pairs of leaves, which are switches 1, 2, ...."""
     hosts = list(range(k**3 // 4))
     per_leaf, per_pod = k // 2, k * k // 4
     to = rng.sample(hosts, len(hosts))
@@ -70,7 +70,7 @@ def permutation(k: int, rng: random.Random, between_pods: bool) -> Ends:
 
 
 def fullest(ends: Ends) -> int:
-    """The most flows out of one place or into it."""
+    """Return the largest number of flows out of one place or into it."""
     return max(count for side in zip(*ends, strict=True) for count in Counter(side).values())
 
 
@@ -79,7 +79,7 @@ def fullest(ends: Ends) -> int:
 
 @pytest.mark.parametrize("k", [4, 6, 8])
 def test_any_permutation_gets_links_of_its_own(k: int) -> None:
-    """The theorem of Slepian and Duguid, twice."""
+    """The theorem of Slepian and Duguid applies twice."""
     ends = permutation(k, random.Random(k), between_pods=False)
     answer = planned(problem_of(fat_tree(k), flows_of(ends, jobs=5)))
     assert answer.max_level == 1
@@ -95,7 +95,7 @@ three_tier_flows = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min
 @quick
 @given(three_tier_flows, st.integers(1, 3), st.integers(2, 4))
 def test_with_as_many_cores_as_leaves_only_leaves_bound_the_level(ends: Ends, planes: int, cores: int) -> None:
-    """Three pods of two leaves, with flows within pods too."""
+    """Three pods have two leaves each, and some flows stay within a pod."""
     answer = planned(problem_of(three_tiers(3, 2, [cores] * planes), flows_of(ends)))
     crossing = [(src, dst) for src, dst in ends if src != dst] or [(1, 2)]
     assert answer.max_level == -(-fullest(crossing) // planes)
@@ -134,7 +134,7 @@ def test_where_cores_have_failed_whole_flows_still_get_the_least_worst_level(end
 
 
 def test_one_core_less_costs_nothing_where_every_pod_has_a_flow_less_than_cores() -> None:
-    """The flows of a pod that are not there have to be in the plane with three cores, of all pods at once."""
+    """The missing flow of every pod has to be in the plane with three cores, for all pods at once."""
     ends = permutation(8, random.Random(1), between_pods=True)
     out, into = Counter[int](), Counter[int]()
     kept = []
@@ -189,7 +189,7 @@ def test_three_pieces_reach_what_is_left_of_the_cores(dead: list[int], level: fl
 
 
 def test_two_pieces_share_what_a_core_takes_whole() -> None:
-    """Four flows of a colour on three cores: two of 4/7 on one of them, and the other planes carry 8/7."""
+    """Four flows of a colour use three cores: two of 4/7 share one of them, and the other planes carry 8/7."""
     ends = permutation(8, random.Random(1), between_pods=True)
     answer = planned(problem_of(fat_tree(8, [15]), flows_of(ends, max_subflows=2)))
     assert answer.max_level == pytest.approx(8 / 7)
@@ -204,7 +204,7 @@ def test_two_pieces_share_what_a_core_takes_whole() -> None:
     st.integers(2, 8),
 )
 def test_whatever_is_cut_adds_up(ends: Ends, cores: list[int], max_subflows: int) -> None:
-    """The checker accepts it, and no more pieces are used than may be."""
+    """The checker accepts the plan, which has no more subflows than allowed."""
     answer = planned(problem_of(three_tiers(3, 2, cores), flows_of(ends, max_subflows)))
     assert max(map(len, answer.routes.values())) <= max_subflows
     assert answer.max_level >= answer.bound * (1 - 1e-9)

@@ -1,4 +1,4 @@
-"""Three tiers found in the graph."""
+"""Detection of three tiers in the graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.planning.tiers import Tiers, find_tiers
 from tests.support.planning.fabrics import RATE, fabric_of, leaf_spine, three_tier_cables, three_tiers
 
 LEAVES = 4
-"""Of two pods with two each."""
+"""Leaves of two pods with two each."""
 
 
 def tiers_of(fabric: Fabric, leaves: int = LEAVES) -> Tiers | None:

@@ -1,5 +1,6 @@
-"""Moves towards other routes: within the cap, never to larger levels, and all that there are. Small ones are compared
-with every subset of the moves."""
+"""Moves towards other routes: within the limit, never to larger slowdowns, and as many as possible.
+
+Small problems are compared with every subset of the moves."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def vector(problem: Problem, routes: Routes) -> tuple[float, ...]:
 
 
 def worse(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    """Whether the levels ``a`` are larger than ``b``, rounding apart."""
+    """Return whether the slowdowns ``a`` are larger than ``b``, rounding apart."""
     for x, y in zip(a, b, strict=True):
         if abs(x - y) > LEVEL_TOLERANCE / 2 * max(x, y):
             return x > y
@@ -50,7 +51,7 @@ def subsets(start: Routes, target: Routes, sizes: range) -> Iterator[Routes]:
 
 
 def drawn(data: st.DataObject, problem: Problem) -> tuple[Routes, Routes]:
-    """Routes of which some are any whole ones, and those of the best plan."""
+    """Draw routes, some of which take any whole path; return them and those of the best plan."""
     best = plan(problem, LIMITS)
     assert isinstance(best, Plan)
     routed = [f for f in problem.flows if problem.candidates(f)]
@@ -117,7 +118,7 @@ def test_steps_of_any_size_reach_the_target_or_a_group_is_named(problem: Problem
 
 
 def test_flows_that_take_each_others_places_move_together() -> None:
-    """Three flows fill three spines, and each has to go where the next one is: none can go first."""
+    """Three flows fill three spines, and each has to go to the place of the next one: none can go first."""
     problem = problem_of(leaf_spine(2, 3), [flow("a", (1, h), (2, h), 5e6) for h in (1, 2, 3)])
     paths = problem.candidates(problem.flows[0])
     start = {f.id: whole(path) for f, path in zip(problem.flows, paths, strict=True)}
@@ -128,7 +129,7 @@ def test_flows_that_take_each_others_places_move_together() -> None:
 
 
 def test_loads_that_are_huge_fit_into_the_solver() -> None:
-    """Demands of 10^12 times the capacity of a link."""
+    """Demands are 10^12 times the capacity of a link."""
     flows = [flow(job, (1, host), (2, host), 1e12 * RATE) for host, job in enumerate("ab")]
     problem = problem_of(leaf_spine(2, 2), flows)
     first, second = problem.candidates(problem.flows[0])
@@ -141,7 +142,7 @@ def test_loads_that_are_huge_fit_into_the_solver() -> None:
 
 @pytest.mark.parametrize(("fifth", "smallest"), [(1.5, False), (1.0, True)])
 def test_a_group_is_the_smallest_only_if_all_levels_were_looked_at(fifth: float, smallest: bool) -> None:
-    """Three flows that have to take each other's places have the largest levels; one move lowers the fifth."""
+    """Three flows that have to exchange their places have the largest slowdowns; one move lowers the fifth."""
     rates = [(leaf, spine, rate) for leaf in (1, 2) for spine, rate in ((101, 6.0), (102, 5.0), (103, 4.0))]
     rates += [(leaf, 104, 1.0) for leaf in (3, 4)] + [(leaf, spine, 1.0) for leaf in (5, 6) for spine in (105, 106)]
     in_turn = [flow(job, (1, h), (2, h), bps) for job, h, bps in (("a", 1, 24.0), ("b", 2, 20.0), ("c", 3, 16.0))]

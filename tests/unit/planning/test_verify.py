@@ -1,4 +1,4 @@
-"""The checker of plans and proofs, on files written by hand: what it accepts, and what it has to refuse."""
+"""The checker of plans and proofs, on files written by hand: what it accepts, and what it refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DOC = ROOT / "docs" / "verify_plan.py"
 
 
 def flow(job: int, number: int, route: list[tuple[int, int]], pieces: int = 1) -> dict[str, Any]:
-    """From host a<number> on leaf l to host b<number> on leaf m. ``route``: (share, spine)."""
+    """Return a flow from host a<number> to host b<number>; ``route``: (share, spine) of each subflow."""
     nics = [4 + 2 * number, 5 + 2 * number]
     return {
         "job": job,
@@ -36,8 +36,9 @@ def flow(job: int, number: int, route: list[tuple[int, int]], pieces: int = 1) -
 
 
 def plan(flows: list[dict[str, Any]], levels: list[int]) -> dict[str, Any]:
-    """Two leaves and two spines. Links 0 and 1 leave the first leaf, 2 and 3 enter the second, NICs follow. Nothing is
-    said to be proven."""
+    """Return a plan on two leaves and two spines that claims no proof.
+
+    Links 0 and 1 leave the first leaf, 2 and 3 enter the second; NICs follow."""
     links: list[list[Any]] = [["l", "s", RATE], ["l", "t", RATE], ["s", "m", RATE], ["t", "m", RATE]]
     for number in range(len(flows)):
         links += [[f"a{number}", "l", RATE], ["m", f"b{number}", RATE]]
@@ -65,7 +66,9 @@ def proof(jobs: int, bound: int, members: list[int], least: int) -> dict[str, An
 
 @pytest.fixture
 def whole() -> dict[str, Any]:
-    """Three whole flows over two links, of two jobs: one link has two flows, and either job may be on it alone."""
+    """Return a plan with three whole flows of two jobs over two links.
+
+    Two flows share one of the links, and either job may be on it alone."""
     made = plan([flow(0, 0, [(WHOLE, 0)]), flow(0, 1, [(WHOLE, 0)]), flow(1, 2, [(WHOLE, 1)])], [2000, 1000])
     made["cuts"] = [cut(made, unit=RATE)]
     made["proofs"] = [proof(1, 2000, [0, 1], 1)]
@@ -75,8 +78,9 @@ def whole() -> dict[str, Any]:
 
 @pytest.fixture
 def split() -> dict[str, Any]:
-    """The same, and the last flow is divided evenly: all links have one and a half flows, so both jobs have that
-    level, whatever the routes."""
+    """Return the same plan with the last flow divided evenly.
+
+    All links have one and a half flows, so both jobs have that slowdown, whatever the routes."""
     flows = [flow(0, 0, [(WHOLE, 0)], 2), flow(0, 1, [(WHOLE, 1)], 2), flow(1, 2, [(500, 0), (500, 1)], 2)]
     made = plan(flows, [1500, 1500])
     made["cuts"] = [cut(made)]
@@ -122,7 +126,7 @@ def test_the_smallest_share_is_one() -> None:
 
 
 def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
-    """With the second spine free, nothing has to pay."""
+    """The second spine has no price, so nothing has to be paid."""
     split["cuts"] = [cut(split, links=(0,))]
     assert "does not prove" in refusal(split)
     split["cuts"] = [cut(split, links=(0, 3))]
@@ -135,7 +139,7 @@ def test_one_of_parallel_cables_without_a_price_is_free(split: dict[str, Any]) -
 
 
 def test_a_link_has_one_load_for_all_its_jobs() -> None:
-    """Of a NIC that two jobs share both have the level; of two links that would have to be shown for each."""
+    """Two jobs share a NIC, so both have its slowdown; with two links a proof for each would be needed."""
     made = plan([flow(0, 0, [(WHOLE, 0)]), flow(1, 0, [(WHOLE, 0)])], [2000, 2000])
     made["cuts"] = [cut(made, links=(4,))]
     made["proofs"] = [proof(2, 1800, [0, 1], 2)]
@@ -143,7 +147,7 @@ def test_a_link_has_one_load_for_all_its_jobs() -> None:
 
 
 def test_a_job_divides_the_price_of_a_link_among_its_phases(split: dict[str, Any]) -> None:
-    """Of two flows in different phases, which never send together, only one counts on a link."""
+    """Two flows in different phases never send together, so only one of them counts on a link."""
     split["flows"][1]["demand"] = [[1, RATE]]
     split["flows"][1]["route"] = [[WHOLE, [6, 0, 2, 7]]]
     split["proofs"], split["proven"] = [proof(1, 1000, [0, 1], 1)], 0
@@ -166,7 +170,7 @@ def test_what_a_search_has_proven_is_not_accepted_as_proof(whole: dict[str, Any]
 
 
 def test_weighted_groups_need_more_jobs_together() -> None:
-    """Of three jobs two and two share a NIC: each pair needs one, so all need two; not three."""
+    """Each pair of three jobs shares a NIC and needs one slow job, so two jobs are slow in total; not three."""
     flows = [flow(job, number, [(WHOLE, number % 2)]) for number, job in enumerate((0, 1, 1, 2, 2, 0))]
     made = plan(flows, [3000, 3000, 3000])
     pairs = [cut(made, unit=RATE) | {"flows": of} for of in ([0, 1, 2], [2, 3, 4], [0, 4, 5])]
@@ -262,7 +266,7 @@ def test_what_is_no_plan_is_refused(data: Any) -> None:
     assert refusal(data).startswith("this is no plan")
 
 
-# ---- by itself
+# ---- as a program
 
 
 def test_the_checker_needs_nothing_but_python() -> None:

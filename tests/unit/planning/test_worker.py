@@ -24,7 +24,7 @@ LIMITS = PlanLimits()
 
 
 class Inbox:
-    """Where the control loop would read."""
+    """Inbox of the control loop."""
 
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Planned] = queue.SimpleQueue()
@@ -68,7 +68,7 @@ def test_a_request_is_answered_from_another_thread(planning: PlanningWorker, inb
 def test_a_plan_comes_with_its_verdict_and_the_levels_of_the_routes_that_stay(
     planning: PlanningWorker, inbox: Inbox
 ) -> None:
-    """Neither is left to the control loop."""
+    """The control loop computes neither."""
     planning.submit(request(7))
     planned = inbox.messages.get(timeout=DEADLINE_S)
     assert planned.adopted
@@ -86,7 +86,7 @@ def test_a_plan_comes_with_its_verdict_and_the_levels_of_the_routes_that_stay(
 def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
     inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not compared with other schemes, because another plan is waited for."""
+    """The plan is not compared with other schemes, because a newer request waits."""
     solving, go_on = threading.Event(), threading.Event()
 
     def slow(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
@@ -140,7 +140,7 @@ def test_comparisons_that_fail_stop_nothing(
 
 
 def broken(generation: int) -> SolvePlan:
-    """Every flow is pinned, some to a link that is not there any more."""
+    """Return a request with every flow pinned, some to a link that no longer exists."""
     fabric, flows = leaf_spine(4, 4), demo_flows()
     pinned = plan(problem_of(fabric, flows), LIMITS)
     assert isinstance(pinned, Plan)

@@ -1,4 +1,4 @@
-"""Analyses for a live controller: requests from the control loop's state, and results that agree with what happens."""
+"""Analyses for a live controller: requests from the state of the control loop, and results that match what happens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EVERYTHING = frozenset(FailureKind)
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Three jobs run on four leaves and four spines, planned."""
+    """Return a fabric with three planned jobs on four leaves and four spines."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -46,7 +46,7 @@ def fabric() -> FakeFabric:
 
 
 def request_of(fabric: FakeFabric, message: Explain | WhatIf) -> AnalysisRequest:
-    """The loop's request for the worker. Raises the error that it replies with."""
+    """Return the request of the control loop to the worker; raise the error that the loop replies with."""
     (command,) = fabric.loop.handle([message], fabric.now)
     if isinstance(command, Reply):
         assert isinstance(command.value, SignalboxError)
@@ -163,7 +163,7 @@ def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
 
 
 def test_what_named_parts_cost_together_is_what_their_drain_costs(fabric: FakeFabric) -> None:
-    """Three jobs have a flow each at every leaf, and four spines."""
+    """Three jobs have a flow each at every leaf, and there are four spines."""
     for names, level in ((("spine1",), 1.0), (("spine1", "leaf2:spine2"), 2.0)):
         found = analyse(request_of(fabric, WhatIf(frozenset(), None, 30.0, names)))
         assert isinstance(found, FailureAnalysis)

@@ -1,4 +1,4 @@
-"""Effects of single failures: which are the same, what they are, and that only what was computed is reported."""
+"""Effects of single failures: which failures are alike, what they do, and that the report has only computed results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def leaf_spine(leaves: int, spines: int, without: Iterable[tuple[int, int]] = ()
 
 
 def housed(fabric: Fabric) -> Fabric:
-    """With a host on every leaf, so that only spines are switches without."""
+    """Return the fabric with a host on every leaf, so that only spines are switches without hosts."""
     leaves = [dpid for dpid in fabric.switches if dpid < 100]
     hosts = (Host(f"10.9.{leaf}.1", None, PortRef(leaf, PortNo(2000)), RATE) for leaf in leaves)
     return replace(fabric, hosts={host.ip: host for host in hosts})
@@ -55,12 +55,12 @@ def planned(problem: Problem) -> Plan:
 
 
 def running(problem: Problem) -> Problem:
-    """The problem with its plan running."""
+    """Return the problem with its plan running."""
     return pinned(problem, planned(problem).routes)
 
 
 def all_cases(problem: Problem, fabric: Fabric) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Those with an effect, and those without."""
+    """Return the cases with an effect, and those without."""
     return cases(problem, fabric, single_failures(fabric, EVERYTHING, fabric))
 
 
@@ -81,7 +81,7 @@ def fabric() -> Fabric:
 
 @pytest.fixture
 def full(fabric: Fabric) -> Problem:
-    """Three rings of four on four spines: three flows out of every leaf."""
+    """Return the problem of three rings of four on four spines: three flows leave every leaf."""
     return running(problem_of(fabric, demo_flows()))
 
 
@@ -163,7 +163,7 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.in
 def test_failures_of_one_case_have_the_same_routings_but_for_the_names(
     fabric: Fabric, ends: list[tuple[int, int, int, int]], demand: float
 ) -> None:
-    """Hashing draws from all routings alike, and the plan is the best of them: so all numbers are the same."""
+    """Hashing draws all routings with equal probability, and the plan is the best: so all numbers are the same."""
     flows = [flow(f"job{n % 2}", (a, i), (b, j), demand) for n, (a, i, b, j) in enumerate(ends)]
     problem = problem_of(fabric, flows)
     felt, unfelt = all_cases(problem, fabric)
@@ -178,11 +178,11 @@ def test_failures_of_one_case_have_the_same_routings_but_for_the_names(
 
 
 def _every_vector(problem: Problem) -> Counter[tuple[float, ...]]:
-    """How often each vector of levels occurs among all routings."""
+    """Count each vector of slowdowns among all routings."""
     return Counter(tuple(sorted(job_levels(problem, routes).values())) for routes in every_routing(problem))
 
 
-# ---- what they do
+# ---- effects
 
 
 def test_the_outcomes_are_what_planning_with_the_failure_gives(full: Problem, fabric: Fabric) -> None:
@@ -240,8 +240,10 @@ def test_the_worst_few_are_the_first_of_all(full: Problem) -> None:
 
 
 def test_the_planner_improves_on_the_repair() -> None:
-    """a and b leave leaf 1, a and c enter leaf 2, each over a spine of its own. Without the cable from leaf 1 to a's
-    spine, b's spine has no room at leaf 1 and c's has none at leaf 2: c must make room."""
+    """The other flow at a full spine has to move.
+
+    a and b leave leaf 1, a and c enter leaf 2, each over a spine of its own. Without the cable from leaf 1 to a's
+    spine, b's spine is full at leaf 1 and c's is full at leaf 2: c must move."""
     fabric = leaf_spine(4, 3)
     flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (3, 1), RATE), flow("c", (4, 1), (2, 2), RATE)]
     problem = problem_of(fabric, flows)

@@ -1,4 +1,4 @@
-"""Whether the network slows a job: each result on a fabric small enough to see that it is true."""
+"""The verdict whether the network slows a job, for each result on a fabric small enough to see that it is true."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXACT = PlanLimits(time_limit_s=10, deterministic=True)
 
 
 def on_spines(problem: Problem, spines: Iterable[int]) -> Problem:
-    """The same problem with each flow, in order, running over its n-th candidate."""
+    """Return the problem with its n-th flow running over the candidate of the n-th number in ``spines``."""
     routes = {f.id: whole(problem.candidates(f)[spine]) for f, spine in zip(problem.flows, spines, strict=True)}
     return pinned(problem, routes)
 
@@ -86,7 +86,7 @@ def test_a_nic_that_two_jobs_share_is_not_the_fabric() -> None:
 
 
 def test_a_pod_that_has_lost_a_core_is_named_by_its_leaves() -> None:
-    """Two pods of two leaves; each sends four flows to the other, over three of four links to cores."""
+    """Each of two pods with two leaves sends four flows to the other, over three of four links to cores."""
     ends = [(leaf, host) for leaf in (1, 2) for host in (0, 1)]
     flows = [flow("a", end, (end[0] + 2, end[1]), RATE) for end in ends]
     problem = planned(problem_of(three_tiers(2, 2, [2, 1]), flows))
@@ -123,7 +123,7 @@ def test_a_leaf_with_too_little_capacity_bounds_split_flows_too() -> None:
 
 
 def test_leaves_that_have_few_spines_in_common_bound_what_flows_between_them() -> None:
-    """Each of the two leaves has lost one cable of three, to another spine: one spine is left that leads across."""
+    """Each of the two leaves has lost one cable of three, to different spines: one common spine is left."""
     fabric = leaf_spine(3, 3, without=[(1, 1), (2, 2)])
     problem = planned(problem_of(fabric, [flow("a", (1, n), (2, n), RATE) for n in (1, 2)]))
     found = analysed(problem, fabric, intact=leaf_spine(3, 3))
@@ -133,7 +133,7 @@ def test_leaves_that_have_few_spines_in_common_bound_what_flows_between_them() -
 
 
 def test_mixed_sizes_fill_a_link_in_steps() -> None:
-    """Demands of 2, 2 and 1 thirds of a link over two thinner ones: loads are multiples of a third."""
+    """Demands of 2, 2 and 1 thirds of a link run over two thinner links: loads are multiples of a third."""
     fabric = leaf_spine(2, 2, capacity=RATE / 2)
     flows = [flow("a", (1, n), (2, n), RATE * size / 3) for n, size in enumerate((2, 2, 1))]
     found = analysed(planned(problem_of(fabric, flows)), fabric)
@@ -144,7 +144,7 @@ def test_mixed_sizes_fill_a_link_in_steps() -> None:
 
 
 def test_no_gain_where_another_job_would_lose() -> None:
-    """Three flows over two spines: two have to share one, now those of a and b."""
+    """Two of three flows have to share one of two spines; now a and b share."""
     fabric = leaf_spine(2, 2)
     flows = [flow(job, (1, n), (2, n), RATE) for n, job in enumerate("abc")]
     problem = on_spines(problem_of(fabric, flows), [0, 0, 1])
@@ -205,7 +205,7 @@ def test_less_than_a_reader_notices_is_not_called_slow() -> None:
 
 
 def test_pinning_gains_nothing_where_hashing_is_as_good() -> None:
-    """Two flows over two spines meet in half of all draws; one flow never meets another."""
+    """Two flows over two spines meet in half of all draws; a single flow never meets another."""
     fabric = leaf_spine(2, 2)
     alone = analysed(planned(problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE)])), fabric)
     assert (alone.hashed_level, alone.pinning_gains_nothing) == (1.0, True)
@@ -219,7 +219,7 @@ def test_pinning_gains_nothing_where_hashing_is_as_good() -> None:
 
 
 def test_only_the_jobs_own_flows_are_thought_to_be_hashed() -> None:
-    """On the spine where b is alone it meets a in half of all draws, wherever b could go."""
+    """Alone on its spine, b meets a in half of all draws, although b could be hashed elsewhere."""
     fabric = leaf_spine(2, 2)
     flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE), flow("b", (1, 3), (2, 3), RATE)]
     found = analysed(on_spines(problem_of(fabric, flows), [0, 1, 1]), fabric)

@@ -1,4 +1,4 @@
-"""The routes in force with their proofs: checked as a reader without the planner would."""
+"""The routes in force with their proofs, checked as by a reader who has no planner."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def on_spines(problem: Problem, *spines: int) -> Problem:
 
 
 def proof(problem: Problem, fabric: Fabric = FABRIC) -> tuple[str, Any]:
-    """What the checker says, and the file."""
+    """Return the result of the checker, and the file."""
     network = Network(problem, fabric, fabric, PlanLimits(deterministic=True), FabricNames(fabric))
     form = json.loads(prove_routes(ProveRoutes(network)).document)
     return verify(form)[0], form

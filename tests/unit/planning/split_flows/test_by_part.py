@@ -1,4 +1,4 @@
-"""Split flows part by part, and over lanes with the cables besides."""
+"""Split flows planned part by part, and over common links and residual links."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ LEAVES, SPINES = 6, 8
 
 
 def chain(gone: list[tuple[int, int]], pieces: int = 2, other_part: bool = False) -> Problem:
-    """Leaf n sends four flows to leaf n + 1 and four to leaf n + 2 (of six), over eight spines. Leaves 1 to 3 send;
-    leaf 5 may send as many to 6 and 1: another part, and another job."""
+    """Return a problem of six leaves and eight spines in which leaves 1 to 3 send.
+
+    Leaf n sends four flows to leaf n + 1 and four to leaf n + 2. With ``other_part`` leaf 5 sends as many to 6 and 1:
+    another part, and another job."""
     ends = [(leaf, leaf + step) for leaf in (1, 2, 3) for step in (1, 2)]
     ends += [(5, 6), (5, 1)] if other_part else []
     flows = [
@@ -56,7 +58,7 @@ def test_two_pieces_are_near_the_fluid_optimum_where_leaves_have_two_pairs(gone:
 @settings(max_examples=40)
 @given(gone_cables, st.integers(0, 2**32))
 def test_any_number_of_pairs_is_near_the_fluid_optimum(gone: list[tuple[int, int]], seed: int) -> None:
-    """Sixteen flows out of each of three leaves and into each of three others, in random pairs."""
+    """Sixteen flows leave each of three leaves and enter each of three others, in random pairs."""
     ends = [4, 5, 6] * 16
     random.Random(seed).shuffle(ends)
     flows = [flow("a", (1 + n % 3, n), (leaf, n), RATE) for n, leaf in enumerate(ends)]
@@ -70,7 +72,7 @@ def test_any_number_of_pairs_is_near_the_fluid_optimum(gone: list[tuple[int, int
 
 
 def test_a_cable_that_every_leaf_but_one_has_carries_its_part_with_two_pieces() -> None:
-    """Leaf 1 lost a cable and leaf 2 another: seven links each for 8 flows, six of them lanes."""
+    """Leaf 1 lost a cable and leaf 2 another: each has seven links for 8 flows, six of them common links."""
     ends = [(src, dst) for src in (1, 2, 3) for dst in (4, 5, 6) for _ in range(3)]
     ends = [end for n, end in enumerate(ends) if n not in (0, 13, 26)]
     flows = [flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends)]

@@ -1,4 +1,4 @@
-"""More pieces are never worse than fewer; one deadline for everything that searches."""
+"""More subflows are never worse than fewer, and a single deadline covers everything that searches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_no_number_of_pieces_is_worse_than_a_smaller_one(problem: Problem) -> No
 
 @pytest.fixture
 def crowded() -> Problem:
-    """Leaf 1 has two links for three unequal flows: no routing of whole flows reaches the bound of split ones."""
+    """Return a problem in which leaf 1 has two links for three unequal flows.
+
+    Whole flows cannot reach the bound of split ones."""
     flows = [flow("a", (1, h), (2, h), RATE * part) for h, part in enumerate((1.0, 0.8, 0.7), start=1)]
     return problem_of(leaf_spine(2, 2), split(flows, 2))
 

@@ -1,4 +1,4 @@
-"""The fluid optimum against the textbook's programme: as good, proven, and no more moved than needed."""
+"""The fluid optimum against the textbook linear programme: as good, proven, and with no more moves than needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ quick = settings(max_examples=150)
 
 
 def improved(problem: Problem, routes: Routes, level: float, moves_count: bool = True) -> tuple[Commodities, Spread]:
-    """From these routes to ones that load no link beyond ``level``, or as little as possible."""
+    """Return the spread from these routes to ones that load no link beyond ``level``, or as little as possible."""
     of = Commodities(problem)
     start = of.amounts(routes)
     goal = Goal(level * of.capacity, of.capacity, moves_count)
@@ -61,7 +61,7 @@ def test_what_keeps_to_its_room_does_not_move(problem: Problem) -> None:
 
 
 def test_only_what_is_too_much_moves() -> None:
-    """Two flows on one of two links, which has room for one and a half."""
+    """Two flows run on one of two links, which has room for one and a half."""
     fabric = leaf_spine(2, 2)
     problem = problem_of(fabric, [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
     path = problem.candidates(problem.flows[0])[0]
@@ -82,7 +82,7 @@ def test_flows_that_run_stay_when_new_ones_can_move() -> None:
 
 
 def test_phases_of_one_job_do_not_add_up() -> None:
-    """A flow per phase on one link: the job's peak is one flow, not two; a second job's flow comes on top."""
+    """A link has a flow per phase: the peak of the job is one flow, not two; the flow of a second job is added."""
     fabric = leaf_spine(2, 1)
     flows = [flow("a", (1, 1), (2, 1), [(0, RATE)]), flow("a", (1, 2), (2, 2), [(1, RATE)])]
     problem = problem_of(fabric, flows)

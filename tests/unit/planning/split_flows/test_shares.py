@@ -1,4 +1,4 @@
-"""Amounts on paths become the pieces of flows: exactly, few, and with as many flows as possible left alone."""
+"""Amounts on paths become subflows: exactly, few of them, and with as many flows as possible left unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def laid_out(routes: Sequence[Route]) -> Mapping[Path, float]:
 
 @st.composite
 def amounts(draw: st.DrawFn) -> tuple[dict[Path, float], int]:
-    """Amounts on up to twelve paths that add up to a number of flows."""
+    """Draw amounts on up to twelve paths that add up to a number of flows."""
     flows = draw(st.integers(1, 8))
     weights = draw(st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=12))
     return on_paths(*(flows * weight / sum(weights) for weight in weights)), flows

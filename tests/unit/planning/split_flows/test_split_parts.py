@@ -1,4 +1,4 @@
-"""Parts of the search for split routes: the first routes, and fewer pieces."""
+"""Parts of the search for split routes: the first routes, and the reduction of subflows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.planning.split_problems import rings, split
 LIMITS = PlanLimits()
 
 
-# ---- where it begins
+# ---- first routes
 
 
 def test_equal_flows_begin_evenly_spread_although_cables_are_missing() -> None:
@@ -43,7 +43,7 @@ def test_flows_that_stay_whole_are_placed_without_regard_to_the_others() -> None
     assert job_levels(problem, {f.id: routes[f.id] for f in flows if f.max_subflows == 1}) == {"job1": 1.0}
 
 
-# ---- how pieces are saved
+# ---- reduction of subflows
 
 
 def test_a_flow_is_whole_again_where_there_is_room() -> None:

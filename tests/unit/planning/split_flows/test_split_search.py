@@ -1,4 +1,4 @@
-"""Plans with split flows on irregular fabrics: at the bound, in few pieces, moving little."""
+"""Plans with split flows on irregular fabrics: at the bound, with few subflows and few moves."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:
 
 @pytest.fixture
 def broken() -> Fabric:
-    """Eight leaves and spines; leaf 3 has lost two cables, leaf 6 one."""
+    """Return a fabric of eight leaves and spines; leaf 3 has lost two cables, leaf 6 one."""
     return leaf_spine(8, 8, without=[(3, 1), (3, 2), (6, 2)])
 
 
-# ---- against the textbook's programme
+# ---- against the textbook linear programme
 
 
 def searched(problem: Problem) -> float:
-    """The worst level by the search alone: the planner would hide its failure behind another's routes."""
+    """Return the worst slowdown by the search alone; the planner would hide a failure behind routes found otherwise."""
     solution = split_search.solve(problem, LIMITS, level_bounds(problem))
     assert solution is not None
     (best,) = solution.drafts
@@ -97,7 +97,9 @@ def test_no_more_flows_move_than_may(problem: Problem, max_moves: int) -> None:
 
 
 def test_faster_jobs_keep_off_links_that_a_slow_one_has_to_fill() -> None:
-    """The slow job has two leaves with one common spine; a leaf that it shares has room for all on the other links."""
+    """The slow job has two leaves with one common spine.
+
+    A leaf that it shares has room for all flows on the other links."""
     fabric = leaf_spine(4, 3, without=[(1, 2), (1, 3), (4, 2)])
     slow = [flow("slow", (1, h), (2, h), RATE) for h in (1, 2)]
     fast = [flow("fast", (3, h), (2, 2 + h), RATE) for h in (1, 2)]
@@ -144,11 +146,11 @@ def test_a_job_that_arrives_moves_few_of_the_others(broken: Fabric) -> None:
     assert answer.moves <= len(first) / 2
 
 
-# ---- irregular in other ways, worked out by hand
+# ---- irregular in other ways, with results by hand
 
 
 def test_unequal_links_are_filled_in_proportion() -> None:
-    """Links of 3 and 1 between two leaves; two flows of 2."""
+    """Two flows of 2 run over links of 3 and 1 between two leaves."""
     fabric = fabric_of([(leaf, spine, capacity) for leaf in (1, 2) for spine, capacity in ((101, 3.0), (102, 1.0))])
     problem = problem_of(fabric, split(flow("a", (1, h), (2, h), 2.0) for h in (1, 2)), nic_bps=2.0)
     answer = planned(problem)
@@ -159,7 +161,7 @@ def test_unequal_links_are_filled_in_proportion() -> None:
 
 
 def test_parallel_cables_and_demands_of_different_sizes() -> None:
-    """Three cables from each leaf to the one spine; flows of 1, 1, 2 and 3 bring 7."""
+    """Flows of 1, 1, 2 and 3 bring 7 over three cables from each leaf to the one spine."""
     fabric = fabric_of((leaf, 101, 1.0) for leaf in (1, 2) for _ in range(3))
     sizes = [(1, 1.0), (2, 1.0), (3, 2.0), (4, 3.0)]
     answer = planned(problem_of(fabric, split(flow("a", (1, h), (2, h), d) for h, d in sizes), nic_bps=3.0))
@@ -168,7 +170,9 @@ def test_parallel_cables_and_demands_of_different_sizes() -> None:
 
 
 def test_a_core_that_no_cut_around_a_leaf_sees_is_found_and_proven() -> None:
-    """Two pods of two leaves, not cabled alike; between them core links of 2, and three flows of 1 that need them."""
+    """Two pods of two leaves are cabled differently.
+
+    Core links of 2 lie between them, and three flows of 1 need them."""
     cables = [(leaf, 11 + pod, 2.0) for pod in (0, 1) for leaf in (1 + 2 * pod, 2 + 2 * pod)]
     fabric = fabric_of([*cables, (11, 21, 1.0), (12, 21, 0.5), (12, 21, 0.5), (11, 22, 1.0), (12, 22, 1.0)])
     flows = [*(flow("a", (1, h), (3, h), 1.0) for h in (1, 2)), flow("b", (2, 1), (4, 1), 1.0)]
@@ -181,7 +185,7 @@ def test_a_core_that_no_cut_around_a_leaf_sees_is_found_and_proven() -> None:
 
 
 def test_flows_that_may_be_split_make_room_for_those_that_may_not() -> None:
-    """Three flows on two links: 1.5 is reached because only one of the whole flows is on each."""
+    """Three flows run on two links: a load of 1.5 is reached because only one of the whole flows is on each."""
     fabric = leaf_spine(2, 2)
     rigid = [flow("rigid", (1, h), (2, h), RATE) for h in (1, 2)]
     answer = planned(problem_of(fabric, [*split([flow("split", (1, 3), (2, 3), RATE)]), *rigid]))
@@ -214,7 +218,7 @@ def test_a_leaf_without_cables_leaves_its_flows_unrouted_and_the_others_split() 
 
 
 def test_the_levels_of_an_aim_are_kept_with_fewer_moves() -> None:
-    """The aim moves a flow more than is needed; those of the slow job have to keep off the fast one's link."""
+    """The goal plan moves a flow more than is needed; flows of the slow job have to avoid the link of the fast one."""
     flows = split([flow("slow", (1, h), (2, h), RATE) for h in (1, 2, 3, 4)] + [flow("fast", (1, 5), (2, 5), RATE)], 2)
     problem = problem_of(leaf_spine(2, 3), flows)
     spines = problem.candidates(flows[0])
@@ -228,7 +232,7 @@ def test_the_levels_of_an_aim_are_kept_with_fewer_moves() -> None:
 
 
 def test_paths_over_three_tiers_are_found_as_far_as_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes ten seconds. They remain for the next time, which then has time for the search."""
+    """Each pair takes ten seconds. Paths found once are reused in the next call, which then has time for the search."""
     flows = [flow("a", (src, 1), (dst, 1), RATE) for src in (1, 2) for dst in (3, 4)]
     problem = problem_of(three_tiers(2, 2, (2, 2)), flows)
     now, paths = [0.0], problem.paths

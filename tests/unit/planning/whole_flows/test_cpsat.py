@@ -1,4 +1,4 @@
-"""CP-SAT by itself, from a poor start: local search leaves it little in the planner."""
+"""CP-SAT alone, from a poor start; in the planner local search leaves it little to improve."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def solved(
     known: Sequence[float] = (),
     start: Routes | None = None,
 ) -> tuple[Routes, tuple[float, ...]]:
-    """Return the routes, and what is proven."""
+    """Return the routes, and the slowdowns that are proven."""
     begin = greedy.assign(problem, keep_current=False) if start is None else start
     found = cpsat.solve(problem, limits, level_bounds(problem), begin, max_moves, known)
     assert found is not None
@@ -47,7 +47,7 @@ def levels(problem: Problem, routes: Routes) -> list[float]:
 
 
 def mixed() -> Problem:
-    """Nineteen sevenths on two links, best as 3 + 3 + 3 + 1 and 4 + 4 + 1."""
+    """Return a problem of nineteen sevenths on two links, best as 3 + 3 + 3 + 1 and 4 + 4 + 1."""
     sizes = [4.0, 4.0, 3.0, 3.0, 3.0, 1.0, 1.0]
     return problem_of(leaf_spine(2, 2, 7.0), [flow("a", (1, h), (2, h), s) for h, s in enumerate(sizes)], nic_bps=7.0)
 

@@ -1,4 +1,4 @@
-"""Local search finds routings where greedy assignment fails, moves little, and never gives what it did not take."""
+"""Local search finds routings where greedy assignment fails, with few moves, and never worse than the start."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def levels(problem: Problem, routes: Routes) -> list[float]:
 
 
 def dealt(jobs: int, leaves: int, hosts: int, seed: int) -> list[Flow]:
-    """A ring per job; the hosts of all leaves are dealt at random, all of them."""
+    """Return a ring per job over all hosts of all leaves, in random order."""
     places = [(leaf, host) for leaf in range(1, leaves + 1) for host in range(1, hosts + 1)]
     random.Random(seed).shuffle(places)
     size = len(places) // jobs
@@ -62,7 +62,7 @@ def test_full_leaves_with_jobs_dealt_at_random_share_no_link(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_where_cables_are_missing_only_the_jobs_that_must_are_slow(seed: int) -> None:
-    """As many as in the bound, which no routing is below."""
+    """The number of slow jobs is that of the bound, which no routing undercuts."""
     rng = random.Random(seed)
     cut = [(leaf, rng.randint(1, 8)) for leaf in rng.sample(range(1, 9), 3)]
     problem = problem_of(leaf_spine(8, 8, 1.0, without=cut), dealt(2, 8, 8, seed), nic_bps=1.0)
@@ -70,7 +70,7 @@ def test_where_cables_are_missing_only_the_jobs_that_must_are_slow(seed: int) ->
 
 
 def test_mixed_sizes_are_packed() -> None:
-    """Per leaf ten thirds of a link and two whole ones over six uplinks: 2 + 10/3 fill them almost."""
+    """Ten flows of a third of a link and two whole ones share six uplinks per leaf: 2 + 10/3 fill them almost."""
     sizes = [3.0] * 2 + [1.0] * 10
     flows = [flow("a", (leaf, h), (leaf % 4 + 1, h), bps) for leaf in (1, 2, 3, 4) for h, bps in enumerate(sizes)]
     problem = problem_of(leaf_spine(4, 6, 3.0), flows, nic_bps=3.0)
@@ -78,7 +78,7 @@ def test_mixed_sizes_are_packed() -> None:
 
 
 def three_tiers() -> Fabric:
-    """A fat-tree of four pods: 16 edge and aggregation switches, four cores."""
+    """Return a fat-tree of four pods: 16 edge and aggregation switches, four cores."""
     edges = [(100 * pod + edge, 100 * pod + 10 + agg, 1.0) for pod in range(1, 5) for edge in (1, 2) for agg in (1, 2)]
     cores = [(100 * pod + 10 + agg, 1000 + 2 * agg + n, 1.0) for pod in range(1, 5) for agg in (1, 2) for n in (0, 1)]
     return fabric_of([*edges, *cores])
@@ -99,7 +99,7 @@ def test_a_permutation_over_three_tiers_is_routed_without_sharing(seed: int) -> 
 
 
 def broken(problem: Problem, fabric: Fabric, routes: Routes) -> Problem:
-    """The flows of the problem on another fabric, with these routes running."""
+    """Return the flows of the problem on another fabric, with these routes running."""
     return pinned(problem_of(fabric, problem.flows, nic_bps=1.0), routes)
 
 
@@ -134,7 +134,7 @@ def test_no_more_flows_move_than_may() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 6, 8, 9])
 def test_two_moves_are_found_when_two_are_enough(seed: int) -> None:
-    """A job comes into a full network, where its flows share links unless one or two others make room."""
+    """A job is added to a full network, where its flows share links unless one or two others move."""
     fabric = leaf_spine(8, 8, 1.0)
     flows = dealt(4, 8, 8, seed)
     before = problem_of(fabric, [f for f in flows if f.job_id != "job0"], nic_bps=1.0)
@@ -146,7 +146,7 @@ def test_two_moves_are_found_when_two_are_enough(seed: int) -> None:
 
 
 def test_without_moves_the_flows_that_are_new_arrange_themselves() -> None:
-    """The first one is put where it is in the way of the second, which has no other path."""
+    """The first flow is in the way of the second, which has no other path."""
     fabric = leaf_spine(3, 2, 1.0, without=[(3, 2)])
     new = [flow("b", (1, 1), (2, 1), 1.0), flow("c", (1, 2), (3, 2), 1.0)]
     problem = problem_of(fabric, [flow("a", (2, 3), (1, 3), 1.0), *new], nic_bps=1.0)
@@ -166,7 +166,7 @@ def test_the_same_seed_gives_the_same_routes_and_no_time_gives_the_start() -> No
 
 
 def test_no_moves_are_undone_when_time_is_over() -> None:
-    """All flows could go back to where they run."""
+    """All flows could return to their running routes."""
     problem = problem_of(leaf_spine(2, 8, 1.0), [flow("a", (1, h), (2, h), 1.0) for h in range(4)], nic_bps=1.0)
     paths = problem.candidates(problem.flows[0])
     problem = pinned(problem, {f.id: whole(path) for f, path in zip(problem.flows, paths, strict=False)})
@@ -176,7 +176,9 @@ def test_no_moves_are_undone_when_time_is_over() -> None:
 
 
 def test_full_links_are_emptied_until_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is over with the first of four. The levels of the three jobs are not tried one by one after that."""
+    """The time ends with the first of four links.
+
+    The slowdowns of the three jobs are not tried one by one after that."""
     pairs = [(1, 2), (3, 4), (5, 6)]
     flows = [flow(f"job{src}", (src, h), (dst, h), 1.0) for src, dst in pairs for h in (1, 2)]
     problem = problem_of(leaf_spine(6, 2, 1.0), flows, nic_bps=1.0)
@@ -220,7 +222,7 @@ def test_routes_are_whole_and_never_worse_than_the_start(problem: Problem) -> No
 
 
 def test_on_small_problems_the_optimum_is_mostly_found() -> None:
-    """Not always: nothing is proven here."""
+    """Local search proves nothing, so it may miss the optimum."""
     found = 0
     for problem in (tight(seed) for seed in range(60)):
         best, _ = brute_force(problem)

@@ -1,4 +1,4 @@
-"""Local search first; CP-SAT for levels that are not proven, and for moves that can be saved."""
+"""Local search comes first; CP-SAT handles unproven slowdowns, and moves that can be saved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMITS = PlanLimits(time_limit_s=10, deterministic=True)
 
 @pytest.fixture
 def crowded() -> Problem:
-    """Three flows between two leaves; two of them run over the same one of three spines."""
+    """Return a problem of three flows between two leaves; two of them run over the same one of three spines."""
     problem = problem_of(leaf_spine(2, 3), [flow("a", (1, h), (2, h), RATE) for h in (1, 2, 3)])
     first, second, _ = problem.candidates(problem.flows[0])
     paths = (first, first, second)
@@ -27,7 +27,7 @@ def crowded() -> Problem:
 
 
 def found_by(routes_of: Callable[[Problem], Mapping[FlowId, Route]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Local search finds these routes."""
+    """Let local search find these routes."""
 
     def searched(problem: Problem, *_: object) -> dict[FlowId, Route]:
         return dict(routes_of(problem))
@@ -36,7 +36,7 @@ def found_by(routes_of: Callable[[Problem], Mapping[FlowId, Route]], monkeypatch
 
 
 def all_moved(problem: Problem) -> Routes:
-    """Each flow on a spine of its own, and none where it runs."""
+    """Return routes with each flow on a spine of its own, and none where it runs."""
     first, second, third = problem.candidates(problem.flows[0])
     return {f.id: whole(path) for f, path in zip(problem.flows, (second, third, first), strict=True)}
 
@@ -49,7 +49,7 @@ def solved(problem: Problem, limits: PlanLimits = LIMITS) -> list[Draft]:
 def test_moves_that_local_search_does_not_save_are_saved_by_cpsat(
     crowded: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All levels are proven: only moves are left to save."""
+    """All slowdowns are proven: only moves are left to save."""
     found_by(all_moved, monkeypatch)
     exact, searched = solved(crowded)
     assert (searched.solver, searched.moves, searched.vector) == ("local-search", 3, (1.0,))
