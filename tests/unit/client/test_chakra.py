@@ -1,4 +1,4 @@
-"""Chakra traces. Their bytes are written here by hand, as the files of astra-sim and PyTorch have them."""
+"""Chakra traces, written here byte by byte as in the files of astra-sim and PyTorch."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def written(folder: Path, *traces: bytes) -> list[Path]:
     ],
 )
 def test_a_collective_of_all_ranks(tmp_path: Path, number: int, algorithm: str, size: int) -> None:
-    """As in the microbenchmarks of astra-sim; what a rank puts into an all-gather is its share."""
+    """The microbenchmarks of astra-sim have such calls; the size of an all-gather is the share of one rank."""
     one = trace(collective(1, number, MEBI, attribute("is_cpu_op", BOOL, 0)))
     spec = job_spec(written(tmp_path, one, one, one, one), given(4))
     assert [(c.algorithm, c.bytes_per_iteration) for c in spec.collectives] == [(algorithm, size)]
@@ -70,7 +70,7 @@ def test_a_collective_of_all_ranks(tmp_path: Path, number: int, algorithm: str, 
 
 
 def test_sends_and_receives_go_by_the_type_of_the_node(tmp_path: Path) -> None:
-    """As in the custom collectives of astra-sim: comm_type 5 and 6 are no broadcast and all-to-all there."""
+    """The custom collectives of astra-sim use comm_type 5 and 6 for them, which elsewhere are collectives."""
 
     def of(rank: int) -> bytes:
         to = (attribute("comm_dst", INT32, (rank + 1) % 3), attribute("comm_size", INT64, 100))
@@ -89,7 +89,7 @@ def test_sends_and_receives_go_by_the_type_of_the_node(tmp_path: Path) -> None:
 
 
 def test_the_hosts_side_of_a_call_is_left_out(tmp_path: Path) -> None:
-    """As in PyTorch's traces of version 1.0.1, where the schema is an attribute of the metadata."""
+    """PyTorch's traces of version 1.0.1 have such nodes, with the schema as an attribute of the metadata."""
     metadata = part(2, part(1, b"schema") + part(STRING, b"1.0.1"))
     host = node(1, COLLECTIVE, attribute("is_cpu_op", BOOL, 1), name="c10d::allreduce_")
     kernel = collective(

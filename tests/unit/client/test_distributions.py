@@ -1,4 +1,4 @@
-"""Commands of other distributions: there when they are installed, left out when they cannot be loaded."""
+"""Commands of other distributions: available when installed, left out when they cannot be loaded."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def add_to(app):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that Python finds modules and distributions in."""
+    """Return a folder in which Python finds modules and distributions."""
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
 def install(site: Path, name: str, code: str) -> None:
-    """A distribution of version 7 with one module and its entry point."""
+    """Install a distribution of version 7 with one module and its entry point."""
     (site / f"{name}.py").write_text(code)
     info = site / f"{name}-7.dist-info"
     info.mkdir()

@@ -1,4 +1,4 @@
-"""What errors repeat of anybody's values, and how."""
+"""Values of others in error messages: which are repeated, and how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kept jobs that take each other's hosts: their changes are made together."""
+"""Kept jobs that exchange hosts: their changes are made together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def job(job_id: str, pair: int, **more: Any) -> JobSpec:
 
 
 class Controller(FakeController):
-    """Judges pairs as the controller does. ``sets``: ids of jobs that were updated together."""
+    """Controller that judges pairs as the real one does.
+
+    ``sets``: ids of jobs that were updated together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +98,7 @@ def test_three_jobs_take_turns_one_spec_after_the_other(controller: Controller, 
 
 
 def test_a_change_that_cannot_be_does_not_keep_others_from_theirs(controller: Controller, keeper: Keeper) -> None:
-    """A job of another process has the hosts that it wants."""
+    """The hosts that it wants belong to a job of another process."""
     controller.registry.register(RegisterJob(job("foreign", 3), uid="foreign"), 0.0)
     keeper.keep(job("c", 3))
     wait_until(lambda: "update" in controller.told("c"))
@@ -113,11 +115,13 @@ def test_what_was_refused_is_tried_again_when_a_job_is_released(controller: Cont
     wait_until(lambda: controller.has(job("a", 1)))
 
 
-# ---- which others
+# ---- choice of the other jobs
 
 
 class Refusing:
-    """Raises these errors, one for each call, then succeeds. ``asked``: the ids of each call."""
+    """Client that raises these errors, one for each call, and then succeeds.
+
+    ``asked``: the ids of each call."""
 
     def __init__(self, *errors: SignalboxError) -> None:
         self.errors = list(errors)

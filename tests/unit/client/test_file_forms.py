@@ -1,4 +1,4 @@
-"""Hosts in place of endpoints, a model in place of groups and collectives."""
+"""Hosts in place of endpoints, and a model in place of groups and collectives."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_is_wrong_is_told_as_it_was_given(job: dict[str, Any], path: str, m
 
 
 def test_limits_of_a_spec_are_those_of_the_model_too() -> None:
-    """4,096 ranks with 8 NICs."""
+    """The job has 4,096 ranks with 8 NICs."""
     rails = [{"hosts": f"10.{rail}.0-1.0-255"} for rail in range(1, 8)]
     job = {"hosts": "10.0.0-1.0-255", "ranks_per_host": 8, "rails": rails, "model": {**MODEL, "global_batch": 2048}}
     (message,) = problems(**job, parallelism={"pipeline": 4}).values()
@@ -148,7 +148,7 @@ OFFER: dict[str, Any] = {
 
 
 def ways(**changes: Any) -> list[dict[str, Any]]:
-    """The second one changed."""
+    """Return two strategies, the second one with these changes."""
     first, second = OFFER["strategies"]
     return [first, {**second, **changes}]
 

@@ -25,9 +25,12 @@ def sends(spec: JobSpec) -> list[tuple[str, tuple[str, ...], int, int]]:
 
 
 def test_what_gloo_did_in_four_ranks() -> None:
-    """record.py: per iteration an all-reduce of 16 x 16 weights and 16 biases, one of 6 numbers in each pair, a
-    reduce-scatter of 12, which Gloo does and records as an all-reduce, an all-gather of 12 and a broadcast of 5, all
-    float32. What came before does not count. Which ranks are in the pairs follows from who has calls of them."""
+    """The dumps are those of record.py, whose iteration is known.
+
+    It has an all-reduce of 16 x 16 weights and 16 biases, and one of 6 numbers in each pair of ranks. A reduce-scatter
+    of 12 follows, which Gloo carries out and records as an all-reduce. The last calls are an all-gather of 12 and a
+    broadcast of 5, all float32. Calls before the iteration do not count. The ranks of the pairs follow from the ranks
+    that record their calls."""
     spec = job_spec(PICKLES, given(4))
     assert spec.library == "gloo"
     assert {group.name: group.ranks for group in spec.groups} == {"0": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3)}
@@ -54,7 +57,7 @@ WORLD = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
 
 
 def entry(what: str, shape: list[int], out: list[int] | None = None, **more: object) -> dict[str, Any]:
-    """As NCCL's process group writes them."""
+    """Return an entry as the process group of NCCL writes it."""
     return {
         "process_group": ("0", "default_pg"),
         "profiling_name": f"nccl:{what}",
@@ -101,8 +104,9 @@ def test_a_reduction_is_a_chain_to_the_first_rank(tmp_path: Path) -> None:
 
 
 def test_a_reduction_of_gloo_is_a_ring_and_a_gather(tmp_path: Path) -> None:
-    """Of M = 300 bytes (n-1)/n·M from each rank to the one before, and M/n from each other rank to the root. Of 1.6 MB
-    over 4 ranks the kernel has counted 1.2 and 0.4 MB."""
+    """Gloo sends (n-1)/n·M from each rank to the one before, and M/n from each other rank to the root.
+
+    M is 300 bytes here. With 1.6 MB over 4 ranks the kernel has counted 1.2 and 0.4 MB."""
     spec = of_all(tmp_path, entry("reduce", [150], profiling_name="gloo:reduce", root=1))
     sent = [(t.src, t.dst, t.bytes_per_iteration) for t in spec.transfers]
     assert sent == [(0, 1, 100), (0, 2, 200), (1, 0, 200), (2, 1, 200), (2, 1, 100)]
@@ -134,7 +138,7 @@ def test_gathers_and_scatters_are_transfers(tmp_path: Path) -> None:
 
 
 def test_a_send_is_one_with_its_receive_and_a_coalesced_call_none_of_its_own(tmp_path: Path) -> None:
-    """Ranks in the title are those in the group."""
+    """The title of a call counts ranks within the group."""
     group: dict[str, Any] = {"process_group": ["7", "mesh_pp"]}
     send = entry("send 0->1", [4]) | group
     take = entry("recv 1<-0", [], [4]) | group
@@ -167,7 +171,7 @@ def test_the_first_dumps_were_lists_of_entries(tmp_path: Path) -> None:
 
 
 class Runs:
-    """What a pickle could make of a file that is read without care."""
+    """Class that a pickle could instantiate in a file that is read without care."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Path.touch, (Path("ran"),))
@@ -177,7 +181,9 @@ GOOD = pickle.dumps({"entries": [entry("all_reduce", [50])] * 2, "pg_config": WO
 LARGE_PLACE = b"\x80\x02}r\xff\xff\xff\x7f."
 """LONG_BINPUT: keep the value at place 2,147,483,647."""
 NESTED = b")\x94" + b"".join(b"h%ch%c\x86\x94" % (place, place) for place in range(60))
-"""Pairs of one pair twice, sixty times: MEMOIZE, BINGET, TUPLE2. To hash the outermost takes 2^60 steps."""
+"""Pairs that hold one pair twice, nested sixty times: MEMOIZE, BINGET, TUPLE2.
+
+To hash the outermost pair takes 2^60 steps."""
 
 
 @pytest.mark.parametrize(

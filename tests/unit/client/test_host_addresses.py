@@ -1,4 +1,4 @@
-"""From the names of hosts to the addresses that their jobs announce."""
+"""The addresses that jobs announce for named hosts."""
 
 from __future__ import annotations
 

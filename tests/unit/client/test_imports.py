@@ -1,4 +1,4 @@
-"""What an import of the client loads: a training program has it beside everything else."""
+"""Modules that an import of the client loads: a training program has them in its process."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ GUIDE = next(page for page in PAGES if page.name == "docs/how-to/job-spec-from-t
 
 @pytest.fixture(autouse=True)
 def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The files that the guide names."""
+    """Make the files that the guide names, and return their folder."""
     monkeypatch.chdir(tmp_path)
     Path("job.log").write_text("\n".join(everyone()))
     Path("vision.yaml").write_text(next(block.text for block in GUIDE.blocks if block.language == "yaml"))
@@ -35,7 +35,7 @@ def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(line: str, given: bytes = b"") -> tuple[int, str, str]:
-    """Of a line of a shell: exit status, what is printed and what is said besides."""
+    """Run a line of a shell; return its exit status, output and error output."""
     words = shlex.split(line.partition(">")[0])[1:]
     files = [sorted(map(str, Path().glob(word))) if "*" in word else [word] for word in words]
     done = CliRunner().invoke(app, [word for of_word in files for word in of_word], input=given)

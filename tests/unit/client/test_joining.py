@@ -1,4 +1,4 @@
-"""What users call: whatever is wrong, the training program goes on, unless it asked for errors."""
+"""The functions that users call: after any error the training program continues, unless it requested errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPEC = {"job_id": "job", "endpoints": ENDPOINTS, "lease_s": 30.0}
 
 
 class FakeClient:
-    """In place of ``RemoteClient``; all of them."""
+    """Stand-in for all instances of ``RemoteClient``."""
 
     made: list[Any]
     specs: list[JobSpec]

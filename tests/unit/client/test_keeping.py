@@ -1,4 +1,4 @@
-"""Many jobs of one process: which are registered, what is told of each, and what the next process does."""
+"""Many jobs of one process: their registrations, the messages about each, and the work of the next process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def spec(job: str, *endpoints: str) -> JobSpec:
 
 @dataclass
 class FakeController:
-    """The jobs that a controller has, and the token of each. ``away``: what every call raises."""
+    """Controller with its jobs, and the token of each.
+
+    ``away``: the error that every call raises."""
 
     away: Exception | None = None
     jobs: dict[str, tuple[JobSpec, str]] = field(default_factory=dict)
@@ -127,7 +129,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After failures: rounds follow each other."""
+    """Remove the pauses after failures."""
     monkeypatch.setattr("signalbox.membership.pause_after", lambda *_: 0.01)
 
 
@@ -147,7 +149,7 @@ def test_a_few_threads_keep_thousands_of_jobs(controller: FakeController, keeper
     for n in range(3000):
         keeper.keep(spec(f"job{n}"))
     wait_until(lambda: len(controller.jobs) == 3000)
-    assert threading.active_count() <= before  # one of another test may end meanwhile
+    assert threading.active_count() <= before  # a thread of another test may end meanwhile
     assert len(controller.threads) <= WORKERS
     assert controller.opened <= WORKERS
 
@@ -220,7 +222,7 @@ def test_wrong_credentials_are_read_again(controller: FakeController) -> None:
 
 
 def taken_over(controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]) -> None:
-    """By the program itself."""
+    """Let the program itself take over the job."""
     keeper.keep(spec("a"))
     wait_until(lambda: keeper.registered("a"))
     controller.jobs["a"] = (spec("a"), "the program's")
@@ -268,8 +270,9 @@ def test_a_job_that_an_operator_ends_begins_anew_with_another_spec(
 
 
 def left_alone(controller: FakeController, keeper: Keeper, job_id: str, *specs: JobSpec) -> bool:
-    """Whether no call is made for the job when these are to be kept. ``keeper``: with one worker, which takes another
-    job after it."""
+    """Return whether the keeper makes no call for the job when it is to keep these specs.
+
+    ``keeper``: has one worker, which handles another job afterwards."""
     wait_until(lambda: not keeper._jobs[job_id].busy)
     calls = len(controller.told(job_id))
     for one in specs:
@@ -339,7 +342,7 @@ def test_a_job_that_ended_and_is_released_is_kept_again_also_before_its_release_
         assert controller.jobs["a"][0] == spec("a")
 
 
-# ---- processes that come after each other
+# ---- processes that succeed each other
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Files that say which jobs are to be registered: what is done as they come, change and go, and when they are wrong."""
+"""Files that say which jobs to register: files that are added, change or are removed, and invalid files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from signalbox.kept_folder import AGAIN_S, KeptFolder
 
 
 class Jobs:
-    """In place of a ``Keeper``."""
+    """Stand-in for a ``Keeper``."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, tuple[str, ...]] = {}
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write(folder: Path, name: str, text: str) -> Path:
-    """As launchers should: whole or not at all."""
+    """Write a file as launchers should: whole or not at all."""
     (folder / ".new").write_text(text)
     return (folder / ".new").replace(folder / name)
 
@@ -132,7 +132,7 @@ def test_a_wrong_file_has_one_line_and_the_others_go_on(
 def test_a_file_that_cannot_be_read_has_one_line_and_the_others_go_on(
     jobs: Jobs, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A link to itself; and more than fits into memory."""
+    """The first file is a link to itself, another one does not fit into memory."""
     monkeypatch.setattr("signalbox.spec_files.MAX_SPEC_BYTES", 1 << 20)
     (folder / "loop.yaml").symlink_to("loop.yaml")
     os.truncate(write(folder, "huge.yaml", ""), 1 << 40)

@@ -1,4 +1,4 @@
-"""Command lines and environments of launchers: which hosts run how many ranks, and where the job is announced."""
+"""Command lines and environments of launchers: the hosts, their ranks, and the announcing process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ranks(command: str, **environ: str) -> str | None:
-    """Of hosts, as they are written in short: ``1122`` are two ranks on n1, then two on n2."""
+    """Return the hosts of the ranks in short form: ``1122`` means two ranks on n1, then two on n2."""
     found = launch_of(shlex.split(command), environ).ranks
     return None if found is None else "".join(name.removeprefix("n") for name in found)
 
@@ -55,10 +55,10 @@ def ranks(command: str, **environ: str) -> str | None:
         ("mpirun --hostfile open-mpi --host n2:2,n3:1 -np 3 ./train", "223"),
         ("mpirun --host n2:2 --hostfile open-mpi ./train", "22"),
         ("mpirun --hostfile repeated -np 2 --map-by node ./train", "12"),
-        ("mpirun --hostfile repeated -np 64 ./train", "12"),  # as many as there are cores, on each
+        ("mpirun --hostfile repeated -np 64 ./train", "12"),  # as many as each host has cores
         ("mpirun --map-by ppr:2:socket --host n1:8,n2:8 ./train", "12"),
         ("mpirun --rankfile ranks --host n1:8,n2:8 ./train", "12"),
-        # As Open MPI 4.1.4 shows with --display-map --do-not-launch.
+        # The results are those of Open MPI 4.1.4 with --display-map --do-not-launch.
         ("mpirun -np 1 --host n1:2,n2:2 ./a : -np 2 ./b", "112"),
         ("mpirun -np 1 ./a : -np 2 --host n1:2,n2:2 ./b", "112"),
         ("mpirun -np 2 --host n1:2 ./a : -np 1 --host n1:2,n2:1 ./b", "112"),

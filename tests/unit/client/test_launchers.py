@@ -1,4 +1,4 @@
-"""What launchers say of the job that a process belongs to."""
+"""Information that launchers give a process about its job."""
 
 from __future__ import annotations
 

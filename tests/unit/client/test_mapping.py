@@ -1,4 +1,4 @@
-"""Every value of our enums has its value on the wire, and the other way round; JSON has the same words."""
+"""Every value of an enum has its value on the wire and vice versa; JSON has the same words."""
 
 from __future__ import annotations
 

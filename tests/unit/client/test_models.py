@@ -1,4 +1,4 @@
-"""What training a transformer sends: groups as Megatron-LM has them, bytes by hand, those of a published workload."""
+"""Traffic of transformer training: groups of Megatron-LM, bytes by hand, and bytes of a published workload."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ SMALL: dict[str, Any] = {
     "global_batch": 48,
     "tied_embeddings": False,
 }
-"""An activation is 2·5·16 = 160 elements of 2 bytes; 12·6·16² + 2·10·16 = 18,752 parameters, gradients have 4 bytes."""
+"""Small model, with numbers that are easy to check.
+
+An activation is 2·5·16 = 160 elements of 2 bytes. There are 12·6·16² + 2·10·16 = 18,752 parameters, whose gradients
+have 4 bytes."""
 
 ACTIVATION, PARAMETERS = 320, 18_752
 
 
 def sent(ranks_per_host: int = 1, model: dict[str, Any] | None = None, **parallelism: Any) -> Traffic:
-    """Of as many ranks as the parallelism needs."""
+    """Return the traffic of as many ranks as the parallelism needs."""
     kinds = Parallelism(**parallelism)
     ranks = kinds.tensor * kinds.pipeline * (kinds.data or 1)
     endpoints = [f"10.0.{rank // ranks_per_host}.1" for rank in range(ranks)]
@@ -38,7 +41,7 @@ def sent(ranks_per_host: int = 1, model: dict[str, Any] | None = None, **paralle
 
 
 def collectives(found: Traffic) -> list[tuple[str, list[tuple[int, ...]], int, int]]:
-    """Algorithm, ranks of the groups, bytes and phase of each."""
+    """Return algorithm, ranks of the groups, bytes and phase of each collective."""
     ranks = {group.name: group.ranks for group in found.groups}
     return [(c.algorithm, [ranks[g] for g in c.groups], c.bytes_per_iteration, c.phase) for c in found.collectives]
 
@@ -73,7 +76,7 @@ def test_what_is_given_counts_more_than_the_preset() -> None:
 
 
 def test_groups_are_those_of_megatron() -> None:
-    """The example in the docstring of its ``initialize_model_parallel``: 16 ranks, tensor 2, pipeline 4."""
+    """The example is that of the docstring of ``initialize_model_parallel``: 16 ranks, tensor 2, pipeline 4."""
     groups = [*groups_of(Parallelism(tensor=2, pipeline=4), 2)]
     of = {kind: [members for k, members in groups if k == kind] for kind in ("data", "tensor", "pipeline", "embedding")}
     assert of["data"] == [(0, 2), (1, 3), (4, 6), (5, 7), (8, 10), (9, 11), (12, 14), (13, 15)]
@@ -112,7 +115,7 @@ def test_stages_of_zero() -> None:
 
 
 def test_pipelines_send_activations_on_and_gradients_back() -> None:
-    """24 micro-batches. Stages on one host send each other nothing that counts."""
+    """The iteration has 24 micro-batches. Traffic between stages on one host does not count."""
     found = sent(pipeline=3, data=1)
     assert [(t.src, t.dst, t.bytes_per_iteration, t.phase) for t in found.transfers] == [
         (src, dst, 24 * ACTIVATION, 0) for src, dst in ((0, 1), (1, 0), (1, 2), (2, 1))
@@ -122,7 +125,7 @@ def test_pipelines_send_activations_on_and_gradients_back() -> None:
 
 
 def test_tensor_ranks_on_several_hosts_reduce_each_layer() -> None:
-    """24 micro-batches; 3 layers in each of two stages, 4 all-reduces for each."""
+    """The iteration has 24 micro-batches; each of two stages has 3 layers with 4 all-reduces each."""
     (found,) = collectives(sent(tensor=2, pipeline=2, data=1))
     assert found == ("all_reduce", [(0, 1), (2, 3)], 4 * 3 * 24 * ACTIVATION, 0)
     assert {t.bytes_per_iteration for t in sent(tensor=2, pipeline=2, data=1).transfers} == {24 * ACTIVATION}
@@ -149,7 +152,9 @@ def test_tied_embeddings_are_kept_alike_in_the_first_and_last_stage() -> None:
 
 
 def test_experts_exchange_tokens_and_are_replicated_less_often() -> None:
-    """Every second of 6 layers has 4 experts of 2·16·64 parameters; 6 micro-batches; each token goes to two."""
+    """Every second of 6 layers has 4 experts of 2·16·64 parameters.
+
+    There are 6 micro-batches, and each token goes to two experts."""
     found = sent(model={"experts": 4, "expert_layers": 3}, data=4, expert=2)
     experts = 3 * 4 * 2 * 16 * 64
     rest = PARAMETERS - 3 * 2 * 16 * 64
@@ -224,8 +229,9 @@ def test_ranks_that_are_left_are_replicas_and_others_are_refused() -> None:
 
 
 def replicas(model: dict[str, Any], pipeline: int, ring: int) -> Counter[int]:
-    """How often so many bytes are sent from NIC to NIC, of a job with 8 ranks and NICs per host and tensor 8: by its
-    data parallelism alone."""
+    """Count the sizes of transfers between NICs by data parallelism alone.
+
+    The job has 8 ranks and NICs per host, and tensor parallelism of 8."""
     hosts = f"10.{{}}.0-{pipeline * ring - 1}.1"
     spec = job_in(
         {
@@ -243,9 +249,11 @@ def replicas(model: dict[str, Any], pipeline: int, ring: int) -> Counter[int]:
 
 
 def test_gpt_3_sends_what_the_published_workload_does() -> None:
-    """175·10⁹ parameters, of which each of 8·8 ranks has 2,734,375,000, with gradients of 4 bytes: M = 10,937,500,000.
-    A ring of 4 sends 2·(4-1)/4·M = 16,406,250,000 from each rank to the next: 6 steps of 2,734,375,000, as in
-    ``concurrent_jobs_3/ring_size_4/job_2-GPT_3.txt`` of arXiv 2503.05324. There are 8·8 rings of 4."""
+    """The published workload is ``concurrent_jobs_3/ring_size_4/job_2-GPT_3.txt`` of arXiv 2503.05324.
+
+    Each of 8·8 ranks has 2,734,375,000 of 175·10⁹ parameters, with gradients of 4 bytes: M = 10,937,500,000. A ring of
+    4 sends 2·(4-1)/4·M = 16,406,250,000 from each rank to the next: 6 steps of 2,734,375,000. There are 8·8 rings of
+    4."""
     assert replicas({"preset": "gpt3-175b"}, pipeline=8, ring=4) == {6 * 2_734_375_000: 8 * 8 * 4}
 
 
@@ -254,7 +262,9 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int]] = {
     "GPT_3": ({"preset": "gpt3-175b"}, 8),
     "LLaMA2_70B": ({"preset": "llama2-70b", "parameters": 70 * 10**9}, 16),
 }
-"""Preset and stages, by the end of a file's name. BLOOM (4·12) is rounded up otherwise there."""
+"""Preset and pipeline stages, by the end of a file's name.
+
+BLOOM (4·12) is rounded up otherwise in the published files."""
 
 
 @pytest.mark.skipif(not WORKLOADS, reason="make test WORKLOADS=DIR: the published workloads (arXiv 2503.05324)")

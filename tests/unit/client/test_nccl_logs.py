@@ -1,4 +1,4 @@
-"""Logs of NCCL. The lines have the formats of public logs (named where they differ), with hosts and numbers of ours."""
+"""Logs of NCCL. The lines have the formats of public logs (named where they differ), with our hosts and numbers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,19 +24,19 @@ def network(rank: int, per_host: int = 2) -> Lines:
 
 
 def comm(rank: int, size: int, event: str, pointer: int = 0x55, comm_id: str = "0xabc") -> str:
-    """NVIDIA/nccl #1605: commId from 2.18 on."""
+    """Return the line of an initialized communicator; NVIDIA/nccl #1605: commId from 2.18 on."""
     text = f"ncclCommInitRank comm {pointer + rank:#x} rank {rank} nranks {size} cudaDev 0 nvmlDev 0 busId 1a000"
     return head(rank) + text + (f" commId {comm_id}" if comm_id else "") + f" - Init {event}"
 
 
 def call(rank: int, what: str, count: int, number: int, size: int, root: int = 0, pointer: int = 0x55) -> str:
-    """NVIDIA/nccl #1193, #203. Datatype 7 has four bytes."""
+    """Return the line of a call; formats of NVIDIA/nccl #1193, #203. Datatype 7 has four bytes."""
     text = f"{what}: opCount {number:x} sendbuff 0x7f1 recvbuff 0x7f2 count {count} datatype 7 op 0 root {root}"
     return head(rank) + f"{text} comm {pointer + rank:#x} [nranks={size}] stream 0x9"
 
 
 def rings(rank: int, orders: list[list[int]]) -> Lines:
-    """NVIDIA/nccl #1189: previous, self, next."""
+    """Return the lines of rings; NVIDIA/nccl #1189: previous, self, next."""
     found = []
     for channel, order in enumerate(orders):
         at = order.index(rank)
@@ -79,7 +79,7 @@ def sent(spec: JobSpec) -> dict[tuple[int, int], int]:
 
 
 RING = {(0, 1): 3000, (1, 3): 3000, (3, 2): 3000, (2, 0): 3000}
-"""M is 4,000 bytes, half of it in each channel: 2·3/4 of 2,000 on each link of a ring."""
+"""Bytes of an all-reduce of M = 4,000 bytes, half of it in each channel: 2·3/4 of 2,000 on each link of a ring."""
 BOTH_WAYS = RING | {(b, a): size for (a, b), size in RING.items()}
 
 
@@ -118,7 +118,7 @@ def test_logs_may_be_in_a_file_per_rank(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["NCCL_ALGO set by environment to Tree", "TUNED"])
 def test_trees_are_taken_where_the_log_says_so(line: str, tmp_path: Path) -> None:
-    """NVIDIA/nccl #1453: Algo 0 is the tree. To the parent 2,000 bytes in each channel, and as many back."""
+    """NVIDIA/nccl #1453: Algo 0 is the tree. Each channel sends 2,000 bytes to the parent, and as many back."""
     lines = everyone()
     if line == "TUNED":
         lines += [call(0, "AllReduce", 1000, 9, 4), head(0) + "4000 Bytes -> Algo 0 proto 2 time 37.8"]
@@ -151,7 +151,7 @@ def test_older_forms_of_trees(trees: Lines, tmp_path: Path) -> None:
 
 
 def test_single_lines_of_trees_have_the_parent_first(tmp_path: Path) -> None:
-    """NVIDIA/nccl #1189: they agree with the others, or the log is refused."""
+    """NVIDIA/nccl #1189: single lines have to agree with the others, or the log is refused."""
     line = head(2) + "Tree 1 : 0 -> 2 -> 3/-1/-1"
     lines = everyone()
     lines.insert(lines.index(comm(2, 4, "COMPLETE")), line)
@@ -170,7 +170,7 @@ def test_before_2_18_the_communicator_is_named_at_its_end(tmp_path: Path) -> Non
 
 
 def test_listed_rings_do_where_no_rank_has_its_own(tmp_path: Path) -> None:
-    """NVIDIA/nccl #1605: without GRAPH; #226: `Ring` with two numbers is a connection."""
+    """NVIDIA/nccl #1605 has no GRAPH; in #226 `Ring` with two numbers is a connection."""
     lines = [line for line in everyone() if "INFO Ring" not in line]
     connection = head(0) + "Ring 00 : 0 -> 2 [send] via NET/Socket/0"
     assert sent(spec_of([*lines, connection], tmp_path)) == BOTH_WAYS
@@ -190,8 +190,10 @@ def test_listed_rings_do_where_no_rank_has_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_other_collectives(what: str, sizes: dict[tuple[int, int], int], tmp_path: Path) -> None:
-    """Counts of an all-gather and a reduce-scatter are of a rank's share. The root is rank 2: of the rings 0 1 3 2 and
-    0 2 3 1 a broadcast leaves out the links 3 to 2 and 0 to 2, a reduction 2 to 0 and 2 to 3."""
+    """Counts of an all-gather and a reduce-scatter are those of a rank's share.
+
+    The root is rank 2, in the rings 0 1 3 2 and 0 2 3 1. A broadcast leaves out the links 3 to 2 and 0 to 2, a
+    reduction 2 to 0 and 2 to 3."""
     lines = [line.replace("AllReduce", what).replace("root 0", "root 2") for line in everyone()]
     found = sent(spec_of(lines, tmp_path))
     assert {pair: found.get(pair, 0) for pair in sizes} == sizes
@@ -207,7 +209,7 @@ def test_sends_and_receives_are_of_one_transfer(tmp_path: Path) -> None:
 
 
 def test_two_communicators_of_one_size(tmp_path: Path) -> None:
-    """Ranks 0 and 2, and ranks 1 and 3, make one of their own: each is rank 0 or 1 there."""
+    """Ranks 0 and 2 have a communicator, and ranks 1 and 3: each is rank 0 or 1 there."""
 
     def pair(rank: int, comm_id: str) -> Lines:
         own, text = rank // 2, f"comm {0x900 + rank:#x} rank {rank // 2} nranks 2 cudaDev 0 busId 1a000{comm_id}"
@@ -225,7 +227,7 @@ def test_two_communicators_of_one_size(tmp_path: Path) -> None:
 
 
 def test_a_second_communicator_of_all_ranks(tmp_path: Path) -> None:
-    """Without a commId the second one of each process is that of the others. Its bytes are added."""
+    """Logs without a commId match the second communicator of each process. The bytes of both are added."""
 
     def two(rank: int) -> Lines:
         again = [line.replace(f"{0x55 + rank:#x}", f"{0x800 + rank:#x}") for line in of_rank(rank, comm_id="")]
@@ -260,7 +262,7 @@ def test_without_calls_the_user_says_the_bytes_or_switches_measure_them(tmp_path
 
 @pytest.mark.parametrize("network", ["Using network IB", "Initialized NET plugin IB", ""])
 def test_addresses_of_infiniband_are_not_in_the_log(network: str, tmp_path: Path) -> None:
-    """NVIDIA/nccl #2047: from 2.27 on plugins. Connections say it in all versions."""
+    """NVIDIA/nccl #2047: plugins are used from 2.27 on. In all versions the lines of connections name the network."""
     lines = [line.replace("Using network Socket", network) for line in everyone()]
     lines = [line.replace("via NET/Socket/0", "via NET/IB/0/GDRDMA") for line in lines]
     with pytest.raises(InvalidInput, match=r"endpoints: host node0 uses the network IB.*--endpoints"):

@@ -1,4 +1,4 @@
-"""A spec in a file and the same spec in a call are accepted alike, and refused for the same fields."""
+"""A spec in a file and the same spec in a call are both accepted, or refused for the same fields."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from signalbox.spec_messages import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
 
 NONSENSE = "nonsense"
-"""A word of no enum."""
+"""Word that no enum has."""
 
 HOSTS = [f"10.0.{n}.1" for n in range(6)]
 
 
 def specs_with(wrong: bool) -> st.SearchStrategy[dict[str, Any]]:
-    """``wrong``: some values are wrong in themselves; else they may only not fit to each other."""
+    """Return a strategy for specs.
+
+    ``wrong``: whether some values are invalid by themselves; otherwise values are at most inconsistent with each
+    other."""
 
     def some(right: Iterable[Any], *mistakes: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from([*right, *(mistakes if wrong else ())])
@@ -82,7 +85,7 @@ specs = specs_with(wrong=False) | specs_with(wrong=True)
 
 
 def in_file(spec: dict[str, Any]) -> JobSpec | dict[str, str]:
-    """What a file with the spec comes to: it, or the problems by their paths in the proto file."""
+    """Return the spec as read from a file, or its problems by their paths in the proto file."""
     try:
         found = JobSpec.parse(json.loads(json.dumps(spec)))
         InvalidInput.refuse(check(found))
@@ -99,7 +102,7 @@ def in_call(spec: dict[str, Any]) -> JobSpec | dict[str, str]:
 
 
 def problems(error: InvalidInput) -> dict[str, str]:
-    """What is wrong with enums is told in other words."""
+    """Return the problems by path; those of enums without text, because files and calls word them differently."""
     found = {}
     for problem in error.problems:
         path, enum = mapping.path_in_proto(pb.JobSpec, problem.path)
@@ -108,7 +111,7 @@ def problems(error: InvalidInput) -> dict[str, str]:
 
 
 def proto_json(spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec as ``grpcurl`` takes it."""
+    """Return the spec as ``grpcurl`` takes it."""
     message = dict(spec)
     for name in ("library", "transport", "dealing"):
         if name in message:
@@ -149,7 +152,7 @@ BY_HAND: dict[str, Any] = {"name": "by hand", "transfers": [{"src": 0, "dst": 1,
 
 
 def offer(*ways: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Of strategies that are called 0, 1 and so on."""
+    """Return an offer of strategies with the names 0, 1 and so on."""
     strategies = [{**BY_HAND, "name": str(number), **way} for number, way in enumerate(ways)]
     return {"job_id": "job", "endpoints": HOSTS, "strategies": strategies, **more}
 
@@ -191,7 +194,7 @@ def test_a_file_and_a_call_come_to_the_same(spec: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_too_long_in_a_call_is_too_long_in_a_file(spec: dict[str, Any]) -> None:
-    """A call tells it before its items are looked at."""
+    """A call reports the length before its items are checked."""
     told, called = in_file(spec), in_call(spec)
     assert isinstance(told, dict)
     assert isinstance(called, dict)

@@ -1,4 +1,4 @@
-"""What ranks tell each other: addresses, groups, gradients, and what they have recorded."""
+"""Exchanges between ranks: addresses, groups, gradients, and recorded calls."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rank_has_the_address_of_the_interface_that_its_library_was_told_to_use(
     environment: dict[str, str], library: str, found: str
 ) -> None:
-    """A name that no interface has does not count."""
+    """The rank ignores names that no interface has."""
     assert own_address(environment, library, ["localhost", "10.0.9.9"]) == found
 
 
@@ -88,7 +88,7 @@ def test_a_rank_without_an_address_or_with_a_problem_is_named(wrong: Told, messa
 
 
 def test_groups_are_those_of_all_ranks_and_their_names_tell_them_apart() -> None:
-    """Ranks 0 to 3 are two tensor groups and two data groups. One has a name of PyTorch beside that of the program."""
+    """Ranks 0 to 3 form two tensor groups and two data groups. One has a name of PyTorch beside that of the program."""
     ranks = [
         told({"tensor": (0, 1), "data": (0, 2), "default": (0, 1, 2, 3)}),
         told({"tensor": (0, 1), "data": (1, 3), "default": (0, 1, 2, 3)}),
@@ -149,8 +149,10 @@ def test_windows_are_the_first_iteration_and_whole_ones_after_the_first_ones() -
 
 @dataclass
 class Program:
-    """Ranks that exchange through one dictionary, and begin at 0. ``wrong``: windows that rank 0 does not understand.
-    ``understood``: those that it does, with what was recorded."""
+    """Ranks that exchange through one dictionary, and begin at 0.
+
+    ``wrong``: number of windows that rank 0 does not understand.
+    ``understood``: windows that it understands, with the recorded calls."""
 
     ranks: int = 3
     wrong: int = 0

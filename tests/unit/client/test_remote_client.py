@@ -1,4 +1,4 @@
-"""Calls that another process makes: what crosses, and what follows when it does not answer."""
+"""Calls through another process: what crosses the socket, and what follows when there is no answer."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_errors_are_the_same_in_another_process(error: SignalboxError) -> None:
 
 @pytest.fixture
 def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """Of a client whose calls nothing serves: what would be the other process's end."""
+    """Yield the other end of the socket of a client whose calls nobody serves."""
     ours, theirs = socket.socketpair()
     monkeypatch.setattr(remote_client._process, "connect", lambda: ours)
-    send(theirs, None)  # it is opened
+    send(theirs, None)  # the process has started
     with ours, theirs:
         yield theirs
 
@@ -97,7 +97,7 @@ def test_a_call_ends_when_the_client_is_closed(peer: socket.socket) -> None:
 
 @pytest.mark.usefixtures("peer")
 def test_the_descriptor_of_a_call_that_is_under_way_stays_until_that_has_ended() -> None:
-    """Else another file of the program could have its number while the call still reads."""
+    """The number of a closed descriptor could go to another file of the program while the call still reads."""
     calls = client(60.0)
     with calls._in_use(None):
         calls.close()

@@ -1,4 +1,4 @@
-"""Work that is repeated in a thread."""
+"""Repeated work in a thread."""
 
 from __future__ import annotations
 

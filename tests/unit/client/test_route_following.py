@@ -1,4 +1,4 @@
-"""Routes as the controller tells them, also when its stream breaks off or goes silent."""
+"""Routes that the controller publishes, also when its stream breaks off or goes silent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPLIT = ((0.5, 0, 2), (0.5, 2, 2))
 
 
 def message(*subflows: tuple[float, int, int], token: str = "") -> pb.WatchRoutesResponse:
-    """A message of the route stream, with one route."""
+    """Return a message of the route stream, with one route."""
     pieces = [
         pb.Subflow(share=share, port_value=value, port_mask=mask, switches=["leaf1", "spine1", "leaf2"])
         for share, value, mask in subflows
@@ -59,7 +59,7 @@ def test_routes_are_what_the_message_says() -> None:
 def test_many_routes_come_from_another_process_in_parts_and_too_many_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One part is unpacked while no other thread runs."""
+    """The client unpacks one part while no other thread runs."""
     told = pb.WatchRoutesResponse(routes=[message(*SPLIT).routes[0]] * (2 * UNPACKED_AT_ONCE + 1), resume_token="next")
     packed = told_routes(told)
     assert (len(packed.packed), packed.resume_token) == (3, "next")
@@ -89,7 +89,9 @@ def test_the_connections_of_a_subflow_have_equal_parts_of_its_share() -> None:
 
 
 class Streams:
-    """A controller whose route streams tell what is in ``streams``, one list each: a message, or an error."""
+    """Controller with route streams.
+
+    ``streams``: the items of each stream: messages, or an error."""
 
     def __init__(self, *streams: Sequence[pb.WatchRoutesResponse | Exception]) -> None:
         self.streams = list(streams)
@@ -113,7 +115,7 @@ class Streams:
 
 
 def followed(streams: Streams, on_gone: Callable[[Gone], bool] = lambda _: False) -> tuple[RouteFollower, list[int]]:
-    """A follower that has followed all streams, and per change the number of subflows."""
+    """Return a follower that has followed all streams, and the number of subflows after each change."""
     told: list[int] = []
     follower = RouteFollower(streams.connect, "job", lambda routes: told.append(len(routes[0].subflows)), on_gone)
     while streams.streams and follower.round() is not None:
@@ -179,7 +181,7 @@ def test_the_training_has_rest_after_each_message_however_many_there_are(monkeyp
 
 
 def test_a_message_that_took_long_is_followed_by_a_hundred_times_as_much_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the processor time of the thread: what else the machine does, and the wait for a message, is not its own."""
+    """The rest depends on the processor time of the thread, without other work and without waits for messages."""
     rests: list[float] = []
     monkeypatch.setattr(Rounds, "wait", lambda _, pause_s: rests.append(pause_s))
     took = iter((0.0, 0.002, 10.0, 10.002, 20.0, 21.0, 30.0))
@@ -189,7 +191,7 @@ def test_a_message_that_took_long_is_followed_by_a_hundred_times_as_much_rest(mo
 
 
 class SilentStream:
-    """One that tells nothing until it is closed."""
+    """Stream that stays silent until it is closed."""
 
     def __init__(self) -> None:
         self.closed = threading.Event()

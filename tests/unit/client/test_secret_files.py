@@ -1,4 +1,4 @@
-"""Which modes and owners are right for files with secrets."""
+"""Modes and owners that files with secrets may have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OURS, ROOT, ANOTHER = 1000, 0, 1001
 
 
 def owned(monkeypatch: pytest.MonkeyPatch, uid: int, mode: int, by: int = OURS) -> Path:
-    """A file as a process of the user ``by`` sees it."""
+    """Return a file as a process of the user ``by`` sees it."""
     path = Path("/file")
     monkeypatch.setattr(Path, "stat", lambda _: SimpleNamespace(st_uid=uid, st_mode=0o100000 | mode))
     monkeypatch.setattr(os, "geteuid", lambda: by)

@@ -1,4 +1,4 @@
-"""The tree that Slurm is told, of fabrics of two and more tiers."""
+"""The tree that Slurm gets for fabrics of two and more tiers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def test_names_are_unlike_and_such_as_slurm_takes() -> None:
 
 
 def test_switches_with_nodes_that_are_connected_without_others_are_below_one() -> None:
-    """In a ring of them, and where a spine has a node too: Slurm gives no job nodes that nothing connects."""
+    """Slurm allocates no nodes that nothing connects.
+
+    The switches are a ring, or a spine has a node too."""
     ring = [("leaf1", "leaf2"), ("leaf2", "leaf3"), ("leaf3", "leaf1")]
     assert tree(ring, {f"leaf{k}": [f"n{k}"] for k in (1, 2, 3)})[3:] == [
         TreeSwitch("tier0-1", (), ("leaf1", "leaf2", "leaf3"))

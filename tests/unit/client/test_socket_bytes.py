@@ -1,4 +1,4 @@
-"""What this process's own connections have carried, read from the kernel, over real TCP on loopback."""
+"""Bytes that this process's own connections have carried, read from the kernel, over real TCP on loopback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE, THERE = "127.0.0.11", "127.0.0.12"
 DEADLINE_S = 30.0
 BYTES = 300_000
 EDGE = 2
-"""TCP acknowledges the beginning and the end of a connection like a byte each."""
+"""Bytes that TCP acknowledges for the beginning and the end of a connection."""
 
 Ends = tuple[socket.socket, socket.socket]
 
@@ -54,7 +54,7 @@ def ours(connected: Connected) -> bool:
 
 
 def send(sender: socket.socket, receiver: socket.socket, count: int) -> None:
-    """Returns when all has arrived."""
+    """Send bytes and return when all have arrived."""
     left = count
     while left:
         sent = sender.send(bytes(min(left, 50_000)))
@@ -76,7 +76,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def carried(sockets: OwnSockets, there: int, back: int) -> bool:
-    """Whether both ends have counted that, each on its own; acknowledgements may come later."""
+    """Return whether both ends have counted that, each on its own; acknowledgements may arrive later."""
     exchanged = polled(sockets)
     near, far = exchanged[HERE, THERE], exchanged[THERE, HERE]
     counted = (near.sent - there, near.received - back, far.sent - back, far.received - there)

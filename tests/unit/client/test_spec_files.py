@@ -1,4 +1,4 @@
-"""Job specs in files: which text is read as what, several jobs in one file, and where problems are."""
+"""Job specs in files: formats, several jobs in one file, and the places of problems."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ collectives = [{algorithm = "ring_all_reduce", groups = ["dp"], bytes_per_iterat
 
 
 class Files:
-    """Files that a test writes, and what is found in them."""
+    """Files of the test, and the specs and problems in them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,7 +53,7 @@ class Files:
         return [job.spec for job in jobs_in(path)]
 
     def problems(self, text: str | bytes, name: str = "job.yaml") -> list[str]:
-        """Without the folder."""
+        """Return the problems without the folder."""
         with pytest.raises(InvalidInput) as error:
             self.specs(text, name)
         return [str(problem).removeprefix(f"{self.folder}/") for problem in error.value.problems]

@@ -1,4 +1,4 @@
-"""The iteration of a trace, and which calls of it overlap."""
+"""The iteration of a trace, and which of its calls overlap."""
 
 import pytest
 
@@ -9,7 +9,7 @@ A, B, C = (Kind("all_reduce", (0, 1), name) for name in "abc")
 
 
 def calls(text: str, sizes: dict[str, int] | None = None) -> list[Call]:
-    """A letter per call, of 1 byte where ``sizes`` has none."""
+    """Return a call per letter, of 1 byte where ``sizes`` has no size."""
     return [Call(Kind("all_reduce", (0, 1), letter), (sizes or {}).get(letter, 1)) for letter in text]
 
 
@@ -53,7 +53,7 @@ def test_calls_that_alternate_share_a_phase_and_others_follow_each_other() -> No
 
 
 def test_calls_that_begin_while_another_is_under_way_share_its_phase() -> None:
-    """Of a, b and c each begins before the one before it has ended; d begins when all have."""
+    """Each of a, b and c begins before the one before it has ended; d begins when all have ended."""
     made = [Call(kind, 8, overlaps) for kind, overlaps in ((A, False), (B, True), (C, True))]
     last = Call(Kind("all_reduce", (0, 1), "d"), 8)
     found = per_iteration({rank: [*made, last] * 2 for rank in (0, 1)}, 2)

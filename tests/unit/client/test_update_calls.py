@@ -1,4 +1,4 @@
-"""How the client repeats updates: what others change at the same time is kept, and it gives up at last."""
+"""Repeated updates of the client: it keeps concurrent changes of others, and gives up at last."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def spec(job_id: str = "a", first: int = 1, second: int = 1, **more: Any) -> Job
 
 
 class OfRegistry(Client):
-    """Calls that a registry answers as the controller does. ``others``: of each call what happens between the moment
-    when the job is read and the moment when the update is made."""
+    """Client whose calls a registry answers as the controller does.
+
+    ``others``: for each call, what happens between the read of the job and its update."""
 
     def __init__(self, registry: JobRegistry) -> None:
         self.registry = registry

@@ -1,4 +1,4 @@
-"""Every command that talks to a controller takes the options that say who it is."""
+"""Every command that talks to a controller takes the options for the credentials of the caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_where_there_is_an_address_there_are_credentials() -> None:
     of_commands = {path: options_of(command) for path, command in commands().items()}
     asking = {path for path, options in of_commands.items() if "--address" in options}
     assert {"status", "jobs renew", "what-if", "strategy", "run"} <= asking
-    asking.remove("run")  # what it starts needs them as well: both have them from the environment
+    asking.remove("run")  # the program that it starts needs them as well: both have them from the environment
     assert {path for path, options in of_commands.items() if options >= OPTIONS} == asking
 
 

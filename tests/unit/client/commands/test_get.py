@@ -1,4 +1,4 @@
-"""``get`` and ``describe`` against a real server: which things, in which form, and what happens to wrong names."""
+"""``get`` and ``describe`` against a real server: kinds of objects, forms of output, and errors for wrong names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AWAY = "127.0.0.1:1"
 
 @pytest.fixture
 def trained(api: Running) -> Running:
-    """A job with one flow on its planned path and one that is hashed, and a job that waits for a host."""
+    """Return an API with two jobs: one waits for a host, the other has a planned flow and a hashed flow."""
     api.control.set_route(FlowId(H1, H2), VIA_SPINE)
     with Client(api.addresses[0]) as client:
         client.register_job(ring())
@@ -216,7 +216,7 @@ def test_a_host_is_described_with_its_jobs(signalbox: Signalbox) -> None:
     assert ["at", "leaf2,", "port", "2"] in signalbox("describe", "host", H2).rows
 
 
-# ---- wrong names, and what the exit status says
+# ---- wrong names, and the exit status
 
 
 @pytest.mark.usefixtures("trained")
@@ -260,7 +260,7 @@ def test_what_cannot_be_now_has_another_one(signalbox: Signalbox, tmp_path: Path
 
 
 class Line:
-    """What a shell has so far."""
+    """Command line in a shell, as completion receives it."""
 
     def __init__(self, address: str) -> None:
         self.params = {"address": address}

@@ -1,4 +1,4 @@
-"""Where lease tokens are kept."""
+"""Files that keep lease tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from signalbox.errors import InvalidInput
 
 
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As a container's user may be, whom its system does not know."""
+    """A container may run as a user that its system does not know."""
 
     def unknown() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -37,7 +37,7 @@ def test_folders_with_long_names_have_files_apart(monkeypatch: pytest.MonkeyPatc
 def test_a_token_that_cannot_be_written_leaves_the_one_before_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As on a full disk."""
+    """The disk may be full."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     leases = LeaseFiles("127.0.0.1:50051")
     leases.keep("job", "first")

@@ -1,4 +1,4 @@
-"""What people see of optical switches."""
+"""Output about optical switches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fabric() -> pb.GetFabricResponse:
 
 
 def described(found: pb.GetFabricResponse, *jobs: pb.Job) -> list[list[str]]:
-    """The first of its optical switches."""
+    """Return the printed description of the first optical switch."""
     names = optical.Names(found)
     return shown(optical.panel({**optical.described(found.optical_switches[0], jobs, names), "alarms": []}, names))
 
@@ -36,7 +36,7 @@ def test_they_are_listed_with_ports_and_circuits() -> None:
 def test_each_port_says_where_its_light_goes_and_for_which_job() -> None:
     found = fabric()
     job = wired_job(found)
-    del job.wiring.circuits[0]  # of interface 1 of server 1
+    del job.wiring.circuits[0]  # the circuit of interface 1 of server 1
     found.optical_switches[0].fibres[1].out_port = 9
     found.optical_switches[0].fibres[2].ClearField("out_port")
     found.optical_switches[0].fibres[2].up = False
@@ -81,7 +81,7 @@ def test_a_circuit_names_the_optical_switch_that_makes_it() -> None:
 
 
 class Answers:
-    """A client of a controller that has this fabric."""
+    """Client of a controller that has this fabric."""
 
     def __init__(self, found: pb.GetFabricResponse) -> None:
         self.get_fabric = lambda: found

@@ -1,4 +1,4 @@
-"""``signalbox plan diff``: what an operator reads before asking for a new plan."""
+"""``signalbox plan diff``: the changes that an operator reads before requesting a new plan."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fabric(api: Running) -> FakeFabric:
 
 
 def other_plan(status: Status) -> tuple[Status, FlowId]:
-    """The newest plan has one flow over the next spine: that flow."""
+    """Return a status whose newest plan moves one flow to the next spine, and that flow."""
     assert status.plan
     flow = min(status.jobs[JobId("job0")].routes)
     ((up, down), _), *_ = status.plan.routes[flow]
@@ -109,7 +109,7 @@ def test_in_shadow_all_flows_would_be_pinned(api: Running, fabric: FakeFabric, s
 def test_plan_and_routes_are_of_one_generation(
     api: Running, fabric: FakeFabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plan that is replaced between the two calls is asked for again."""
+    """The client requests both again when a plan is replaced between the two calls."""
     status = fabric.status
     assert status.plan
     generation = status.plan.generation + 1

@@ -1,4 +1,4 @@
-"""What people see of routes and of alarms."""
+"""Output about routes and alarms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEASED = pb.JobSpec(job_id="ring", lease=Duration(seconds=60))
 
 
 def shown(table: RenderableType) -> list[list[str]]:
-    """The words of each line."""
+    """Return the words of each line."""
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
         console.print(table)
@@ -60,7 +60,7 @@ def test_routes_that_are_all_whole_have_no_columns_for_subflows() -> None:
 
 
 def status(*alarms: Alarm) -> pb.GetStatusResponse:
-    """Of a controller without a network."""
+    """Return the status of a controller without a network."""
     return pb.GetStatusResponse(alarms=[convert.alarm_message(alarm, 0.0) for alarm in alarms])
 
 
@@ -267,7 +267,9 @@ def test_published_schemes_have_the_names_of_the_option_strategy() -> None:
 
 
 def test_names_of_jobs_give_a_terminal_no_orders() -> None:
-    """Set the title, clear the screen, fill the clipboard: what is between ESC ] and BEL, or follows CSI."""
+    """Control sequences follow CSI, or stand between ESC ] and BEL.
+
+    They set the title, clear the screen or fill the clipboard."""
     assert escape("a\x1b]0;owned\x07b\x9b2J\u202e[red]") == "a\ufffd]0;owned\ufffdb\ufffd2J\ufffd\\[red]"
 
 
@@ -331,7 +333,7 @@ def test_a_job_with_strategies_says_whose_its_flows_are_and_that_another_one_may
         "It has no circuits yet: circuits are being worked out. Flows are those of strategy data, the first of 3. "
         "Where optical switches connect its servers, the controller chooses the strategy with the circuits."
     )
-    unwired.ClearField("wiring")  # its hosts are looked for
+    unwired.ClearField("wiring")  # the controller still looks for its hosts
     assert "Where optical switches connect" in " ".join(said(printing_jobs.registered(unwired)))
     wired = " ".join(said(printing_jobs.registered(with_strategies(wired_job(rings(5, (1,))), "data", "hybrid"))))
     assert "those of strategy hybrid, chosen from 2" in wired

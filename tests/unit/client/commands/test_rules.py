@@ -1,4 +1,4 @@
-"""``signalbox rules`` against a real server that holds what a controller has really installed."""
+"""``signalbox rules`` against a real server that holds the rules of a real controller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ("api", "signalbox")
 
 @pytest.fixture
 def fabric(api: Running) -> FakeFabric:
-    """Three pinned jobs; the server publishes their controller's status."""
+    """Return a fabric with three pinned jobs; the server publishes the status of its controller."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)

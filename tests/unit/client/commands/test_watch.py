@@ -1,4 +1,4 @@
-"""What people read of watches, a line per change."""
+"""Output of watches, a line per change."""
 
 from __future__ import annotations
 

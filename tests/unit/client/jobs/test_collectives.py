@@ -27,7 +27,7 @@ def spec(algorithm: str, n: int, size: int, **collective: object) -> JobSpec:
 
 
 def pairs(job: JobSpec) -> dict[tuple[int, int], int]:
-    """Bytes of all phases by (sending rank, receiving rank)."""
+    """Return the bytes of all phases by (sending rank, receiving rank)."""
     rank = {ip: r for r, ip in enumerate(job.endpoints)}
     total: Counter[tuple[int, int]] = Counter()
     for v in virtual_links(job):
@@ -87,7 +87,7 @@ def test_chains_pass_everything_along_consecutive_ranks(algorithm: str) -> None:
 
 @given(st.sampled_from([2, 4, 8, 16, 32]), st.integers(1, 1 << 40))
 def test_ring_and_halving_doubling_send_the_same_volume(n: int, size: int) -> None:
-    """Both are bandwidth optimal: 2(n-1)/n·M out of each rank, up to rounding."""
+    """Either algorithm sends the optimum of 2(n-1)/n·M out of each rank, up to rounding."""
     for algorithm in ("ring_all_reduce", "halving_doubling_all_reduce"):
         out: Counter[int] = Counter()
         for (src, _), sent in pairs(spec(algorithm, n, size)).items():
@@ -140,7 +140,7 @@ def test_phases_stay_apart_and_are_numbered_in_their_order() -> None:
 
 
 def job(ranks: int = 4, hosts: int | None = None, **fields: Any) -> JobSpec:
-    """``hosts``: that the ranks are divided over, in order; one each unless told otherwise."""
+    """Return a job; ``hosts``: number of hosts over which the ranks are divided in order, by default one per rank."""
     endpoints = [f"10.0.0.{1 + rank * (hosts or ranks) // ranks}" for rank in range(ranks)]
     return JobSpec.parse({"job_id": "job", "endpoints": endpoints, **fields})
 
@@ -158,7 +158,9 @@ ALL = [{"name": "all", "ranks": [0, 1, 2, 3]}]
 
 
 def by_phase(spec: JobSpec) -> list[dict[tuple[int, int], int]]:
-    """Per phase of the planner, the bytes by (source, destination): the last numbers of their addresses, less 1."""
+    """Return the bytes by (source, destination) for each phase of the planner.
+
+    Source and destination are the last numbers of the addresses, less 1."""
     links = virtual_links(spec)
     found: list[dict[tuple[int, int], int]] = [{} for _ in {v.phase for v in links}]
     for v in links:
@@ -236,9 +238,9 @@ def test_an_observed_job_announces_nothing() -> None:
     rails=st.integers(0, 2),
 )
 def test_no_byte_between_hosts_is_lost(algorithm: Algorithm, library: Library, n: int, hosts: int, rails: int) -> None:
-    """What crosses from host to host is the same with several ranks per host and several NICs as with one of each."""
+    """Bytes from host to host do not depend on the number of ranks and NICs per host."""
     size = 720_720 * 1024
-    """Divisible by what formulas divide by, so that nothing is rounded."""
+    """divisible by all divisors of the formulas, so that nothing is rounded"""
     fields: dict[str, Any] = {
         "groups": [{"name": "all", "ranks": range(n)}],
         "collectives": [collective(algorithm, size * (rails + 1), "all")],
@@ -262,7 +264,7 @@ def test_no_byte_between_hosts_is_lost(algorithm: Algorithm, library: Library, n
     assert all(abs(crossing[pair] - expected[pair]) <= 64 * (rails + 1) for pair in crossing | expected)
 
 
-# ---- what is refused
+# ---- refused specs
 
 
 def test_a_group_named_twice_in_a_collective_is_refused() -> None:
@@ -373,7 +375,7 @@ def test_every_strategy_is_checked_not_only_the_one_that_counts() -> None:
 def test_a_strategy_that_is_accepted_can_be_made_into_virtual_links(
     algorithm: Algorithm, library: Library, n: int, size: int, rails: int, limit: int
 ) -> None:
-    """Whatever may be sent at most."""
+    """The job may send as much as is allowed."""
     nics = [{"endpoints": [f"10.{1 + r}.0.{1 + rank}" for rank in range(n)]} for r in range(rails)]
     sends = {
         "groups": [{"name": "all", "ranks": range(n)}],

@@ -1,4 +1,4 @@
-"""What each algorithm sends, by hand for few ranks, and what must hold for any number of them."""
+"""Formulas of each algorithm: by hand for few ranks, and properties for any number of ranks."""
 
 from collections import Counter
 
@@ -11,14 +11,14 @@ from signalbox.jobs.formulas import Formula
 
 FORMULAS = [formula for formula in vars(f).values() if isinstance(formula, Formula)]
 SIZE = 720_720
-"""Divisible by every n up to 15, and by enough powers of two for them."""
+"""Bytes; divisible by every n up to 15, and by enough powers of two for them."""
 
 ALL_REDUCES = [f.RING_ALL_REDUCE, f.BACKWARD_RING_ALL_REDUCE, f.HALVING_DOUBLING_ALL_REDUCE]
 SPREAD = [f.CHAIN, f.WHOLE_MESSAGE_CHAIN, f.STAR, f.BINOMIAL_TREE, f.QUATERNARY_TREE]
 
 
 def steps(formula: Formula, n: int, size: int) -> list[dict[tuple[int, int], int]]:
-    """Per step the bytes by (sender, receiver); no pair is there twice."""
+    """Return the bytes by (sender, receiver) of each step, and assert that no pair occurs twice in a step."""
     found = [list(step) for step in formula.steps(n, size)]
     by_pair = [{(src, dst): sent for src, dst, sent in step} for step in found]
     assert list(map(len, by_pair)) == list(map(len, found))
@@ -97,7 +97,7 @@ def test_every_step_sends_something_between_different_ranks(formula: Formula, n:
 @pytest.mark.parametrize("formula", ALL_REDUCES)
 @given(k=st.integers(1, 6), size=st.integers(1, 1 << 40))
 def test_these_all_reduces_send_as_little_as_possible(formula: Formula, k: int, size: int) -> None:
-    """2(n-1)/n·M out of each rank and into it, up to rounding (Patarasuk and Yuan, theorem 1)."""
+    """Each rank sends and receives 2(n-1)/n·M, up to rounding (Patarasuk and Yuan, theorem 1)."""
     n = 1 << k
     for sent in volumes(formula, n, size * n):
         assert sent == dict.fromkeys(range(n), 2 * (n - 1) * size)
@@ -105,7 +105,7 @@ def test_these_all_reduces_send_as_little_as_possible(formula: Formula, k: int, 
 
 @given(n=st.integers(2, 15))
 def test_reduce_scatters_and_all_gathers_bring_every_rank_what_it_lacks(n: int) -> None:
-    """An all-gather must bring (n-1)/n·M into each rank. A reduce-scatter sends as much out of each."""
+    """An all-gather must bring (n-1)/n·M into each rank. A reduce-scatter sends as much out of each rank."""
     lacks = dict.fromkeys(range(n), (n - 1) * SIZE // n)
     _, received = volumes(f.DOUBLING_ALL_GATHER, n, SIZE)
     assert received == lacks
@@ -130,7 +130,7 @@ def test_broadcasts_reach_every_rank_once_from_ranks_that_have_the_message(formu
 
 
 def volumes(formula: Formula, n: int, size: int) -> tuple[Counter[int], Counter[int]]:
-    """Bytes out of each rank and into it."""
+    """Return the bytes out of each rank and into it."""
     out: Counter[int] = Counter()
     into: Counter[int] = Counter()
     for step in formula.steps(n, size):

@@ -1,4 +1,4 @@
-"""Which algorithm each library takes, by ranks and bytes."""
+"""The algorithm that each library selects, by ranks and bytes."""
 
 import json
 from collections import Counter
@@ -76,7 +76,7 @@ MEASURED = [
     for case in json.loads((ROOT / "tests" / "data" / "wire_matrices.json").read_text())
     if case["collective"] not in ("barrier", "reduce", "reduce_scatter_block") and case["variant"] != "bruck"
 ]
-"""All that a job can announce; how they were measured is in ``tests/data/README.md``."""
+"""Measured cases that a job can announce; ``tests/data/README.md`` describes the measurement."""
 
 FORCED = {
     "ring": A.RING_ALL_REDUCE,
@@ -89,7 +89,9 @@ FORCED = {
 LIBRARIES = {"gloo": Library.GLOO, "open-mpi": Library.OPENMPI}
 
 HEADER_FRACTION, HEADER_BYTES_PER_RANK = 0.004, 512
-"""Of the libraries' own messages: beyond a pair's bytes, and on any pair per call and rank of the group."""
+"""Limits of the bytes of the libraries' own messages.
+
+The first is a share of a pair's bytes. The second is a number of bytes, on any pair, per call and rank of the group."""
 
 
 @pytest.mark.parametrize("kind", sorted({(c["library"], c["variant"], c["collective"]) for c in MEASURED}), ids=str)

@@ -25,12 +25,12 @@ def test_classes_are_disjoint_equally_large_and_blind_to_bit_0(count: int) -> No
     assert held.sum(axis=0).max() == 1
     assert {*held.sum(axis=1)} == {len(EVERY_PORT) >> bits(count)}
     assert (held == held[:, EVERY_PORT ^ 1]).all()
-    # What a power of two has too many is left over, and no other port.
+    # Exactly the ports beyond the last class up to the power of two are in no class.
     assert (~held.any(axis=0)).sum() == ((1 << bits(count)) - count) * (len(EVERY_PORT) >> bits(count))
 
 
 def bits(count: int) -> int:
-    """As many as it takes to tell so many classes apart."""
+    """Return the number of bits that distinguish so many classes."""
     return next(number for number in range(17) if 1 << number >= count)
 
 

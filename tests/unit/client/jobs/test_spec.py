@@ -268,7 +268,7 @@ OFFER: dict[str, Any] = {
 
 
 def strategies(**changes: Any) -> list[dict[str, Any]]:
-    """The second one changed."""
+    """Return two strategies, the second one with these changes."""
     first, second = OFFER["strategies"]
     return [first, {**second, **changes}]
 
@@ -340,7 +340,7 @@ def test_what_is_wrong_with_a_strategy_is_told_with_its_place(changes: dict[str,
 
 
 def test_a_group_of_another_strategy_is_none_of_this_one() -> None:
-    """Each may have one of the same name."""
+    """Strategies may have groups of the same name."""
     own = {"groups": [{"name": "dp", "ranks": [2, 1]}], "collectives": collective()}
     spec = JobSpec.parse({**OFFER, "strategies": strategies(**own)})
     assert [spec.of_strategy(way.name).groups[0].ranks for way in spec.strategies] == [(0, 1, 2), (2, 1)]

@@ -1,4 +1,4 @@
-"""What jobs of a cluster announce."""
+"""Announcements of the jobs of a Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_mpijob_has_its_workers_at_the_addresses_of_their_nodes_and_not_the_l
 
 
 def test_the_launcher_of_an_mpijob_is_the_first_rank_where_it_is_a_worker_too() -> None:
-    """Then the operator counts the workers from 1 in their labels."""
+    """The operator then counts the workers from 1 in their labels."""
     job, pods = recorded("MPIJob")
     job["spec"]["runLauncherAsWorker"] = True
     for name, index in (("launcher", "0"), ("worker-0", "1"), ("worker-1", "2")):
@@ -198,7 +198,7 @@ def test_pods_of_other_jobs_are_left_out() -> None:
     assert Pod.of(pod) is None
 
 
-# ---- what is wrong
+# ---- errors
 
 
 def test_annotations_that_do_not_exist_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""The extra that ``signalbox kubernetes`` needs."""
+"""The optional dependency group that ``signalbox kubernetes`` needs."""
 
 from __future__ import annotations
 

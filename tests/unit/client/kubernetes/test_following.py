@@ -1,4 +1,4 @@
-"""Which jobs of a cluster are kept registered, as its objects come, change and go."""
+"""Registered jobs of a Kubernetes cluster, while its objects are added, change and are removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ID = "default_job_ring"
 
 
 class Kept:
-    """The registrations, and what objects were told."""
+    """Registrations, and the messages for objects."""
 
     def __init__(self) -> None:
         self.specs: dict[str, JobSpec] = {}
@@ -118,7 +118,7 @@ def test_a_job_that_ends_is_released_whatever_its_annotations_say(kept: Kept) ->
 
 
 def test_a_job_without_pods_is_released(kept: Kept) -> None:
-    """Their addresses may be those of another job soon."""
+    """The addresses may soon belong to another job."""
     job, pods = recorded("Job")
     kept.see(job, *pods)
     kept.see(pods[1], gone=True)
@@ -191,7 +191,7 @@ def test_how_a_registration_ended_is_told(kept: Kept, why: Ended, told: str) -> 
 
 
 def test_which_objects_are_kept_is_known(kept: Kept) -> None:
-    """So that those can be looked for whose deletion was missed."""
+    """The caller looks for these objects when it may have missed their deletion."""
     job, pods = recorded("PyTorchJob")
     waiting, _ = recorded("MPIJob")
     kept.see(job, *pods, waiting)

@@ -34,7 +34,7 @@ def test_fuller_is_further_from_the_paper(paper: Paper) -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """As WCAG 2 has it."""
+    """Return the contrast of two colours as WCAG 2 defines it."""
 
     def luminance(ink: str) -> float:
         parts = [int(ink[at : at + 2], 16) / 255 for at in (1, 3, 5)]

@@ -1,4 +1,4 @@
-"""Events in sentences. That each kind of event has one: ``tests/unit/serving/test_event_log.py``."""
+"""Events in sentences. ``tests/unit/serving/test_event_log.py`` tests that each kind of event has a sentence."""
 
 from __future__ import annotations
 

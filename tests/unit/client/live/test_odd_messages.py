@@ -1,4 +1,4 @@
-"""What no controller should say, and one of another version might: nothing that shows it fails."""
+"""Messages that only a broken controller, or one of another version, would send: every view of them works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiers, cables, and what is down or drained."""
+"""Tiers and cables of the picture, and its parts that are down or drained."""
 
 from __future__ import annotations
 

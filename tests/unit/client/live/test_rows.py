@@ -1,4 +1,4 @@
-"""What tables about a state say."""
+"""Rows of the tables about a state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of watches, put together."""
+"""The state that follows from the messages of watches."""
 
 from __future__ import annotations
 

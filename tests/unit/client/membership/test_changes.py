@@ -1,4 +1,4 @@
-"""Jobs that change, processes that come after each other, and releases."""
+"""Jobs that change, processes that succeed each other, and releases."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.membership import MAX_PAUSE_S, Ended, Membership
 from tests.support.membership import HOUR_S, LEASE_S, UNREACHABLE, FakeController, Training, spec
 
-# ---- changes, releases, and processes that come after each other
+# ---- changes, releases, and processes that succeed each other
 
 
 OTHER_HOST = ["10.0.1.1", "10.0.3.1"]
 
 
 def again(controller: FakeController, now: JobSpec, token: str) -> tuple[Membership, list[Ended]]:
-    """The membership of a process that was started anew, after its first round."""
+    """Return the membership of a restarted process after its first round, and the list of its ends."""
     ended: list[Ended] = []
     membership = Membership(controller.connect, now, ended.append, token=token)
     membership.round(5000.0)
@@ -37,7 +37,7 @@ def test_a_changed_spec_is_told_once(controller: FakeController, training: Train
 def test_a_spec_that_changes_before_the_job_is_registered_follows_the_one_that_may_have_been(
     controller: FakeController, training: Training
 ) -> None:
-    """The answer to the first call may be what was lost: it is repeated as it was."""
+    """The answer to the first call may have been lost, so the client repeats that call unchanged."""
     controller.away = UNREACHABLE
     training.round()
     training.membership.update(changed := spec(endpoints=OTHER_HOST))
@@ -70,7 +70,7 @@ def test_a_change_that_is_refused_leaves_the_job_as_it_was(
 def test_a_change_that_is_not_allowed_leaves_the_job_as_it_was_until_it_is(
     controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture, refusal: NotAllowed
 ) -> None:
-    """Reports and renewals go on, by the same connection."""
+    """Reports and renewals continue on the same connection."""
     training.round()
     controller.refuses_updates = refusal
     training.membership.update(changed := spec(endpoints=OTHER_HOST))

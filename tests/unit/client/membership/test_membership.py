@@ -1,4 +1,4 @@
-"""Calls of a job to its controller: registration, lease, iterations and connections; and the end."""
+"""Calls of a job to its controller: registration, lease, iterations, connections and the end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CHANGED = spec(transfers=[{"src": 0, "dst": 1, "bytes_per_iteration": 1000}])
 def test_a_job_is_announced_as_it_was_at_first_and_then_updated_once(
     controller: FakeController, training: Training
 ) -> None:
-    """The answer to the first registration may have been lost: the same request must say the same."""
+    """The answer to the first registration may have been lost, so the same request has to be repeated."""
     controller.away = UNREACHABLE
     training.round()
     training.membership.update(CHANGED)
@@ -110,7 +110,7 @@ def test_an_update_that_other_jobs_are_in_the_way_of_is_tried_again_with_each_re
 def test_an_update_is_tried_again_that_others_make_possible_while_it_is_refused(
     controller: FakeController, training: Training
 ) -> None:
-    """They say so from another thread, before the refusal has arrived."""
+    """The change arrives from another thread before the refusal."""
     training.round()
     update_job = controller.update_job
 
@@ -128,7 +128,7 @@ def test_an_update_is_tried_again_that_others_make_possible_while_it_is_refused(
 
 
 def test_what_others_have_announced_for_the_job_is_set_right(controller: FakeController, training: Training) -> None:
-    """They may have announced an older change together with theirs, after a newer one of the job itself."""
+    """Another process may announce an older change together with its own, after a newer one of the job itself."""
     training.round()
     training.membership.update(CHANGED)
     training.round()

@@ -273,7 +273,7 @@ def test_a_refused_spec_is_told_once_with_its_fields_and_not_sent_again(
 def test_an_answer_that_was_too_slow_is_not_what_the_controller_says(
     controller: FakeController, training: Training
 ) -> None:
-    """A controller that starts, or a busy machine: who waits for what it says waits on."""
+    """The controller is starting or busy, so the client keeps waiting for its answer."""
     controller.away = TooSlow("no answer from the controller at localhost: it took too long")
     training.round()
     assert not training.membership.tried.is_set()

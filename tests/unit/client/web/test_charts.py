@@ -1,4 +1,4 @@
-"""Options of charts: what they are made of, and that text from outside stays text."""
+"""Options of charts: their data, and that text from outside stays text."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_large_fabric_is_a_matrix_of_percents() -> None:
 
 
 def test_a_cell_has_the_loads_of_the_fullest_parallel_cable_which_a_click_chooses() -> None:
-    """Also where both are as full in whole per cent."""
+    """The fullest cable is chosen by its exact load, also when both are equal in whole per cent."""
     state = state_of(leaf_spine(3, 2))
     state.take_fabric(
         pb.WatchFabricResponse(
@@ -173,7 +173,7 @@ def test_a_cell_has_the_loads_of_the_fullest_parallel_cable_which_a_click_choose
 
 
 def test_a_cable_that_is_not_measured_differs_in_a_matrix_from_one_that_is_not_there() -> None:
-    """Where a heat map has no value it draws nothing."""
+    """A heat map draws nothing where it has no value."""
     state = state_of(leaf_spine(64, 32))
     for at in ((3, 5), (0x105, 3), (9, 1)):
         state.links[at].ClearField("rate_bps")
@@ -208,7 +208,7 @@ def test_text_from_outside_is_never_a_key_nor_html() -> None:
 
 def test_levels_over_time_and_demand_of_a_job() -> None:
     options = beside.levels([Levels(1.0, 2.0, 1.0, None), Levels(2.0, 1.5, 1.0, 2.5)], LIGHT)
-    assert options["useUTC"]  # as alarms and events say their times
+    assert options["useUTC"]  # as alarms and events show their times
     assert series(options, "plan")["data"] == [[1000, 2.0], [2000, 1.5]]
     assert series(options, "ECMP")["data"] == [[1000, None], [2000, 2.5]]
     job = pb.Job(spec=pb.JobSpec(job_id="ring"))
@@ -220,7 +220,7 @@ def test_levels_over_time_and_demand_of_a_job() -> None:
 
 
 def test_of_an_observed_job_without_iterations_the_pairs_that_send_most_are_shown() -> None:
-    """Nothing was announced, and bytes of an iteration are not known: only rates tell the pairs apart."""
+    """An observed job announces nothing, and the bytes of its iterations are unknown: only rates rank its pairs."""
     job = pb.Job(spec=pb.JobSpec(job_id="observed"))
     for number in range(beside.MOST_PAIRS + 5):
         job.demand.pairs.add(src=f"s{number}", dst="d", measured_bps=1e6 * number)

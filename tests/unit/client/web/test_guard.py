@@ -1,4 +1,4 @@
-"""Which requests the live page answers."""
+"""Requests that the live page answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPENED = {"host": "127.0.0.1:8080"}
 
 
 def answered(kind: str, headers: dict[str, str], names: tuple[str, ...] = ()) -> tuple[int, dict[str, str], str]:
-    """Status, headers and body."""
+    """Return status, headers and body."""
     found: list[Message] = []
 
     async def send(message: Message) -> None:

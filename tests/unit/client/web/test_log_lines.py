@@ -1,4 +1,4 @@
-"""What the process of the live page writes into its log."""
+"""Log lines of the process of the live page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``signalbox web`` says in the terminal."""
+"""Output of ``signalbox web`` in the terminal."""
 
 from __future__ import annotations
 
