@@ -1,5 +1,6 @@
-"""Certificates of random instances and their changed copies: the checker and the second decision agree, and the
-command."""
+"""Certificates of random instances and their changed copies, and the command.
+
+The checker and the second, independent decision agree."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from controller.planning.verify import Cut, Graph, levels_of, verify
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 WITH_PROOF = 51
-"""An instance whose whole flows need a level above 1."""
+"""Seed of an instance whose whole flows need a slowdown above 1."""
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +106,14 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
             assert "3 certificates, 0 left" in out
 
 
-# ---- what the checker accepts is true
+# ---- claims that the checker accepts are true
 
 
 @pytest.mark.parametrize("seed", [15, 22, 24, 91, 101])
 def test_what_a_cut_proves_holds_in_every_routing_that_is_tried(seed: int) -> None:
-    """Cuts with prices, units, phases and flows by chance, groups by chance: the largest bound that they prove. It
-    shares no reasoning with the checker, and is not far above what routings have."""
+    """Random cuts with prices, units, phases and flows, and random groups, give the largest bound that they prove.
+
+    The test shares no reasoning with the checker, and the bounds are not far above what routings reach."""
     rng = random.Random(seed)
     plan = certificate_of(generate(seed), 1, LIMITS)
     for flow in plan["flows"]:
@@ -134,7 +136,7 @@ def test_what_a_cut_proves_holds_in_every_routing_that_is_tried(seed: int) -> No
 
 
 def routings(plan: Any, rng: random.Random) -> list[list[int]]:
-    """The levels of many, near the plan's own and far from it."""
+    """Return the slowdowns of many routings, near the plan's own and far from it."""
     whole, flows = plan["denominator"], plan["flows"]
     kept, found = [flow["route"] for flow in flows], [levels_of(plan)]
     for _ in range(150):
@@ -171,7 +173,7 @@ def proves(cut: Cut, members: set[int], least: int, worst: int, bound: int) -> b
 
 
 def largest(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest number that holds, of those from ``low``, which counts as one that does."""
+    """Return the largest number up to ``high`` for which ``holds`` is true; ``low`` counts as true."""
     high += 1
     while high - low > 1:
         middle = (low + high) // 2

@@ -55,8 +55,10 @@ def test_libras_workloads_have_answers_that_are_proven(workload: str) -> None:
 
 
 def test_libras_example_of_relations_is_answered() -> None:
-    """Its file ``multiple_constraints.py``, in GB/s: b1 = 500, b1 >= b2 >= b3, b3 + b4 = 200, 1000 in all. What is left
-    to choose is how the last two divide 200; they send in proportion, for one all-reduce."""
+    """The example is LIBRA's file ``multiple_constraints.py``, in GB/s.
+
+    Its relations are b1 = 500, b1 >= b2 >= b3, b3 + b4 = 200, 1000 in all. The only choice left is how the last two
+    divide 200. For one all-reduce they send in proportion."""
     question = LIBRA["GPT_3 4-D"].question
     each = np.eye(4)
     relations = (
@@ -85,7 +87,7 @@ def test_another_method_finds_nothing_better(seeds: range) -> None:
 
 
 def test_the_other_method_finds_what_is_known_to_be_best() -> None:
-    """The least of 9 / x + 1 / (8 - x) is 2, at 6."""
+    """The minimum of 9 / x + 1 / (8 - x) is 2, at 6."""
     case = Case(
         weight=np.ones(2),
         floor=np.zeros(2),
@@ -106,7 +108,7 @@ def test_the_other_method_finds_what_is_known_to_be_best() -> None:
 def test_figures_are_printed_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The workload: two full leaves of the published fabric, 32 rings between them."""
+    """The workload has two full leaves of the published fabric, and 32 rings between them."""
     workloads = tmp_path / "full"
     workloads.mkdir()
     rings = [f"{96 + n} {128 + n} 0 1 0 500 9 {n}\n{128 + n} {96 + n} 1 0 0 500 9 {n}" for n in range(32)]
@@ -118,7 +120,7 @@ def test_figures_are_printed_and_written(
     command.main(tmp_path, random=2, workloads=workloads)
     printed = capsys.readouterr().out
     assert "397.55 / 89.99 / 12.45" in printed
-    # Whole flows of a full leaf need a spine each and one to spare; halves need 5 % less.
+    # Whole flows of a full leaf need a spine each and a spare one; halves need 5 % less.
     assert [line.split() for line in printed.splitlines() if "planned" in line] == [
         ["│", ".", "│", "1", "│", "2", "│", "33", "(planned", "1)", "│", "33", "(planned", "1)", "│"],
         ["│", ".", "│", "2", "│", "1.032", "│", "33", "(planned", "1)", "│", "32", "(planned", "1.032)", "│"],

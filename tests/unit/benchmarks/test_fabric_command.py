@@ -1,4 +1,4 @@
-"""The fabric benchmark without Open vSwitch: what it observes and concludes, and its errors when it cannot run."""
+"""The fabric benchmark without Open vSwitch: its observations and conclusions, and its errors when it cannot run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def blueprint(leaves: int = 4, spines: int = 3, hosts: int = 2) -> Blueprint:
 
 
 class Wire:
-    """Sends the controller's own messages past an observer; time goes on by a second per message."""
+    """Connection that sends the controller's own messages past an observer; time advances by a second per message."""
 
     def __init__(self, plan: Blueprint) -> None:
         self.plan = plan
@@ -67,7 +67,7 @@ class Wire:
 
 
 def routed(plan: Blueprint) -> Wire:
-    """Every switch has its groups, confirmed."""
+    """Return a connection over which every switch has confirmed its groups."""
     wire = Wire(plan)
     for (dpid, destination), ports in plan.next_hops().items():
         wire.mod(dpid, group(dpid, destination, ports))
@@ -86,7 +86,7 @@ def first_cut(plan: Blueprint) -> Cut:
     return next(plan.draw_cuts(seed=3))
 
 
-# ---- what correct switches hold, and cuts
+# ---- rules of correct switches, and cuts
 
 
 def test_next_hops_are_all_shortest_ways() -> None:
@@ -134,7 +134,7 @@ def test_jobs_announce_the_flows_of_the_workload() -> None:
         assert all(wanted[pair] <= sent <= wanted[pair] + 1 for pair, sent in announced.items())
 
 
-# ---- what is observed
+# ---- observations
 
 
 def test_a_fabric_is_complete_when_every_way_is_used() -> None:
@@ -162,7 +162,7 @@ def test_an_install_lasts_from_the_first_change_to_the_last_confirmation() -> No
 
 
 def pinned(wire: Wire, cut: Cut) -> tuple[Dpid, FlowRule, GroupRule]:
-    """A flow over the cable that will be cut, from the leaf at its one end."""
+    """Return a flow over the cable that will be cut, from the leaf at its one end, and the group of the path."""
     leaf, port = cut.cable.a
     other = next(dpid for dpid in wire.plan.destinations if dpid != leaf)
     path = path_group(path_group_id(other, port), port, True, ecmp_group_id(other), 2)
@@ -182,7 +182,7 @@ def test_a_repair_ends_when_no_group_leads_to_the_cut_any_more() -> None:
     assert observed.pins() == 1
     dead = Dead.of(observed, lost_hops(cut.before, cut.after), plan.switch_of_address)
     others = len(plan.destinations) - 1
-    assert len(dead.groups) == 2 * others + 1  # on this leaf towards all others, on all others towards this, the path's
+    assert len(dead.groups) == 2 * others + 1  # here to all others, at all others to here, that of the path
     assert len(dead.pins) == 1
     ports, changes = len(observed.ports), len(observed.changes)
 
@@ -195,7 +195,7 @@ def test_a_repair_ends_when_no_group_leads_to_the_cut_any_more() -> None:
         wire.mod(dpid, group(dpid, destination, cut.after[dpid, destination]), "modify")
     for dpid in plan.dpids:
         wire.barrier(dpid)
-    assert repair() is None  # the path's group still leads to the cable
+    assert repair() is None  # the group of the path still leads to the cable
     (port,) = {port for dpid, _, port in lost_hops(cut.before, cut.after) if dpid == leaf}
     other = next(dpid for dpid in plan.destinations if dpid != leaf)
     wire.mod(leaf, path_group(path.group_id, port, False, ecmp_group_id(other), 2), "modify")
@@ -204,7 +204,7 @@ def test_a_repair_ends_when_no_group_leads_to_the_cut_any_more() -> None:
     done = wire.barrier(leaf)
     assert repair() == (seen, sent - seen, done - seen, None)
     wire.mod(leaf, FlowRule(pin.key, pin.cookie, (ToGroup(ecmp_group_id(other)),)), "modify")
-    # Its new group lost a next hop too; a group that the cut did not touch is another way.
+    # Its new group lost a next hop too; a group that the cut did not touch is another path.
     assert repair() == (seen, sent - seen, done - seen, None)
     elsewhere = path_group(path_group_id(other, PortNo(99)), PortNo(99), True, ecmp_group_id(other), 2)
     wire.mod(leaf, elsewhere)
@@ -237,23 +237,23 @@ def test_a_lost_connection_confirms_nothing() -> None:
     assert wire.observed.changes[0].confirmed is None
 
 
-# ---- what is captured
+# ---- captures
 
 PORT, PEER = 6653, 40_000
 START = 0xFFFF_FF00
-"""A sequence number that soon wraps around."""
+"""Sequence number that wraps around soon."""
 SYN, ACK = 0x02, 0x10
 
 
 def packet(number: int, data: bytes = b"", flags: int = ACK, from_switch: bool = True, peer: int = PEER) -> bytes:
-    """An IPv4 packet with a TCP segment between a switch and the controller."""
+    """Return an IPv4 packet with a TCP segment between a switch and the controller."""
     ports = (peer, PORT) if from_switch else (PORT, peer)
     tcp = struct.pack("!HHIIBBHHH4x", *ports, number & 0xFFFFFFFF, 0, 6 << 4, flags, 0, 0, 0)
     return struct.pack("!BBHIBBH8x", 0x45, 0, 44 + len(data), 0, 64, 6, 0) + tcp + data
 
 
 def connected(capture: Capture, dpid: Dpid, peer: int = PEER) -> int:
-    """The next sequence number of the switch, whose features reply has been captured; the controller's is the same."""
+    """Capture the features reply of a switch, and return its next sequence number, which the controller also has."""
     reply = message(Type.FEATURES_REPLY, 1, struct.pack("!Q16x", dpid))
     for from_switch in (True, False):
         capture.packet(packet(START, flags=SYN, from_switch=from_switch, peer=peer), 0, bytearray())
@@ -263,7 +263,7 @@ def connected(capture: Capture, dpid: Dpid, peer: int = PEER) -> int:
 
 
 def records(data: bytearray) -> list[tuple[int, int, int]]:
-    """(time, dpid, type) of each."""
+    """Return (time, dpid, type) of each record."""
     found, at = [], 0
     while at < len(data):
         now_ns, dpid, length = RECORD.unpack_from(data, at)
@@ -311,7 +311,7 @@ def test_both_directions_of_several_switches_are_told_apart() -> None:
 def test_a_connection_that_begins_anew_is_another_switch_s() -> None:
     capture, into = Capture(PORT), bytearray()
     at = connected(capture, Dpid(1))
-    capture.packet(packet(at, message(Type.BARRIER_REPLY, 0)[:5]), 1, into)  # the rest never comes
+    capture.packet(packet(at, message(Type.BARRIER_REPLY, 0)[:5]), 1, into)  # the rest never arrives
     at = connected(capture, Dpid(2))
     capture.packet(packet(at, message(Type.BARRIER_REPLY, 0)), 2, into)
     assert records(into) == [(2, 2, Type.BARRIER_REPLY)]
@@ -329,7 +329,9 @@ def test_a_segment_that_never_comes_is_a_loss_and_ends_the_record_of_its_connect
 
 
 def test_the_time_of_the_controller_ends_when_it_has_sent_the_last_group_mod() -> None:
-    """From packets to figures: the switch confirms later, which is not the controller's time."""
+    """The switch confirms later, and that time is not the controller's.
+
+    The test covers all steps from packets to figures."""
     plan = blueprint(leaves=2, spines=2, hosts=1)
     capture, observed, into = Capture(PORT), Observed(plan.dpids), bytearray()
     next_from = {(dpid, way): connected(capture, dpid, PEER + dpid) for dpid in plan.dpids for way in (True, False)}

@@ -1,4 +1,4 @@
-"""What ``benchmarks faults`` asks Prometheus, and how it reads metrics; the faults themselves need a lab."""
+"""Queries of ``benchmarks faults`` to Prometheus, and its reading of metrics; the faults themselves need a lab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixes of real jobs, and what is announced of them, against the measured matrices."""
+"""Mixes of real jobs, and their announcements, against the measured matrices."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def test_only_the_right_announcement_has_the_jobs_pairs_and_bytes(announced: Ann
     assert not spec_of(job, Announced.OBSERVED).collectives
 
 
-# ---- levels
+# ---- slowdowns
 
 
 def test_two_rings_that_cross_need_two_spines() -> None:
-    """Four hosts on two leaves, one ring each way: each leaf sends two flows at full rate."""
+    """Four hosts on two leaves have one ring each way: each leaf sends two flows at full rate."""
     leaf_of = {"a": "leaf1", "b": "leaf2", "c": "leaf1", "d": "leaf2"}
     traffic = {
         "one": {0: {("a", "b"): 6.0, ("b", "a"): 6.0}},

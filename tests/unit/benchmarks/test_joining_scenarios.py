@@ -1,4 +1,4 @@
-"""Schedules, rows, ratios, states and verdicts of the scenarios, from logs and looks that are made up."""
+"""Schedules, rows, ratios, states and verdicts of the scenarios, from invented logs and observations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOSTS = leaf_spine(4, 4, 4, 5e6, 5e6).hosts
 
 
 def row(mode: Mode, took: Sequence[float], job: str = "c0-0-a", begin: float = 10.0, **more: Any) -> Row:
-    """Iterations that follow each other from ``begin`` on."""
+    """Return a row with iterations that follow each other from ``begin`` on."""
     iterations, at = [], begin
     for each in took:
         iterations.append((at, each))
@@ -78,7 +78,7 @@ def test_a_schedule_has_three_jobs_at_once_and_no_host_twice(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_hosts_rest_after_a_job_where_there_are_enough(seed: int) -> None:
-    """Under ECMP a job ends late."""
+    """A job ends late under ECMP."""
     arrivals = schedule(seed, churn.SECONDS)
     for later in arrivals:
         recent = [a for a in arrivals if a.at_s < later.at_s < a.at_s + a.life_s + churn.REST_S]
@@ -90,7 +90,7 @@ def test_hosts_rest_after_a_job_where_there_are_enough(seed: int) -> None:
     ("begin", "state"),
     [
         (5.0, "itself"),
-        (9.5, "early"),  # the newcomer's first byte comes meanwhile
+        (9.5, "early"),  # the newcomer's first byte arrives meanwhile
         (12.5, "early"),
         (13.5, "late"),
         (17.5, "quiet"),
@@ -166,7 +166,7 @@ def test_iterations_count_by_when_they_begin_after_the_traffic() -> None:
 
 
 def test_the_slowdown_is_what_other_traffic_leaves_of_the_fullest_link() -> None:
-    """A ring's flow of full rate over links of 8 Mbit/s; 2 Mbit/s of another's pass the second."""
+    """A ring's flow of full rate runs over links of 8 Mbit/s; 2 Mbit/s of other traffic pass the second link."""
     second_s = 8e6 / 8
     sends = Sends([(0.0, 2.0), (2.0, 2.0)], {("x", "y"): second_s * 2 * 1448 / 1514}, {("x", "y"): 1.0})
     paths = {("a", "x", "y"): ("leaf1", "spine1", "leaf2")}
@@ -232,7 +232,7 @@ def test_patterns_take_turns() -> None:
 
 
 def pattern_row(mode: Mode, ddp: float, other: float, alarms: Sequence[float] = ()) -> Row:
-    """Twenty iterations in turns of two; the third period begins after eight."""
+    """Return a row with twenty iterations in turns of two; the third period begins after eight iterations."""
     took = [ddp if collectives_at(patterns.pattern(2), i)[0] == "ddp" else other for i in range(20)]
     made = row(mode, took, alarms_s=list(alarms), third_s=10 + sum(took[:8]), moves=4)
     return Row(**{**asdict(made), "collective": patterns.pattern(2)})

@@ -1,5 +1,6 @@
-"""The judge of plans: its exact side against known answers and against trying everything; what it says of wrong claims;
-one instance of each kind of fabric, and a small workload."""
+"""The judge of plans: exact results against known answers and exhaustive search, and verdicts on wrong claims.
+
+There is one instance of each kind of fabric, and a small workload."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ SOLVE_S = 60.0
 
 
 def two_leaves(spines: int, flows: Sequence[tuple[int, int, int, int, int]], background: int = 0) -> Instance:
-    """Leaves 0 and 1, hosts 0 to 3 on the first and 4 to 7 on the second; the first uplink carries other traffic."""
+    """Return an instance of two leaves whose first uplink carries other traffic.
+
+    Hosts 0 to 3 are on leaf 0, hosts 4 to 7 on leaf 1."""
     cables = [Cable(leaf, 2 + spine, RATE) for leaf in range(2) for spine in range(spines)]
     cables[0] = cables[0]._replace(taken_ab=background)
     hosts = tuple(Host(leaf, RATE) for leaf in (0, 0, 0, 0, 1, 1, 1, 1))
@@ -43,7 +46,7 @@ def two_leaves(spines: int, flows: Sequence[tuple[int, int, int, int, int]], bac
 
 
 def across(jobs: Iterable[int], size: int = 1000) -> list[tuple[int, int, int, int, int]]:
-    """One flow for each, from the first leaf to the second."""
+    """Return one flow per job, from the first leaf to the second."""
     return [(job, number, 4 + number, 0, size) for number, job in enumerate(jobs)]
 
 
@@ -59,7 +62,7 @@ def least(exact: Exact, pieces: int | None) -> Fraction:
 
 
 def everything(exact: Exact) -> list[tuple[Fraction, ...]]:
-    """The levels of every routing of whole flows, the least first."""
+    """Return the slowdowns of every routing of whole flows, the smallest first."""
     choices = product(*(exact.paths(*flow.ends) for flow in exact.flows))
     return sorted({exact.vector([[(path, Fraction(1))] for path in paths]) for paths in choices})
 
@@ -70,9 +73,9 @@ def everything(exact: Exact) -> list[tuple[Fraction, ...]]:
         (2, 2, 0, 1, 1, 1),
         (2, 3, 0, 2, Fraction(3, 2), Fraction(3, 2)),
         (3, 4, 0, 2, Fraction(4, 3), Fraction(4, 3)),
-        # Two flows on links of 80 and 100: 10/9 each when both are cut.
+        # Two flows on links of 80 and 100: 10/9 each when both are split.
         (2, 2, 20, Fraction(5, 4), Fraction(10, 9), Fraction(10, 9)),
-        # One flow on three links of 100, and a NIC of 100.
+        # A flow on three links of 100, and a NIC of 100.
         (3, 1, 0, 1, 1, 1),
     ],
 )
@@ -86,7 +89,7 @@ def test_the_least_level_of_cases_with_a_known_answer(
 
 
 def test_pieces_that_are_too_few_for_the_fluid_optimum() -> None:
-    """One flow of rate 3 over three links of rate 1."""
+    """A flow has rate 3, and three links have rate 1."""
     cables = tuple(Cable(a, 2 + spine, 100) for a in range(2) for spine in range(3))
     exact = Exact(Instance("one", 5, cables, (Host(0, 300), Host(1, 300)), (Send(0, 0, 1, 0, 9),)))
     levels = [float(least(exact, pieces)) for pieces in (1, 2, 3, None)]
@@ -94,7 +97,7 @@ def test_pieces_that_are_too_few_for_the_fluid_optimum() -> None:
 
 
 def test_where_one_solver_fails_the_other_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With their first question HiGHS and then both fail."""
+    """HiGHS fails at the first question, then both solvers fail."""
     exact, failing = Exact(two_leaves(2, across([0, 0, 0]))), [mathopt.SolverType.HIGHS]
     really = mathopt.solve
 
@@ -141,7 +144,7 @@ def test_the_least_levels_are_those_that_trying_everything_finds(seed: int) -> N
 
 
 def claims(exact: Exact, routing: Routing, **others: object) -> Answer:
-    """An honest answer in one piece, but for ``others``."""
+    """Return an honest answer in one piece, except for ``others``."""
     levels = {job: float(level) for job, level in exact.levels(routing).items()}
     honest = Answer(1, routing, levels, 1.0, 1.0, 1.0, 0, "heuristic", "test", 0.0, 0.0)
     return replace(honest, **others)  # type: ignore[arg-type]
@@ -152,7 +155,7 @@ def of(exact: Exact, answer: Answer) -> Verdict:
 
 
 def crowded() -> tuple[Exact, Routing]:
-    """Two jobs with two flows each on two spines, three of them on the first."""
+    """Return two jobs with two flows each on two spines, three of the flows on the first spine."""
     exact = Exact(two_leaves(2, across([0, 0, 1, 1])))
     first, second = exact.paths(0, 1)
     return exact, [[(path, Fraction(1))] for path in (first, first, first, second)]
@@ -182,7 +185,9 @@ def test_a_claim_that_a_routing_refutes(claim: dict[str, float], words: str) -> 
 
 
 def test_a_lower_level_that_is_not_proven() -> None:
-    """Job 0 has three flows on two spines, level 2 at least; job 1 need not share the spine with two of them."""
+    """Job 0 has three flows on two spines, so its slowdown is at least 2.
+
+    Job 1 need not share the spine with two of these flows."""
     exact = Exact(two_leaves(3, across([0, 0, 0, 1])))
     one, two, _ = exact.paths(0, 1)
     routing = [[(path, Fraction(1))] for path in (one, one, two, two)]
@@ -216,7 +221,8 @@ def test_more_pieces_that_are_worse() -> None:
 
 
 PART_WORSE = 1420
-"""In three tiers: a part of the flows proves a larger worst level than the bounds of all."""
+"""Seed of an instance of three tiers where a part of the flows proves a larger worst slowdown than the bounds of
+all."""
 
 
 @pytest.mark.parametrize("seed", [*range(len(KINDS)), PART_WORSE])
@@ -232,7 +238,7 @@ def test_plans_of_each_kind_of_fabric_are_confirmed(seed: int) -> None:
 
 
 def test_how_far_a_lower_level_is_from_the_least() -> None:
-    """Job 0 has two links of its own; job 1 might keep to the third."""
+    """Job 0 has two links of its own; job 1 could use the third alone."""
     exact = Exact(two_leaves(3, across([0, 0, 0, 1])))
     one, two, three = exact.paths(0, 1)
     for last, gap in ((two, 1.0), (three, 0.0)):

@@ -1,4 +1,4 @@
-"""The judgement by generated counters, in short; ``python -m benchmarks judgement`` takes thousands of hours."""
+"""The judgement by generated counters, in short; ``python -m benchmarks judgement`` simulates thousands of hours."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ from signalbox.jobs.spec import JobSpec
 
 HOURS = 0.05
 FASTER = (("ring", 9033), ("halving-doubling", 240693))
-"""Jobs whose iterations become faster while reports are missing: from 3.4 s to half of that, for 60 s; from 22 s to 16
-and, in 50 s without reports, to 12 s."""
+"""Seeds of jobs whose iterations become faster while reports are missing.
+
+The first one goes from 3.4 s to half of that, for 60 s without reports. The second one goes from 22 s to 16 s and, in
+50 s without reports, to 12 s."""
 PAUSES = 53
-"""A job with iterations of 0.1 s that pauses while its reports are lost: the latest reported end is late."""
+"""Seed of a job with iterations of 0.1 s that pauses while its reports are lost: the latest reported end is late."""
 LONG = 13
-"""A job with iterations of 14 s: windows go back to when it sent its parameters, and while it computes, the few bytes
-that go the way these went are all that is sent."""
+"""Seed of a job with iterations of 14 s.
+
+Windows go back to the time when it sent its parameters. While it computes, it sends only few bytes, on the paths of the
+parameters."""
 
 PARAMETERS = (("ring", 40301), ("ring", 40324), ("reduce-scatter with all-gather", 841141))
-"""Jobs whose parameters go the other way than their traffic. Three polls show them, or the first iteration is reported
-before the counters have all of them."""
+"""Seeds of jobs whose parameters go in the other direction than their traffic.
+
+Three polls show the parameters, or the report of the first iteration arrives before the counters have all of them."""
 
 
 @pytest.mark.parametrize("name", kinds())

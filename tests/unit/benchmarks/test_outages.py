@@ -1,4 +1,4 @@
-"""How ``benchmarks outages`` judges: iterations in windows, moved routes, leases, and what misses its target."""
+"""Verdicts of ``benchmarks outages``: iterations in windows, moved routes, leases, and missed targets."""
 
 from __future__ import annotations
 

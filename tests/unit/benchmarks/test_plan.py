@@ -1,5 +1,4 @@
-"""What the benchmark ``plan`` measures: the failures and workloads that its docs name, rows that agree with the plan,
-targets that can be missed."""
+"""The benchmark ``plan``: failures and workloads of the docs, rows that match the plan, targets that can be missed."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)
 
 @pytest.fixture(scope="module")
 def setting() -> Setting:
-    """8 leaves of 4 hosts, 4 spines; a job that fills four leaves, and one on three others."""
+    """Return 8 leaves of 4 hosts and 4 spines, with a job that fills four leaves, and one on three other leaves."""
     fabric = leaf_spine(8, 4, 4, 100e9, 100e9)
     jobs = jobs_of(generate(fabric, 2, 2, Placement.WHOLE_LEAF, seed=3, max_rings=6), fabric)
     return Setting("whole-leaf", "two jobs", fabric, jobs, ("none", "1-spine"), even=True)
@@ -238,7 +237,7 @@ def test_a_change_moves_no_more_than_a_plan_from_scratch(change: Change, split: 
 
 
 def test_moves_are_proven_to_be_the_fewest() -> None:
-    """A cable fails where every other one is full: something has to move, and less would not do."""
+    """A cable fails where every other one is full: a flow has to move, and fewer moves are not enough."""
     setting = next(of for of in small_settings() if of.name == "4x4x4 fragmented seed 3")
     row = changed(setting, "cable fails", False, LIMITS)
     assert row.moves > 0

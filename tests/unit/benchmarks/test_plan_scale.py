@@ -1,4 +1,4 @@
-"""The greedy that planning at scale is compared with, and the cases."""
+"""The greedy scheme that planning at scale is compared with, and the cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random workloads: as many flows as asked for, spread over all hosts."""
+"""Random workloads: as many flows as requested, spread over all hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs of the benchmark of rewiring, and what its results are judged by."""
+"""The jobs of the rewiring benchmark, and the criteria for its results."""
 
 from __future__ import annotations
 

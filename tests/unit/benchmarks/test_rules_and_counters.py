@@ -1,4 +1,4 @@
-"""The measurements of rules, counters and scrapes work on the smallest fabric; nothing is said about times."""
+"""The measurements of rules, counters and scrapes work on the smallest fabric; times are not checked."""
 
 from __future__ import annotations
 

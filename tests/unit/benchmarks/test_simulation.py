@@ -1,4 +1,4 @@
-"""The benchmark's parts work on a workload of two rings; nothing is said about times."""
+"""The parts of the simulation benchmark work on a workload of two rings; times are not checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of targets works on a small fabric."""
+"""The benchmark of goal plans works on a small fabric."""
 
 from __future__ import annotations
 

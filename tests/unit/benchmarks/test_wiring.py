@@ -1,4 +1,4 @@
-"""The benchmark of wirings: what it says of a size agrees with networkx, and its settings are those published."""
+"""The benchmark of wirings: its results for a size agree with networkx, and its settings are those published."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def test_the_job_of_the_publication_sends_what_its_batch_says(ratio: float) -> N
 
 
 def test_the_published_slow_down_at_four_fifths_and_the_published_tax_are_of_the_same_hops() -> None:
-    """1.1 times as slow as a fat-tree of 1 / 2.7 of the rate, and a tax of 1.11: 5.4 and 5.5 hops of pairs."""
+    """The published slow-down is 1.1 against a fat-tree of 1 / 2.7 of the rate, and the tax is 1.11.
+
+    These figures mean 5.4 and 5.5 hops per pair."""
     hops = (1.1 * 1.8 * paper.PUBLISHED_GAIN - 1) / 0.8
     assert BreakEven(0.8, hops, paper.PUBLISHED_GAIN, 1.0).slow_down == pytest.approx(1.1)
     ratio = paper.RATIO_AT_2048 * 64 / 2048

@@ -1,4 +1,4 @@
-"""``what-if`` and ``explain`` as a user runs them: they agree with ``plan-file``, and say what is wrong."""
+"""``what-if`` and ``explain`` as a user runs them: they agree with ``plan-file``, and name what is wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FABRIC = ("--leaves", LEAVES, "--spines", SPINES, "--hosts-per-leaf", HOSTS)
 
 
 def write_job(folder: Path, name: str, hosts_of_rings: list[list[tuple[int, int]]]) -> None:
-    """Rings of (leaf, host on it)."""
+    """Write a job of rings of (leaf, host on it)."""
     rows = []
     for index, hosts in enumerate(hosts_of_rings):
         ends = [(LEAVES + SPINES + leaf * HOSTS + host, leaf) for leaf, host in hosts]
@@ -27,7 +27,9 @@ def write_job(folder: Path, name: str, hosts_of_rings: list[list[tuple[int, int]
 
 @pytest.fixture
 def workload(tmp_path: Path) -> Path:
-    """Job A fills leaves 0 and 1, job B has one ring on leaves 2 and 3, which have room to spare."""
+    """Return a workload where job A fills leaves 0 and 1.
+
+    Job B has one ring on leaves 2 and 3, which have room to spare."""
     folder = tmp_path / "workload"
     folder.mkdir()
     write_job(folder, "A", [[(0, host), (1, host)] for host in range(4)])
@@ -109,7 +111,7 @@ def test_a_kind_that_does_not_exist_is_wrong_usage(signalbox: Signalbox, workloa
 
 
 def test_flows_that_are_cut_off_are_named(signalbox: Signalbox, workload: Path) -> None:
-    """Leaf 3 hangs on spine 3 alone."""
+    """Leaf 3 has cables to spine 3 alone."""
     cut = "leaf3:spine0,leaf3:spine1,leaf3:spine2"
     found = signalbox("what-if", *FABRIC, "--workload", workload, "--fail-links", cut, "--json")
     worst = found.json["outcomes"][0]

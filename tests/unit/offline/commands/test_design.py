@@ -53,7 +53,7 @@ def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 
 def test_bandwidths_are_in_proportion_to_what_one_collective_sends(signalbox: Signalbox) -> None:
-    """90 and 15 GB, 6 to 1: 720 and 120 Gbit over 900 Gbit/s, after 2 s of computing."""
+    """The collective sends 90 and 15 GB, 6 to 1: 720 and 120 Gbit over 900 Gbit/s, after 2 s of computing."""
     found = signalbox("design", "bandwidth", "network.yaml", "job.yaml", "--json").json
     node, pod = found["dimensions"]
     assert [node["gbps"], pod["gbps"]] == pytest.approx([900 * 6 / 7, 900 / 7], rel=1e-5)
@@ -124,7 +124,7 @@ def test_relations_that_leave_a_dimension_next_to_nothing_leave_no_answer(
 
 
 def test_a_dimension_in_which_jobs_send_is_more_than_none(signalbox: Signalbox, tmp_path: Path) -> None:
-    """What the least of one dimension leaves for the other one."""
+    """The minimum of one dimension leaves nothing for the other one."""
     (tmp_path / "tight.yaml").write_text(NETWORK.replace("size: 4,", "size: 4, min_gbps: 900,"))
     err = signalbox("design", "bandwidth", "tight.yaml", "job.yaml").err
     assert "total_gbps: must be at least what the dimensions need, 900.000001 (given: 900)" in err
@@ -134,7 +134,7 @@ RELATIONS = "relations: [{factors: {node: 1, pod: -2}, max_gbps: 0}]\n"
 
 
 def test_relations_between_dimensions_are_kept_and_have_a_worth(signalbox: Signalbox, tmp_path: Path) -> None:
-    """Twice as much in the node as in the pod, instead of six times: 720 Gbit at 600 Gbit/s."""
+    """The relation is twice as much in the node as in the pod, instead of six times: 720 Gbit at 600 Gbit/s."""
     (tmp_path / "related.yaml").write_text(RELATIONS + NETWORK)
     found = signalbox("design", "bandwidth", "related.yaml", "job.yaml", "--json").json
     assert [each["gbps"] for each in found["dimensions"]] == pytest.approx([600, 300], rel=1e-5)
@@ -158,7 +158,7 @@ def test_wrong_relations_are_named(signalbox: Signalbox, tmp_path: Path) -> None
 
 
 def test_a_chakra_trace_can_be_designed_for(signalbox: Signalbox, tmp_path: Path) -> None:
-    """Addresses do not matter, ranks are NPUs: an all-reduce of 60 GB and one of 30 GB over all eight."""
+    """Addresses do not matter, ranks are NPUs: an all-reduce of 60 GB and one of 30 GB run over all eight."""
     one = trace(collective(1, 0, 60_000_000_000), collective(2, 0, 30_000_000_000))
     files = written(tmp_path, *[one] * 8)
     addresses = ",".join(f"10.0.1.{n}" for n in range(1, 9))
@@ -187,7 +187,7 @@ def test_placements_are_listed_best_first(signalbox: Signalbox, tmp_path: Path) 
 
 
 def test_an_answer_is_a_network_that_placements_are_asked_of(signalbox: Signalbox, tmp_path: Path) -> None:
-    """With the bandwidths of the answer the placement takes the answer's time."""
+    """The placement on the bandwidths of the answer takes the time of the answer."""
     (tmp_path / "model.yaml").write_text(MODEL)
     options = ("bandwidth", "network.yaml", "model.yaml", "--export")
     found = signalbox("design", *options, "built.json", "--json").json
@@ -228,7 +228,7 @@ def test_too_few_spines_are_said_to_be_too_few(signalbox: Signalbox, workload: P
 
 @pytest.fixture
 def between_pods(tmp_path: Path) -> Path:
-    """Of a fat-tree with k = 4, every host sends to the same one of the next pod."""
+    """Return a workload on a fat-tree with k = 4 where every host sends to the same host of the next pod."""
     numbering = Numbering(fat_tree(4, 1.0, 1.0))
     rings = [[numbering.first_host + host + 4 * pod for pod in range(4)] for host in range(4)]
     lines = {f"job{n}": [*ring_lines(ring, 0, 0, 10**6, 10**6, numbering)] for n, ring in enumerate(rings)}
@@ -277,7 +277,7 @@ def test_failures_that_cut_all_choices_off_are_said_to(signalbox: Signalbox, bet
 
 
 def test_a_goal_beyond_numbers_is_refused(signalbox: Signalbox, workload: Path) -> None:
-    """JSON has none for it."""
+    """JSON has no number for it."""
     options = ("--leaves", 4, "--spines", 4, "--hosts-per-leaf", 4, "--slow-down", "inf", "--json")
     assert signalbox("design", "spines", "--workload", workload, *options).status == 2
 
@@ -310,7 +310,7 @@ def test_errors_name_file_line_and_field(signalbox: Signalbox, tmp_path: Path) -
 
 
 def test_the_word_for_computing_names_no_dimension(signalbox: Signalbox, tmp_path: Path) -> None:
-    """A step would be said to compute when it sends."""
+    """The output could otherwise not distinguish computing from sending."""
     (tmp_path / "network.yaml").write_text(NETWORK.replace("name: pod", "name: compute"))
     err = signalbox("design", "bandwidth", "network.yaml", "job.yaml").err
     assert "network.yaml:5:6: dimensions[1].name: must not be 'compute'" in err

@@ -14,9 +14,9 @@ from offline.scenarios.workloads import HEADER
 from signalbox.cli import main
 
 FABRIC = ("--leaves", 2, "--spines", 2, "--hosts-per-leaf", 2)
-"""Leaves 0 and 1, spines 2 and 3, hosts 4 to 7."""
+"""Options of a fabric with leaves 0 and 1, spines 2 and 3, and hosts 4 to 7."""
 STEP_BYTES = 1_250_000_000
-"""0.1 s at 100 Gbit/s."""
+"""Bytes of a step, which take 0.1 s at 100 Gbit/s."""
 
 
 class Result(NamedTuple):
@@ -30,7 +30,7 @@ Simulate = Callable[..., Result]
 
 @pytest.fixture
 def simulate(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Simulate:
-    """The command on a workload of two rings between two full leaves, which compute for 0.3 s."""
+    """Return the command on a workload of two rings between two full leaves, which compute for 0.3 s."""
     rings = ((4, 6, 0, 1, 0), (6, 4, 1, 0, 0), (5, 7, 0, 1, 1), (7, 5, 1, 0, 1))
     lines = [f"{src} {dst} {up} {down} 0 {STEP_BYTES} 300000000 {ring}" for src, dst, up, down, ring in rings]
     (tmp_path / "job_0-TEST.txt").write_text("\n".join([HEADER, *lines]))
@@ -87,7 +87,7 @@ def test_half_the_spines_take_whole_flows_and_split_ones_twice_as_long(simulate:
 
 
 def test_failures_may_come_and_go(simulate: Simulate) -> None:
-    """The spine is away from 0.5 s, when the second of three iterations begins, and back before the third."""
+    """The spine fails at 0.5 s, when the second of three iterations begins, and returns before the third."""
     result = simulate("--fail-spines", 0, "--fail-at", 0.5, "--repair-at", 1.0, "--iterations", 3, "--json")
     (job,) = json.loads(result.out)["strategies"][0]["jobs"]
     assert [iteration["slow_down"] for iteration in job["iterations"]] == pytest.approx([1.0, 2.0, 1.0])

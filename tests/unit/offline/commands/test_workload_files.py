@@ -1,4 +1,4 @@
-"""``plan-file`` and ``generate-workload`` as a user runs them: exit status, JSON, CSV that adds up, and errors."""
+"""``plan-file`` and ``generate-workload`` as a user runs them: exit status, JSON, consistent CSV, and errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 
 def ring(hosts: list[tuple[int, int]], index: int, first_host: int = FIRST_HOST, hosts_per_leaf: int = HOSTS) -> str:
-    """``hosts``: (leaf, host on it) in ring order."""
+    """Return the lines of a ring; ``hosts``: (leaf, host on it) in ring order."""
     ends = [(first_host + leaf * hosts_per_leaf + host, leaf) for leaf, host in hosts]
     rows = ((src, dst, a, b, 7, 1000, 9, index) for (src, a), (dst, b) in zip(ends, [*ends[1:], ends[0]], strict=True))
     return "".join(" ".join(map(str, row)) + "\n" for row in rows)
@@ -73,8 +73,9 @@ def ring(hosts: list[tuple[int, int]], index: int, first_host: int = FIRST_HOST,
 
 @pytest.fixture
 def workload(tmp_path: Path) -> Path:
-    """Every host of four leaves in a ring of four, one host per leaf: two jobs of two rings. And a ring inside leaf 3
-    cannot be, as all hosts are taken."""
+    """Return a workload of two jobs of two rings, with every host of four leaves in a ring of one host per leaf.
+
+    A ring inside leaf 3 is then impossible, because all hosts are taken."""
     folder = tmp_path / "workload"
     folder.mkdir()
     for job, rings in (("job_0-A", (0, 1)), ("job_1-B", (2, 3))):
@@ -89,7 +90,9 @@ def rows(file: Path) -> list[dict[str, str]]:
 
 
 def job_levels(found: list[dict[str, str]]) -> dict[str, float]:
-    """From the CSV alone, for flows that each fill a NIC: sum of shares per hop, worst hop per job."""
+    """Return the slowdown of each job from the CSV alone, for flows that each fill a NIC.
+
+    The load of a hop is the sum of shares; a job takes that of its worst hop."""
     load: defaultdict[tuple[str, str], float] = defaultdict(float)
     hops = [(row, list(pairwise(row["path"].split(">")))) for row in found]
     for row, path in hops:
@@ -123,7 +126,7 @@ def test_the_plan_that_is_written_is_the_plan_that_is_reported(
     bound: Fraction,
     integer_bound: float,
 ) -> None:
-    """Four flows leave every leaf: 4 / 3 is the best over three spines when they are cut."""
+    """Four flows leave every leaf: 4 / 3 is the best over three spines when they are split."""
     export = tmp_path / "plan.csv"
     result = signalbox("plan-file", *FABRIC, "--workload", workload, "--export", export, "--json", *options)
     assert result.status == 0, result.err
@@ -173,7 +176,7 @@ def test_a_flow_inside_a_leaf_has_the_leaf_for_a_path(signalbox: Signalbox, tmp_
 def test_what_cannot_be_routed_is_named_and_the_rest_is_planned(
     signalbox: Signalbox, workload: Path, tmp_path: Path
 ) -> None:
-    """Leaf 2 is cut off: of every ring the flow to it and the one from it have no path, the two others have."""
+    """Leaf 2 is cut off: two flows of every ring, to and from it, have no path; the other two have one."""
     cut = ",".join(f"leaf2:spine{spine}" for spine in range(SPINES))
     export = tmp_path / "plan.csv"
     common = ("plan-file", *FABRIC, "--workload", workload, "--fail-links", cut)
@@ -213,7 +216,7 @@ def test_parallel_cables_are_told_apart(signalbox: Signalbox, workload: Path, tm
 
 
 def test_a_fat_tree(signalbox: Signalbox, tmp_path: Path) -> None:
-    """k = 4: 20 switches, so hosts from 20 on, two per edge switch."""
+    """The fat-tree has k = 4 and 20 switches, so hosts count from 20 on, two per edge switch."""
     (tmp_path / "job.txt").write_text(ring([(0, 0), (2, 0), (4, 0), (6, 0)], 0, 20, 2))
     export = tmp_path / "plan.csv"
     result = signalbox("plan-file", "--fabric", "fat-tree", "--k", 4, "--workload", tmp_path, "--export", export)
@@ -224,7 +227,9 @@ def test_a_fat_tree(signalbox: Signalbox, tmp_path: Path) -> None:
 
 
 def test_a_graph_with_unequal_cables(signalbox: Signalbox, tmp_path: Path) -> None:
-    """Two switches, cables of 75 and 25 Gbit/s, NICs of 100: a flow in two pieces of 3:1 has level 1, whole 4 / 3."""
+    """Two switches have cables of 75 and 25 Gbit/s; NICs have 100 Gbit/s.
+
+    A flow split 3:1 has slowdown 1, a whole flow 4 / 3."""
     graph: nx.MultiGraph[str] = nx.MultiGraph()
     graph.add_nodes_from(("a", "b"), kind="switch")
     graph.add_nodes_from(("h0", "h1"), kind="host")
@@ -266,7 +271,7 @@ def test_the_help_names_every_strategy(signalbox: Signalbox) -> None:
 
 
 def test_a_written_plan_is_verified(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
-    """With one of four spines gone, whole flows of full leaves need level 2, and split ones 4/3."""
+    """A spine of four is gone: whole flows of full leaves need slowdown 2, and split ones 4/3."""
     file = tmp_path / "plan.json"
     for pieces, level in ((1, "2"), (2, "1.33333")):
         options = ("--fail-spines", 3, "--max-subflows", pieces, "--proof", file)
@@ -294,7 +299,7 @@ def test_a_plan_that_does_not_follow_is_refused(signalbox: Signalbox, workload: 
 
 @pytest.fixture
 def beside_a_slow_cable(tmp_path: Path) -> tuple[object, ...]:
-    """Options: a flow of 50 Gbit/s each way between a and b, which have a cable of 10, and 100 over c."""
+    """Return options for a flow of 50 Gbit/s each way between a and b, which have a cable of 10, and 100 over c."""
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from("abc", kind="switch")
     graph.add_nodes_from(("x", "y"), kind="host")

@@ -1,4 +1,4 @@
-"""The best bandwidths: closed forms, limits, what the next Gbit/s is worth, and proofs that need no solver."""
+"""The best bandwidths: closed forms, limits, the value of the next Gbit/s, and proofs that need no solver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_one_collective_gets_bandwidths_in_proportion_to_what_it_sends() -> None
 
 
 def test_what_follows_each_other_gets_bandwidths_in_proportion_to_the_roots() -> None:
-    """The least of 9 / x + 1 / (8 - x) is at 6."""
+    """The minimum of 9 / x + 1 / (8 - x) is at 6."""
     design = fastest(question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), total=8.0))
     assert design.gbps == pytest.approx((6, 2), rel=1e-5)
     assert design.time_s == pytest.approx(2)
@@ -55,7 +55,7 @@ def test_nothing_that_is_sent_needs_no_bandwidth() -> None:
 
 
 def test_a_budget_limits_by_cost() -> None:
-    """9 / x + 1 / y under x + 4y <= 5: x = 3, y = 1/2."""
+    """The minimum of 9 / x + 1 / y under x + 4y <= 5 is at x = 3, y = 1/2."""
     design = fastest(question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), cost=(1.0, 4.0), budget=5.0))
     assert design.gbps == pytest.approx((3, 0.5), rel=1e-5)
     assert design.cost == pytest.approx(5)
@@ -113,7 +113,7 @@ def test_limits_that_leave_no_answer_are_refused(limits: dict[str, Any], path: s
 
 
 def related(*relations: Relation, **limits: Any) -> Question:
-    """Without relations 9 / x + 1 / y has its least at (6, 2), where x + y = 8."""
+    """Return a question with these relations; without them 9 / x + 1 / y has its minimum at (6, 2), where x + y = 8."""
     return question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), relations=relations, **limits)
 
 
@@ -128,7 +128,7 @@ def related(*relations: Relation, **limits: Any) -> Question:
     ids=["at most", "at least", "equal", "two"],
 )
 def test_a_relation_holds_and_has_a_price(relations: list[Relation]) -> None:
-    """x = 2 y: at 16/3 and 8/3. On that line the derivatives are 9/x^2 = l + p, 1/y^2 = l - 2 p."""
+    """The relation x = 2 y gives 16/3 and 8/3. On that line the derivatives are 9/x^2 = l + p, 1/y^2 = l - 2 p."""
     design = fastest(related(*relations, total=8.0))
     assert design.gbps == pytest.approx((16 / 3, 8 / 3), rel=1e-5)
     assert design.time_s == pytest.approx(27 / 16 + 3 / 8)
@@ -184,7 +184,7 @@ def test_relations_that_cannot_be_are_refused(relation: Relation, path: str, mes
 
 
 def test_time_x_cost_keeps_relations() -> None:
-    """Of 9 / x + 1 / y and x + 4 y = 14 where x = 2 y is as near to 6 y as can be."""
+    """The question is 9 / x + 1 / y and x + 4 y = 14, where x = 2 y is as near to 6 y as allowed."""
     tradeoff = best_product(related(Relation((1.0, -2.0), most=0.0), cost=(1.0, 4.0), total=7.0))
     assert tradeoff.design.gbps == pytest.approx((14 / 3, 7 / 3), rel=1e-5)
     assert tradeoff.product == pytest.approx((27 / 14 + 3 / 7) * 14)
@@ -195,7 +195,7 @@ def test_time_x_cost_keeps_relations() -> None:
 
 
 def test_time_x_cost_without_computing_weighs_loads_by_costs() -> None:
-    """(9/x + 1/y)(x + 4y) is least where x/y = sqrt(9 * 4 / 1) = 6: 25."""
+    """The minimum of (9/x + 1/y)(x + 4y) is 25, where x/y = sqrt(9 * 4 / 1) = 6."""
     tradeoff = best_product(question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), cost=(1.0, 4.0), total=7.0))
     assert tradeoff.design.gbps == pytest.approx((6, 1), rel=1e-3)
     assert tradeoff.product == pytest.approx(25, rel=1e-6)
@@ -245,7 +245,7 @@ def test_time_x_cost_needs_a_total() -> None:
         best_product(question(Term(1.0, (9.0, 1.0)), budget=7.0))
 
 
-# ---- what the next Gbit/s of the total is worth for time x cost
+# ---- value of the next Gbit/s of the total for time x cost
 
 _SENDS = (Term(1.0, (40.0, 8.0, 12.0)), Term(1.0, (3.0, 20.0, 5.0), 0.4))
 _HALF_OF = Relation((1.0, -2.0, 0.0), most=0.0)
@@ -270,14 +270,14 @@ def test_the_next_gbps_of_a_total_is_worth_what_one_more_takes_off_time_x_cost(
 
 
 def test_of_one_dimension_the_next_gbps_is_worth_what_time_and_cost_make_it() -> None:
-    """3 s of computing and 40 / b, times 2 b: 6 more per Gbit/s."""
+    """The product is 3 s of computing and 40 / b, times 2 b: 6 more per Gbit/s."""
     assert best_product(
         question(Term(1.0, (40.0,)), Term(1.0, (0.0,), 3.0), total=8.0, cost=(2.0,))
     ).worth_of_total == (pytest.approx(-6))
 
 
 def test_a_budget_that_does_not_pay_for_all_of_the_total_is_refused() -> None:
-    """40 of the cheap dimension and 60 of the dear ones cost 640."""
+    """The total of 40 of the cheap dimension and 60 of the dear ones costs 640."""
     dear = question(*_SENDS, total=100.0, cost=(1.0, 10.0, 10.0), most=(40.0, math.inf, math.inf), budget=600.0)
     with pytest.raises(InvalidInput, match="must be at least what it costs to use up total_gbps, 640"):
         best_product(dear)

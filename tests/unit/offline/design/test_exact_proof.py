@@ -1,5 +1,6 @@
-"""Proofs of questions with very unequal numbers, computed again with fractions: time, bound and limits are what the
-design says."""
+"""Proofs of questions with very unequal numbers, computed again with fractions.
+
+Time, bound and limits are those that the design claims."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ BITS = 400
 
 
 def root(value: Fraction) -> Fraction:
-    """At most the square root, and near to it."""
+    """Return a number that is at most the square root, and near to it."""
     return Fraction(math.isqrt((value.numerator << 2 * BITS) // value.denominator), 1 << BITS)
 
 
@@ -33,7 +34,9 @@ def exact_time(question: Question, gbps: tuple[float, ...]) -> Fraction:
 
 
 def exact_bound(question: Question, design: Design, least: Floats, most: Floats) -> Fraction:
-    """Of its prices; shares whose digits do not sum up to 1 are divided by their sum."""
+    """Return the bound that the design's prices prove.
+
+    Shares whose digits do not sum up to 1 are divided by their sum."""
     limits, proof = question.limits, design.proof
     sums = [
         Fraction(f) + sum(map(Fraction, row))
@@ -69,7 +72,7 @@ def exact_bound(question: Question, design: Design, least: Floats, most: Floats)
 
 
 def unequal(chance: random.Random, related: bool) -> Question:
-    """Up to 8 dimensions and 10 terms, whose numbers differ by up to 14 powers of ten."""
+    """Return a question of up to 8 dimensions and 10 terms, whose numbers differ by up to 14 powers of ten."""
     n, span = chance.randint(1, 8), chance.choice([1, 4, 14])
 
     def some(share: float = 1.0) -> float:
@@ -110,7 +113,7 @@ def test_no_gap_is_smaller_than_what_fractions_say(related: bool) -> None:
 
 
 def test_time_x_cost_is_within_the_limits_or_refused() -> None:
-    """A budget that all of the total does not fit into is no budget to answer for."""
+    """A question is refused when its budget does not pay for all of the total."""
     chance, answered = random.Random(6), 0
     for _ in range(20):
         question = unequal(chance, related=False)
@@ -125,7 +128,7 @@ def test_time_x_cost_is_within_the_limits_or_refused() -> None:
 
 
 def test_a_budget_below_the_cheapest_use_of_the_total_is_refused() -> None:
-    """Nothing is sent in the free dimension, so that none of the total is used there: at least 5 * 1 + 5 * 3."""
+    """The free dimension sends nothing and uses none of the total, so the cost is at least 5 * 1 + 5 * 3."""
     limits = Limits((0.0,) * 3, (5.0, math.inf, math.inf), (1.0, 3.0, 0.0), total=10.0, budget=19.0)
     with pytest.raises(InvalidInput) as error:
         best_product(Question(("a", "b", "free"), (Term(1.0, (1.0, 1.0, 0.0)),), limits))
@@ -137,7 +140,7 @@ def test_a_budget_below_the_cheapest_use_of_the_total_is_refused() -> None:
 
 
 def test_what_is_not_short_is_worth_nothing() -> None:
-    """The limits of both dimensions are below the total; the least of both use it up."""
+    """First the limits of both dimensions sum up to less than the total; then their minima use it up."""
     terms = (Term(1.0, (12.0, 1.0)),)
     spare = fastest(Question(("a", "b"), terms, Limits((0.0, 0.0), (4.0, 4.0), (0.0, 0.0), total=20.0)))
     assert (spare.proof.total_s, spare.gap <= 1e-9) == (0, True)

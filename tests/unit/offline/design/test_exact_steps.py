@@ -1,4 +1,4 @@
-"""The best steps of circulant wirings, and the bound of hops: brute force and random wirings."""
+"""The best steps of circulant wirings, and the bound of hops, against brute force and random wirings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_bound_of_hops_is_reached_where_servers_send_to_their_neighbours() -
 
 
 def brute_force(servers: int, interfaces: int, rings: int, weights: list[float]) -> tuple[float, int]:
-    """The least mean and then the least diameter of any steps."""
+    """Return the smallest mean, and for it the smallest diameter, of any steps."""
     best = (math.inf, 0)
     for steps in combinations(range(1, servers), min(interfaces, servers - 1)):
         hops = hops_by_offset(servers, steps)

@@ -1,4 +1,4 @@
-"""Failures that differ: each once, against all choices of switches."""
+"""Distinct failures: each occurs once, compared to all choices of switches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offline.design.failures import count_of_ways, ways
 @pytest.mark.parametrize("failed", range(5))
 @pytest.mark.parametrize(("positions", "members"), [(1, 2), (2, 4), (3, 3), (3, 6)])
 def test_each_way_is_there_once(positions: int, members: int, failed: int, alike: bool) -> None:
-    """As of all choices of ``failed`` switches, with what differs in nothing taken together."""
+    """The reference is the set of all choices of ``failed`` switches, without those that differ only by names."""
 
     def one_of(gone: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
         return tuple(sorted(tuple(range(len(at))) if alike else at for at in gone))
@@ -30,7 +30,8 @@ def test_each_way_is_there_once(positions: int, members: int, failed: int, alike
 
 
 def test_ways_of_a_large_fabric_are_counted_without_listing_them() -> None:
-    """Two of the 512 aggregation switches of a fat-tree of k = 32: at one position in 32 * 31 / 2 pairs of pods, at two
-    positions in 32 * 33 / 2."""
+    """Two of the 512 aggregation switches of a fat-tree of k = 32 fail.
+
+    They are at one position in 32 * 31 / 2 pairs of pods, or at two positions in 32 * 33 / 2."""
     assert count_of_ways(16, 32, False, 2) == 496 + 528
     assert count_of_ways(16, 32, False, 20) > 10**15

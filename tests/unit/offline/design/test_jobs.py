@@ -1,4 +1,4 @@
-"""Job files for a design: what they send where, placements, and what is wrong with them, with its place."""
+"""Job files for a design: their bytes and placements, and what is wrong with them, with its place."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def problem(tmp_path: Path, shape: Shape, text: str) -> str:
 
 
 def sent(job: DesignedJob) -> list[list[object]]:
-    """Bytes of each step by dimension."""
+    """Return the bytes of each step by dimension."""
     return [[pytest.approx(amount / GIGABITS) for amount in step.gigabits] for step in job.steps]
 
 
 def test_a_spec_without_addresses_is_of_npus(tmp_path: Path, shape: Shape) -> None:
-    """Ranks 0 to 3 are a package, 0 and 32 are at the same place of two nodes."""
+    """Ranks 0 to 3 are a package; 0 and 32 are at the same place of two nodes."""
     (job,) = read(
         tmp_path,
         shape,
@@ -84,8 +84,10 @@ transfers: [{src: 0, dst: 1, bytes_per_iteration: 100}]
 
 
 def test_a_group_that_is_no_block_sends_as_one_flat_ring(tmp_path: Path, shape: Shape) -> None:
-    """Ranks 0, 1 and 6: coordinates (0, 0), (1, 0), (2, 1). From 6 to 0 bytes go half each way round the package, from
-    1 to 6 one hop forwards, and both over one of seven links of the node."""
+    """The group has ranks 0, 1 and 6 at the coordinates (0, 0), (1, 0), (2, 1).
+
+    Half of the bytes from 6 to 0 go each way round the package. Bytes from 1 to 6 go one hop forwards. Both pass one of
+    seven links of the node."""
     (job,) = read(
         tmp_path,
         shape,
@@ -130,7 +132,7 @@ def test_a_models_parts_fill_the_dimensions_in_order(tmp_path: Path, shape: Shap
 
 
 def test_parts_that_use_different_direct_links_at_once_wait_for_the_busier_ones_only() -> None:
-    """Of the three links of an NPU one leads to its tensor rank and another one to the rank with other experts."""
+    """The three links of an NPU lead to its tensor rank, to the rank with other experts, and to a third NPU."""
     dimensions = [{"name": "node", "kind": "fully_connected", "size": 4}]
     model = Model.model_validate(MODEL | {"experts": 2})
     one_shape = Shape.model_validate({"dimensions": dimensions})
@@ -142,8 +144,9 @@ def test_parts_that_use_different_direct_links_at_once_wait_for_the_busier_ones_
 
 
 def test_parts_that_are_interleaved_share_a_rings_links(tmp_path: Path, shape: Shape) -> None:
-    """Of the four places of a package tensor ranks have two that are neighbours, replicas two that are not, and all of
-    the other dimensions."""
+    """Four places of a package hold tensor ranks in two neighbours, and replicas in two that are not neighbours.
+
+    The replicas also have all of the other dimensions."""
     parallelism = {"tensor": 2, "pipeline": 1, "data": 32}
     (job,) = read(tmp_path, shape, dump({"job_id": "a", "model": MODEL, "parallelism": parallelism}))
     model = Model.model_validate(MODEL)
@@ -153,7 +156,7 @@ def test_parts_that_are_interleaved_share_a_rings_links(tmp_path: Path, shape: S
 
 
 def test_a_pipeline_in_the_middle_counts_each_link_of_its_way(tmp_path: Path, shape: Shape) -> None:
-    """Eight stages in a node: each pair has one of seven links, and bytes go both ways."""
+    """Eight stages are in a node: each pair has one of seven links, and bytes go both ways."""
     data = {"job_id": "a", "model": MODEL, "parallelism": {"tensor": 4, "pipeline": 8}}
     (job,) = read(tmp_path, shape, dump(data | {"placement": ["tensor", "pipeline", "data"]}))
     stages = 32 * Model.model_validate(MODEL).activation_bytes

@@ -1,4 +1,4 @@
-"""What dimensions have to carry: the formulas, and the same counted link by link."""
+"""Loads of dimensions: the formulas, and the same counted link by link."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_dimension_in_which_no_ranks_differ_carries_nothing() -> None:
 
 
 def parts(size: int, span: int, apart: bool) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
-    """A dimension's places in groups: at equal distances, or next to each other."""
+    """Return the places of a dimension in groups: at equal distances, or next to each other."""
     places = np.arange(size)
     return [*(places.reshape(span, -1).T if apart else places.reshape(-1, span))]
 
@@ -69,7 +69,7 @@ def test_groups_that_have_parts_of_a_dimension_cannot_use_all_of_it(
 
 
 def test_a_group_alone_in_a_part_of_a_ring_has_the_links_of_all_its_npus() -> None:
-    """Two rings of a switch's two places. A second group in one of them has the same links; one in the other not."""
+    """A second group in the same ring shares its links; a group in the other ring does not."""
     alone = Loads(shape((Kind.RING, 6), (Kind.SWITCH, 2)))
     for ring, each in ((0, [1, 3]), (6, [0, 1, 3])):
         group = np.array(each)
@@ -80,8 +80,9 @@ def test_a_group_alone_in_a_part_of_a_ring_has_the_links_of_all_its_npus() -> No
 
 
 def test_groups_that_turn_back_leave_the_links_between_them_to_others() -> None:
-    """Pairs of neighbours send 10 on one of two links; a transfer between two pairs has one of its own, and one within
-    a pair has not."""
+    """Pairs of neighbours send 10 on one of two links.
+
+    A transfer between two pairs has a link of its own, and a transfer within a pair has none."""
     pairs = parts(8, 2, apart=False)
     one_by_one, everywhere = (Loads(shape((Kind.RING, 8))) for _ in range(2))
     everywhere.add_everywhere((10.0,), pairs[:1], [4])
@@ -109,7 +110,7 @@ def test_two_all_to_alls_in_halves_of_a_ring_are_what_their_transfers_are(apart:
 @pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
 def test_an_all_to_all_is_what_its_transfers_put_on_the_busiest_link(kind: Kind, n: int) -> None:
-    """A ring's hops count."""
+    """Hops of a ring count."""
     line = shape((kind, n))
     pairs = np.array(list(permutations(range(n), 2)))
     loads = Loads(line)
@@ -165,7 +166,7 @@ def test_what_overlaps_adds_up_where_it_uses_the_same_links_only() -> None:
 
 
 def test_groups_on_different_direct_links_of_an_npu_do_not_add_up() -> None:
-    """Each sends 12 bytes to one of three others, and has three links: as if 36 had gone over all of them."""
+    """Each group sends 12 bytes to one of three others, and has three links: as if 36 had gone over all of them."""
     pairs = [np.array(pair) for pair in ([0, 1], [2, 3], [0, 2], [1, 3])]
     loads = Loads(shape((Kind.FULLY_CONNECTED, 4)))
     for pair in pairs:

@@ -1,5 +1,6 @@
-"""How many cores, and which rate, a fat-tree needs: by hand, by trying all routes, and as a fabric that all commands
-read."""
+"""The number and rate of cores that a fat-tree needs.
+
+The tests compare results by hand and by all routes, and read the answer as a fabric with all commands."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from offline.scenarios.workloads import Line, Numbering, to_job
 K, HALF = 4, 2
 PODS = Pods(K, 100.0)
 NUMBERED = PODS.fabric(HALF, 100.0)
-"""20 switches, then four hosts of each of the four pods."""
+"""Fabric of 20 switches, followed by four hosts of each of the four pods."""
 LIMITS = PlanLimits(ecmp_draws=0)
 
 Ring = Sequence[int]
-"""Hosts, from 0."""
+"""Hosts of a ring, from 0."""
 
 
 def lines_of(ring: Ring, number: int = 0) -> list[Line]:
@@ -33,18 +34,21 @@ def lines_of(ring: Ring, number: int = 0) -> list[Line]:
 
 
 def jobs_of(rings: Iterable[Ring], max_subflows: int = 1) -> list[WorkloadJob]:
-    """One per ring, so that every host sends as fast as its NIC."""
+    """Return a job per ring, so that every host sends as fast as its NIC."""
     numbering = Numbering(NUMBERED)
     return [to_job(f"job{n}", lines_of(ring), numbering, max_subflows) for n, ring in enumerate(rings)]
 
 
 ROUND_THE_PODS = [[host + 4 * pod for pod in range(K)] for host in range(4)]
-"""Every host sends to the same one of the next pod: four flows leave each pod, two each edge switch."""
+"""Rings in which every host sends to the same host of the next pod.
+
+Four flows leave each pod, two leave each edge switch."""
 
 
 def test_whole_flows_need_a_core_each_and_one_more_in_every_group_when_one_fails() -> None:
-    """Four flows of a pod over 2 c links to cores, and an edge switch has one flow for each aggregation switch: with a
-    core less in its group, two flows of a pod share what is left."""
+    """Four flows of a pod use 2 c links to cores, and an edge switch has one flow for each aggregation switch.
+
+    With a core less in its group, two flows of a pod share the remaining links."""
     found = choices(PODS, jobs_of(ROUND_THE_PODS), range(1, 5), [100.0], 1)
     assert [(each.count, each.intact, each.failed) for each in found] == [(1, 2, 4), (2, 1, 2), (3, 1, 1), (4, 1, 1)]
     answer = smallest(PODS, jobs_of(ROUND_THE_PODS), found, 1, 1.0, LIMITS)
@@ -58,7 +62,7 @@ def test_split_flows_are_slowed_down_by_what_is_missing_alone() -> None:
 
 
 def test_the_links_of_a_pod_are_what_is_chosen_sparingly() -> None:
-    """Of a pod four to aggregation switches and two for each core of a group, so faster ones are the last resort."""
+    """Links of a pod go to four aggregation switches, and two to each core of a group: faster links come last."""
     found = choices(PODS, jobs_of(ROUND_THE_PODS), range(1, 4), [100.0, 200.0], 0)
     assert [(each.count, each.uplink_gbps, each.capacity_gbps) for each in found] == [
         (1, 100, 600),
@@ -80,14 +84,18 @@ def test_two_cores_may_fail_in_one_group_or_in_two() -> None:
 
 
 def test_what_cuts_pods_off_is_no_choice() -> None:
-    """One core in each group: two failures leave none. Of two pods different aggregation switches: no path is left."""
+    """A single core in each group: two failures leave none.
+
+    If different aggregation switches of two pods fail, no path is left."""
     assert [each.count for each in choices(PODS, jobs_of(ROUND_THE_PODS), [1, 2], [100.0], 2)] == [2]
     failing = Pods(K, 100.0, Upper.AGGREGATION)
     assert choices(failing, jobs_of(ROUND_THE_PODS), [1, 2], [100.0], 2) == []
 
 
 def test_a_failed_aggregation_switch_asks_for_links_of_twice_the_rate() -> None:
-    """Its pod's edge switches have one link left for two flows each, and its pod half of the links to cores."""
+    """The edge switches of its pod have one link left for two flows each.
+
+    The pod has half of the links to cores."""
     failing = Pods(K, 100.0, Upper.AGGREGATION)
     assert [names for (names,) in failing.failures(2, 1)] == ["agg0", "agg2", "agg4", "agg6"]
     found = choices(failing, jobs_of(ROUND_THE_PODS), range(1, 4), [100.0, 200.0], 1)
@@ -97,7 +105,7 @@ def test_a_failed_aggregation_switch_asks_for_links_of_twice_the_rate() -> None:
 
 
 def test_the_worst_failure_counts_where_failures_differ() -> None:
-    """Two pods send to each other and two are idle: without an aggregation switch of the latter nothing is slower."""
+    """Two pods send to each other and two are idle: without an aggregation switch of an idle pod no flow is slower."""
     failing = Pods(K, 100.0, Upper.AGGREGATION)
     jobs = jobs_of([host, host + 4] for host in range(4))
     (found,) = choices(failing, jobs, [2], [100.0], 1)
@@ -108,7 +116,7 @@ def test_the_worst_failure_counts_where_failures_differ() -> None:
     assert answer[1].max_level == 2
 
 
-# ---- against all routes there are
+# ---- against all routes
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -124,7 +132,7 @@ def test_no_fewer_cores_would_do_by_trying_all_routes(failures: int, seed: int) 
 
 
 def random_rings(seed: int) -> list[list[int]]:
-    """Over all hosts but a few: a permutation whose cycles are of two to four."""
+    """Return rings over all hosts but a few: a permutation whose cycles have two to four hosts."""
     rng = random.Random(seed)
     hosts = rng.sample(range(16), 16 - rng.randrange(4))
     rings = []
@@ -136,13 +144,13 @@ def random_rings(seed: int) -> list[list[int]]:
 
 
 def always_routable(flows: Sequence[tuple[int, int]], count: int, failures: int) -> bool:
-    """Whether each flow can have links for itself, whichever cores have failed."""
+    """Return whether each flow can have links for itself, whichever cores have failed."""
     cores = [*product(range(HALF), range(count))]
     return all(routable(flows, [core for core in cores if core not in gone]) for gone in combinations(cores, failures))
 
 
 def routable(flows: Sequence[tuple[int, int]], cores: Sequence[tuple[int, int]]) -> bool:
-    """By trying all routes of the first flow with all of the others. Those of one pod are next to each other."""
+    """Return whether each flow can have links for itself, by trying all routes; flows of one pod follow each other."""
     used: Counter[object] = Counter()
 
     def rest(left: Sequence[tuple[int, int]]) -> bool:
@@ -160,7 +168,7 @@ def routable(flows: Sequence[tuple[int, int]], cores: Sequence[tuple[int, int]])
 
 
 def routes(src: int, dst: int, cores: Sequence[tuple[int, int]]) -> Iterator[Sequence[object]]:
-    """Their links. Edge switch e has hosts 2 e and 2 e + 1, and is in pod e // 2."""
+    """Yield the links of each route. Edge switch e has hosts 2 e and 2 e + 1, and is in pod e // 2."""
     a, b = src // HALF, dst // HALF
     if a == b:
         yield []

@@ -1,4 +1,4 @@
-"""How many spines: bounds that are known, the planner's word, and an answer that planner and lab read."""
+"""The number of spines: known bounds, the verdict of the planner, and an answer that planner and lab read."""
 
 from __future__ import annotations
 

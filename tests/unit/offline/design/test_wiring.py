@@ -1,4 +1,4 @@
-"""Strategies on their wirings: times that are known by hand, refusals, and files that planner and simulator read."""
+"""Strategies on their wirings: times known by hand, refusals, and files that planner and simulator read."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_each_strategy_has_its_wiring_and_the_fastest_is_taken(folder: Path) -> 
 
 
 def test_a_job_is_refused_when_one_switch_has_it_done_sooner(folder: Path) -> None:
-    """One whole flow has the rate of one interface, and that of a server on the switch."""
+    """A whole flow has the rate of one interface on circuits; on the switch it has the rate of a server."""
     (answer,) = answers(offers_in([folder / "pair.yaml"], 2), 4, RATES, LIMITS)
     assert answer.best.planned_s == pytest.approx(0.8)
     assert answer.other.other_s == pytest.approx(0.8 / 1.25)
@@ -102,7 +102,7 @@ def test_a_job_is_refused_when_one_switch_has_it_done_sooner(folder: Path) -> No
 
 
 def test_a_job_is_refused_when_all_circuits_cannot_carry_what_is_forwarded(tmp_path: Path) -> None:
-    """An all-to-all over 24 servers with two interfaces: about 4 hops, where 3.2 times the rate is not enough."""
+    """An all-to-all over 24 servers with two interfaces needs about 4 hops, more than 3.2 times the rate allows."""
     group = {"name": "all", "ranks": list(range(24))}
     sends = {"algorithm": "all_to_all", "groups": ["all"], "bytes_per_iteration": 240_000_000}
     (tmp_path / "job.json").write_text(json.dumps({"job_id": "a", "groups": [group], "collectives": [sends]}))
@@ -116,7 +116,7 @@ def test_a_job_is_refused_when_all_circuits_cannot_carry_what_is_forwarded(tmp_p
 
 
 def test_of_several_wirings_the_one_that_is_best_as_planned_is_taken() -> None:
-    """A job with whole flows between stages: routes keep what the even division promises on another wiring."""
+    """The job has whole flows between stages: routes keep the promise of the even division on another wiring."""
     (answer,) = answers([Offer("pipelined", 12, (Way("", pipelined(), ()),))], 2, Rates(1.0, 2 / 3.2), LIMITS)
     first = ranked(traffic_of(pipelined()), 2, 1e9, 1)[0]
     at_first = evaluated_on(first, Way("", pipelined(), ()), Rates(1.0, 2 / 3.2), LIMITS)
@@ -126,7 +126,7 @@ def test_of_several_wirings_the_one_that_is_best_as_planned_is_taken() -> None:
 
 
 def pipelined() -> JobSpec:
-    """GPT-2 in four stages, three times."""
+    """Return the spec of GPT-2 in four stages, three times."""
     sizes = {"layers": 12, "hidden": 768, "heads": 12, "vocabulary": 50_257, "sequence": 1024, "global_batch": 12}
     addresses = [f"10.0.0.{number}" for number in range(1, 13)]
     found = traffic(Model.model_validate(sizes), Parallelism(tensor=1, pipeline=4, data=3), addresses)
@@ -136,8 +136,9 @@ def pipelined() -> JobSpec:
 
 
 def test_no_routing_is_faster_than_the_bound_when_groups_send_different_bytes(tmp_path: Path) -> None:
-    """Two groups of two servers, of which the second hardly reduces anything; both directions of two circuits carry
-    100 MB of other transfers there."""
+    """Two groups have two servers each; the second group reduces hardly anything.
+
+    Both directions of its two circuits carry 100 MB of transfers."""
     groups = [{"name": "a", "ranks": [0, 1]}, {"name": "b", "ranks": [2, 3]}]
     reduced = [
         {"algorithm": "all_reduce", "groups": [name], "bytes_per_iteration": size}
@@ -259,7 +260,7 @@ def test_wrong_jobs_are_refused_by_field(tmp_path: Path, text: str, problem: str
 
 
 def test_a_strategy_may_have_a_model(tmp_path: Path) -> None:
-    """On as many ranks as the fabric has servers, four of which hold a model."""
+    """The model is placed on all servers of the fabric; four servers hold one copy."""
     model = "{layers: 4, hidden: 64, heads: 4, vocabulary: 100, sequence: 8, global_batch: 12}"
     strategy = f"  - {{name: tensors, model: {model}, parallelism: {{tensor: 4}}, compute: [{{seconds: 3}}]}}\n"
     (tmp_path / "job.yaml").write_text(JOB + strategy)
@@ -336,7 +337,7 @@ def test_the_command_refuses_with_the_figure_and_the_alternative(signalbox: Sign
 
 
 def test_what_is_planned_after_a_circuit_failed_can_be_proven(signalbox: Signalbox) -> None:
-    """Another circuit carries the flow of the one that failed beside its own."""
+    """Another circuit carries the flow of the failed one beside its own."""
     assert signalbox("design", "wiring", "job.yaml", *FABRIC, "--export", "out").status == 0
     given = ("--graph", "out/fabric.json", "--workload", "out/workload", "--fail-links", "server0:server1")
     assert signalbox("plan-file", *given, "--proof", "proof.json", "--json").json["max_level"] == 2

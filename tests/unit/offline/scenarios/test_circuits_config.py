@@ -1,4 +1,4 @@
-"""What a controller is told of optical switches."""
+"""Configuration of optical switches for a controller."""
 
 from __future__ import annotations
 

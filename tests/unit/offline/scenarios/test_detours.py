@@ -27,7 +27,7 @@ def between(fabric: Fabric, src: int, dst: int, stretch: int, max_paths: int = 6
 
 
 def packet_ways(fabric: Fabric, dst: int, paths: Iterable[Path]) -> networkx.DiGraph[int]:
-    """From switch to switch: by ECMP towards the destination, or by a pin of any of these paths."""
+    """Return the hops of packets: by ECMP towards the destination, or by a pin of any of these paths."""
     ways: networkx.DiGraph[int] = networkx.DiGraph()
     hops = next_hops(fabric, [Dpid(dst)])[Dpid(dst)]
     for link in (*(link for links in hops.values() for link in links), *(link for path in paths for link in path)):
@@ -42,7 +42,7 @@ def test_a_detour_beside_a_direct_cable() -> None:
 
 
 def test_no_detour_to_a_switch_from_which_ecmp_leads_back() -> None:
-    """From 3 to 2 the shortest way is over 1."""
+    """The shortest path from 3 to 2 is over 1."""
     fabric = fabric_of([(1, 2, 1.0), (1, 3, 1.0), (3, 4, 1.0), (4, 5, 1.0), (5, 2, 1.0)])
     assert between(fabric, 1, 2, 4) == [[1, 2]]
     assert between(fabric, 3, 2, 1) == [[3, 1, 2], [3, 4, 5, 2]]
@@ -74,7 +74,7 @@ def test_which_paths_are_allowed() -> None:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Fabric:
-    """Connected, of up to seven switches, some cables double."""
+    """Draw a connected graph of up to seven switches, with some cables double."""
     switches = draw(st.integers(3, 7))
     tree = [(draw(st.integers(1, here - 1)), here) for here in range(2, switches + 1)]
     others = [(a, b) for b in range(1, switches + 1) for a in range(1, b)]
@@ -95,7 +95,7 @@ def test_packets_arrive_with_any_of_the_pins_of_a_path(fabric: Fabric, stretch: 
 
 
 def test_two_detours_at_once_may_go_in_circles() -> None:
-    """Why the controller pins no detours: while the one path is changed to the other, 3 sends to 4, and 4 to 3."""
+    """The controller therefore pins no detours: while one path is changed to the other, 3 sends to 4, and 4 to 3."""
     fabric = fabric_of([(1, 2, 1.0), *((1, m, 1.0) for m in (3, 4)), *((m, 2, 1.0) for m in (3, 4)), (3, 4, 1.0)])
     both = [p for p in StretchedPaths(fabric, 64, 2).between(Dpid(1), Dpid(2)) if len(p) == 3]
     assert [visited(fabric, path) for path in both] == [[1, 3, 4, 2], [1, 4, 3, 2]]
@@ -103,7 +103,7 @@ def test_two_detours_at_once_may_go_in_circles() -> None:
 
 
 def test_a_lost_link_may_lead_ecmp_back() -> None:
-    """The other reason: when 3 has lost its link to 2, its ECMP leads to 1, whose pin would have to be gone before."""
+    """A second reason: when 3 has lost its link to 2, its ECMP leads to 1, whose pin has to be removed before."""
     fabric = fabric_of(TRIANGLE)
     (_, detour) = StretchedPaths(fabric, 64, 1).between(Dpid(1), Dpid(2))
     left = fabric_of(TRIANGLE[:2])

@@ -1,4 +1,4 @@
-"""Fabrics on paper: what is connected to what, and what is left after failures."""
+"""Fabrics on paper: their cables, and what is left after failures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_leaf_spine_has_every_cable_both_ways_on_ports_of_its_own(
 
 
 def test_numbers_are_those_of_the_published_files() -> None:
-    """64 leaves and 32 spines: the first host of leaf 14 is 96 + 14 * 32 = 544."""
+    """The fabric has 64 leaves and 32 spines: the first host of leaf 14 is 96 + 14 * 32 = 544."""
     fabric = leaf_spine(64, 32, 32, RATE, RATE)
     assert [fabric.switches[Dpid(1 + n)].name for n in (0, 63, 64, 95)] == ["leaf0", "leaf63", "spine0", "spine31"]
     host = list(fabric.hosts.values())[544 - 96]

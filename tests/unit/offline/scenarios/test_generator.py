@@ -1,4 +1,4 @@
-"""Generated workloads: the published models, where they were asked to be, the same for the same seed."""
+"""Generated workloads: the published models, at the requested places, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_seed_names_a_workload_and_what_is_written_is_read_again(tmp_path: Pat
 
 @given(seed=st.integers(0, 999))
 def test_whole_leaves_are_filled_and_only_the_last_of_a_replica_in_part(seed: int) -> None:
-    """A replica of 48, 64 or 128 hosts on leaves of 32."""
+    """A replica has 48, 64 or 128 hosts on leaves of 32."""
     workload = generate(FABRIC, 1, 2, Placement.WHOLE_LEAF, seed)
     for end in (0, 1):
         replica = Counter(ring[end].src_tor for ring in rings(flat(workload)))
@@ -93,7 +93,7 @@ def test_fragmented_replicas_are_everywhere() -> None:
 
 
 def test_a_job_that_does_not_fit_has_smaller_rings() -> None:
-    """512 hosts are fewer than two jobs in rings of eight have (at least 2 * 8 * 48)."""
+    """The 512 hosts are fewer than two jobs in rings of eight need (at least 2 * 8 * 48)."""
     workload = generate(FABRIC, 2, 8, Placement.WHOLE_LEAF, seed=3)
     sizes = [len(rings(lines)[0]) for lines in workload.values()]
     assert min(sizes) < 8

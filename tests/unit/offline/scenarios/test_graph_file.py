@@ -1,4 +1,4 @@
-"""Graphs as networkx writes them become fabrics; wrong ones are refused by element."""
+"""Graphs as networkx writes them become fabrics; the errors of wrong graphs name the element."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from signalbox.errors import InvalidInput
 
 
 def graph() -> nx.MultiGraph[Any]:
-    """Two switches, two cables of different rates between them, a slow host on one and a fast one on the other."""
+    """Return two switches with two cables of different rates, a slow host on one and a fast host on the other."""
     made: nx.MultiGraph[Any] = nx.MultiGraph()
     made.add_node("fast", kind="host", rack=7)
     made.add_nodes_from(("a", "b"), kind="switch")
@@ -124,7 +124,7 @@ def test_a_capacity_is_a_number(tmp_path: Path) -> None:
 
 
 def circuits() -> dict[str, Any]:
-    """Three servers in a ring, and two of them connected both ways besides."""
+    """Return three servers in a ring, two of which are also connected in both directions."""
     made: nx.MultiDiGraph[Any] = nx.MultiDiGraph()
     for n in range(3):
         made.add_node(f"s{n}", kind="switch")

@@ -1,4 +1,4 @@
-"""Plans over paths that are longer than the shortest, on paper."""
+"""Plans over paths longer than the shortest, on paper."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stretched(problem: Problem, stretch: int, max_paths: int = 64) -> Problem:
 
 @pytest.fixture
 def beside_a_slow_cable() -> Problem:
-    """10 from 1 to 2, or 100 over 3; a flow of 50."""
+    """Return a flow of 50 with a path of 10 from 1 to 2, or of 100 over 3."""
     fabric = fabric_of([(1, 2, 10.0), (1, 3, 100.0), (3, 2, 100.0)])
     return problem_of(fabric, [flow("a", (1, 1), (2, 1), 50.0)], nic_bps=50.0)
 
@@ -61,7 +61,7 @@ def test_the_checker_accepts_only_detours_that_are_candidates(beside_a_slow_cabl
 
 @st.composite
 def problems(draw: st.DrawFn, pieces: int) -> Problem:
-    """Up to four flows of two jobs on a graph of up to six switches, with paths of up to two links more."""
+    """Draw up to four flows of two jobs on a graph of up to six switches, with paths of up to two links more."""
     switches, rates = draw(st.integers(3, 6)), st.sampled_from([1.0, 2.0, 5.0])
     tree = [(draw(st.integers(1, here - 1)), here) for here in range(2, switches + 1)]
     others = [(a, b) for b in range(1, switches + 1) for a in range(1, b)]

@@ -13,7 +13,9 @@ from offline.scenarios.scenario import build_fabric, scenario
 from signalbox.errors import InvalidInput
 
 LINES = "5 7 0 1 0 1000 0 0\n7 5 1 0 0 1000 0 0\n6 5 0 0 0 1000 0 1\n5 6 0 0 0 1000 0 1\n"
-"""Leaves 0 and 1, spines 2 to 4, hosts 5 and 6 on leaf 0, 7 and 8 on leaf 1: a ring across, and one inside leaf 0."""
+"""Lines of a ring across two leaves and one inside leaf 0.
+
+Leaves are 0 and 1, spines 2 to 4; hosts 5 and 6 are on leaf 0, 7 and 8 on leaf 1."""
 
 
 @pytest.fixture

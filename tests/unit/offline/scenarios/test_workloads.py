@@ -48,7 +48,7 @@ def test_a_ring_sends_every_step_of_its_all_reduce(tmp_path: Path) -> None:
 
 
 def test_rings_are_distinguished_by_their_index_and_may_differ(tmp_path: Path) -> None:
-    """Lines of two rings, mixed; the second has three hosts, so four steps, and its NICs set the ideal time."""
+    """The lines of two rings are mixed; the second has three hosts, so four steps, and its NICs set the ideal time."""
     lines = ["3 7 0 1 0 100 0 1", "4 8 0 1 0 90 0 5", "7 3 1 0 0 100 0 1", "8 9 1 1 0 90 0 5", "9 4 1 0 0 90 0 5"]
     (job,) = read_workload(folder(tmp_path, job="\n".join(lines)), FABRIC)
     assert job.rings == ((0, 2), (1, 3, 4))
@@ -131,7 +131,7 @@ def test_bytes_that_are_no_text_are_wrong_lines(tmp_path: Path) -> None:
 
 
 def test_a_workload_is_not_written_among_other_jobs(tmp_path: Path) -> None:
-    """They would be read as part of it."""
+    """The files of the other jobs would be read as part of the workload."""
     one = Line(3, 7, 0, 1, 500, 1000, 70, 0)
     write_workload(tmp_path, {"a": [one], "b": [one]})
     write_workload(tmp_path, {"a": [one._replace(src=4)], "b": [one]})

@@ -1,4 +1,4 @@
-"""The published schemes do what was published, on examples worked out by hand."""
+"""The baselines do what their publications say, on examples worked out by hand."""
 
 from __future__ import annotations
 
@@ -42,10 +42,12 @@ def spines_of(fabric: Fabric, plan: Plan, flows: list[Flow]) -> list[int]:
 
 
 def test_the_greedy_takes_the_largest_set_first_and_the_lowest_spine_on_ties() -> None:
-    """Worked by hand. Sets of two: out of 1, into 2, into 3, in this order; of one: out of 2, out of 3. So 1>2 goes
-    over the first spine, 1>3 over the other, because leaf 1's link to the first is taken; 3>2 over the other, because
-    the first one's link to leaf 2 is; then 2>3 finds the first spine free in both directions. In the order in which
-    they are announced, 2>3 and 3>2 would both be on the first."""
+    """The example is worked out by hand: four flows between three leaves, over two spines.
+
+    Sets of two are: out of 1, into 2, into 3, in this order; sets of one: out of 2, out of 3. So 1>2 goes over the
+    first spine. 1>3 goes over the other, because leaf 1's link to the first is taken. 3>2 goes over the other, because
+    the first one's link to leaf 2 is taken. Then 2>3 finds the first spine free in both directions. In the order of
+    their announcement 2>3 and 3>2 would both be on the first spine."""
     fabric = leaf_spine(3, 2)
     flows = [flow("a", src, dst, RATE) for src, dst in (((2, 1), (3, 1)), ((3, 2), (2, 2)), ((1, 1), (2, 3)))]
     flows.append(flow("a", (1, 2), (3, 3), RATE))
@@ -62,8 +64,10 @@ def test_the_greedy_counts_flows_and_does_not_weigh_them() -> None:
 
 
 def test_the_greedy_misses_an_optimum_that_edge_colouring_finds() -> None:
-    """Worked by hand. Out of 3: 3>4 over the first spine, 3>2 over the other. Out of 4: 4>1 over the first; for 4>2
-    either spine has one link taken, its own uplink or the one down to leaf 2, and the tie goes to the first."""
+    """The example is worked out by hand.
+
+    Out of 3, 3>4 goes over the first spine, and 3>2 over the other. Out of 4, 4>1 goes over the first. For 4>2 either
+    spine has one link taken, its own uplink or the one down to leaf 2. The tie goes to the first spine."""
     fabric = leaf_spine(4, 2)
     pairs = ((4, 1), (3, 4), (4, 2), (3, 2))
     flows = [flow("a", (src, host), (dst, host), RATE) for host, (src, dst) in enumerate(pairs)]
@@ -91,8 +95,9 @@ def test_a_spine_missing_at_one_leaf_moves_only_that_leafs_flows() -> None:
 
 
 def test_first_fit_reserves_in_order_and_leaves_what_fits_nowhere_to_hashing() -> None:
-    """0.6 fits on the first spine, the next 0.6 only on the second; 0.4 fills the first exactly. Then 0.5 fits nowhere,
-    and reserves nothing: 0.4 still fits on the second."""
+    """The first spine takes 0.6, and only the second has room for the next 0.6; 0.4 fills the first exactly.
+
+    Then 0.5 fits nowhere, and reserves nothing: 0.4 still fits on the second."""
     fabric = leaf_spine(2, 2)
     flows = [flow("a", (1, host), (2, host), share * RATE) for host, share in enumerate((0.6, 0.6, 0.4, 0.5, 0.4))]
     problem = problem_of(fabric, flows)
@@ -107,8 +112,9 @@ def test_first_fit_reserves_in_order_and_leaves_what_fits_nowhere_to_hashing() -
 
 
 def test_annealing_keeps_one_spine_per_destination_and_only_swaps() -> None:
-    """At first the four hosts of each of four leaves have the four spines in order: after any swap, each spine is
-    there four times."""
+    """The four hosts of each of four leaves first have the four spines in order.
+
+    After any swap each spine still occurs four times."""
     fabric = leaf_spine(4, 4)
     into = [(leaf, host) for leaf in (1, 2, 3, 4) for host in (1, 2, 3, 4)]
     flows = [flow("a", (src, 10 * dst + host), (dst, host), RATE) for dst, host in into for src in (1, 2, 3, 4)]
@@ -125,8 +131,10 @@ def test_annealing_keeps_one_spine_per_destination_and_only_swaps() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_annealings_energy_prefers_a_few_crowded_links_to_many_half_empty_ones(seed: int) -> None:
-    """Two leaves send each other four flows over two spines. It begins with the optimum, two flows on each of eight
-    links: energy 16. With three flows on four of the links the energy is 12, and that is where it ends."""
+    """Two leaves send each other four flows over two spines.
+
+    The start is the optimum of two flows on each of eight links, with energy 16. Three flows on four of the links have
+    energy 12, where annealing ends."""
     flows = [flow("a", (src, host), (3 - src, host), RATE) for src in (1, 2) for host in (1, 2, 3, 4)]
     plan = planned("annealing", problem_of(leaf_spine(2, 2), flows), replace(LIMITS, seed=seed))
     assert (plan.max_level, plan.bound) == (3, 2)
@@ -145,7 +153,7 @@ def test_hashing_is_a_function_of_the_flow_and_the_seed_alone() -> None:
 
 
 def test_hashing_spreads_flows_evenly_at_every_hop() -> None:
-    """1,500 flows over three tiers with two choices at the leaf and two above: a quarter each."""
+    """The 1,500 flows cross three tiers with two choices at the leaf and two above: a quarter each."""
     cables = [(1, 11), (1, 12), (11, 101), (11, 102), (12, 101), (12, 102), (2, 13), (13, 101), (13, 102)]
     fabric = fabric_of((a, b, RATE) for a, b in cables)
     flows = [flow("a", (1, host), (2, host), 1.0) for host in range(1500)]
@@ -159,7 +167,7 @@ def test_hashing_spreads_flows_evenly_at_every_hop() -> None:
 
 
 def test_the_ilp_weighs_what_the_greedy_only_counts() -> None:
-    """3 + 3 and 2 + 2 + 2 over two spines: the only even split."""
+    """Flows of 3 + 3 and 2 + 2 + 2 on two spines are the only even split."""
     flows = [flow("a", (1, host), (2, host), bps) for host, bps in enumerate((3.0, 2.0, 3.0, 2.0, 2.0))]
     problem = problem_of(leaf_spine(2, 2, capacity=4.0), flows, nic_bps=4.0)
     plan = planned("ilp", problem)
@@ -179,7 +187,7 @@ def test_the_ilp_without_time_is_no_plan() -> None:
     assert answer.reason == "ilp found no routing within 0 s"
 
 
-# ---- what all have in common
+# ---- properties of all baselines
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -219,7 +227,7 @@ def test_ecmp_is_beside_every_plan_unless_no_draws_are_asked_for(name: str) -> N
     assert planned(name, problem, replace(LIMITS, ecmp_draws=0)).ecmp is None
 
 
-# ---- the cheap ones together
+# ---- the cheap baselines together
 
 
 def test_the_levels_of_the_cheap_baselines_are_those_of_their_plans() -> None:

@@ -1,4 +1,4 @@
-"""On any fabric every baseline gives a valid plan, and where something is proven of it, it holds."""
+"""Every baseline gives a valid plan on any fabric, and what its publication proves holds."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_too_many_paths_are_left_with_the_capped_candidates(problem: Problem) ->
 @quick
 @given(any_problems(), st.integers(0, 999))
 def test_loads_of_many_draws_are_those_of_each(problem: Problem, seed: int) -> None:
-    """Against the one definition of load, draw by draw."""
+    """The reference is the definition of load, draw by draw."""
     next_hops = NextHops(problem)
     choices = PathChoices(problem, next_hops)
     random = np.random.default_rng(seed)
@@ -127,7 +127,7 @@ def test_loads_of_many_draws_are_those_of_each(problem: Problem, seed: int) -> N
 @quick
 @given(any_problems(), st.integers(0, 999))
 def test_what_is_fixed_loads_every_draw_alike(problem: Problem, seed: int) -> None:
-    """Every other flow is in two pieces on its first and last path, the rest are drawn."""
+    """Every other flow has two subflows on its first and last path; the rest are drawn."""
     next_hops = NextHops(problem)
     choices = PathChoices(problem, next_hops)
     random = np.random.default_rng(seed)

@@ -14,7 +14,7 @@ Case = tuple[list[float], list[dict[int, float]], list[float]]
 
 @st.composite
 def networks(draw: st.DrawFn, most_connections: int = 40) -> Case:
-    """Capacities, links of each connection, weights: few values, so that ties are common."""
+    """Draw capacities, links of each connection, and weights: few values, so that ties are common."""
     capacities = draw(st.lists(st.sampled_from([0.5, 1.0, 1.0, 3.0, 10.0]), min_size=1, max_size=8))
     part = st.sampled_from([1.0, 1.0, 1.0, 0.5, 0.03])
     used = st.dictionaries(st.integers(0, len(capacities) - 1), part, min_size=1, max_size=4)
@@ -25,8 +25,10 @@ def networks(draw: st.DrawFn, most_connections: int = 40) -> Case:
 
 
 def assert_max_min(case: Case, rates: list[float]) -> None:
-    """The certificate (Bertsekas and Gallager, section 6.5.2): no link carries too much, and every connection uses a
-    full link on which no other has more per weight."""
+    """Assert the certificate of max-min fairness (Bertsekas and Gallager, section 6.5.2).
+
+    No link carries too much, and every connection uses a full link on which no other connection has a higher rate per
+    weight."""
     capacities, uses, weights = case
     load = [
         sum(rate * used.get(link, 0) for used, rate in zip(uses, rates, strict=True)) for link in range(len(capacities))
@@ -42,7 +44,7 @@ def assert_max_min(case: Case, rates: list[float]) -> None:
 
 
 def rates_of(case: Case, few: int = 0) -> list[float]:
-    """Rates when all connections send; up to ``few`` of them are computed without numpy."""
+    """Return the rates when all connections send; up to ``few`` of them are computed without numpy."""
     capacities, uses, weights = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fluid, "FEW", few)
@@ -60,7 +62,7 @@ def test_rates_carry_the_max_min_certificate(few: int, case: Case) -> None:
 
 @given(networks(most_connections=4), st.permutations(range(4)), st.floats(1e-3, 1.0))
 def test_a_rate_can_only_rise_at_the_cost_of_a_smaller_one(case: Case, order: list[int], step: float) -> None:
-    """The definition: raise any connection, lower only those with a larger rate per weight, and a link is too full."""
+    """Raise any connection and lower only those with a larger rate per weight: a link is then overloaded."""
     capacities, uses, weights = case
     rates = rates_of(case)
     riser = next(i for i in order if i < len(rates))
@@ -75,12 +77,12 @@ def test_a_rate_can_only_rise_at_the_cost_of_a_smaller_one(case: Case, order: li
 
 
 def test_equal_weights_share_a_link_and_leave_the_rest_to_others() -> None:
-    """The classical chain: two share the narrow link, the third takes what is left of the wide one."""
+    """The chain is the classical one: two share the narrow link, the third takes what is left of the wide one."""
     assert rates_of(([1.0, 2.0], [{0: 1}, {0: 1, 1: 1}, {1: 1}], [1, 1, 1])) == [0.5, 0.5, 1.5]
 
 
 def test_what_is_spread_over_links_keeps_in_step() -> None:
-    """Three quarters on one link, a quarter on the other: the first one is full, the second one has room for others."""
+    """Three quarters of the bits go over one link, a quarter over the other: the first is full, the second has room."""
     spread, other = {0: 0.75, 1: 0.25}, {1: 1.0}
     assert rates_of(([3.0, 3.0], [spread, other], [1, 1])) == pytest.approx([2.4, 2.4])
     assert rates_of(([3.0, 9.0], [spread, other], [1, 1])) == pytest.approx([4.0, 8.0])
@@ -91,7 +93,9 @@ def test_what_is_spread_over_links_keeps_in_step() -> None:
 def test_a_common_queue_is_empty_when_its_connections_together_have_sent_it(
     few: int, reach: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two take 2 + 3 from the queue; from 1 on a third one has half of the narrow link, until it has sent 2."""
+    """Two connections take 2 + 3 from the queue.
+
+    From 1 on a third one has half of the narrow link, until it has sent 2."""
     monkeypatch.setattr(fluid, "FEW", few)
     monkeypatch.setattr(fluid, "REACH", reach)
     network = Fluid([2.0, 3.0])
@@ -121,7 +125,7 @@ def test_a_connection_without_links_is_refused() -> None:
 
 @given(networks(), st.data())
 def test_only_what_an_event_reaches_is_computed_and_it_is_right(case: Case, data: st.DataObject) -> None:
-    """After any starts, stops and ends, the rates of those that still send carry the certificate."""
+    """After any starts, stops and ends, the rates of the sending connections carry the certificate."""
     capacities, uses, weights = case
     network = Fluid(capacities)
     numbers = [network.connect(used, weight) for used, weight in zip(uses, weights, strict=True)]
@@ -202,7 +206,7 @@ def test_a_connection_is_rerouted_only_when_idle() -> None:
 
 @given(networks(), st.lists(st.floats(0.1, 10.0), min_size=40, max_size=40))
 def test_every_bit_arrives_once(case: Case, sizes: list[float]) -> None:
-    """Sum over the intervals of rate x time is what each had to send."""
+    """The sum over the intervals of rate x time is what each connection had to send."""
     capacities, uses, weights = case
     network = Fluid(capacities)
     left = {network.connect(used, weight): size for used, weight, size in zip(uses, weights, sizes, strict=False)}

@@ -1,4 +1,4 @@
-"""The strategies in the simulator, where it is known what must come out."""
+"""The baselines in the simulator, on cases with a known result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(
     jobs: int = 2,
     dealing: Dealing = Dealing.PACED,
 ) -> tuple[Outcome, float]:
-    """Jobs of the published models on whole leaves, and the bound of their worst level."""
+    """Return the outcome for jobs of the published models on whole leaves, and the bound of their worst slowdown."""
     fabric = intact()
     workload = generate(fabric, jobs, 4, Placement.WHOLE_LEAF, seed, max_rings=SPINES)
     left = without(fabric, spine_links(fabric, range(SPINES - failed, SPINES))) if failed else fabric
@@ -72,7 +72,7 @@ def test_split_flows_reach_the_bound_with_hysteresis(failed: int, seed: int) -> 
 @pytest.mark.parametrize("dealing", [Dealing.EVEN, Dealing.COMMON_QUEUE])
 @pytest.mark.parametrize(("pieces", "level"), [(2, 3 / 2), (3, 4 / 3), (4, 6 / 4)])
 def test_equal_pieces_reach_the_level_that_is_planned_for_them(dealing: Dealing, pieces: int, level: float) -> None:
-    """Of four flows in k pieces one of three links carries at least 4k / 3, rounded up."""
+    """Four flows of k subflows each put at least 4k / 3 subflows, rounded up, on one of three links."""
     outcome, _ = run("planned", 1, 1, Options(iterations=3), pieces, dealing=dealing)
     assert outcome.mean_slow_down is not None
     assert outcome.mean_slow_down <= level + 1e-9

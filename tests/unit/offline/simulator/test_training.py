@@ -1,4 +1,4 @@
-"""What happens to jobs that train on one fabric, on cases that can be computed by hand."""
+"""Jobs that train on one fabric, on cases that can be computed by hand."""
 
 from dataclasses import replace
 from itertools import product
@@ -22,7 +22,7 @@ from signalbox.jobs.spec import Dealing
 from tests.support.simulator_scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
 
 ONE = Options(iterations=1, replan=Replan.NEVER)
-"""One iteration with fixed routes."""
+"""Options of one iteration with fixed routes."""
 
 
 def run(stages: list[Stage], jobs: list[WorkloadJob], scheme: Scheme, options: Options = ONE) -> Outcome:
@@ -46,7 +46,7 @@ def test_compute_phases_lie_between_all_reduces() -> None:
 
 
 def test_parts_of_an_iteration_follow_each_other_and_what_is_no_ring_has_one_step() -> None:
-    """A ring of two, 2 x 0.1 s, then what it sent in one step again, 0.2 s, beside something of 0.3 s."""
+    """A ring of two takes 2 x 0.1 s, then its bytes in one step 0.2 s, beside something of 0.3 s."""
     fabric = fabric_of(leaves=2, spines=1)
     ring = job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.5)
     more = replace(ring.virtual_links[0], src_ip=list(fabric.hosts)[1], phase=1, bytes=3 * STEP_BYTES)
@@ -81,7 +81,7 @@ def test_a_flow_of_two_parts_is_moved_in_both() -> None:
 
 
 def test_start_times_may_be_drawn() -> None:
-    """Other seeds, other times, within what was asked for."""
+    """Each seed gives other times, within the requested range."""
     fabric = fabric_of(leaves=2, spines=1)
     jobs = [job(fabric, name, [[(0, n), (1, n)]], start_s=5.0) for n, name in enumerate("ab")]
     seen = set()
@@ -101,14 +101,15 @@ def test_two_rings_over_one_spine_take_twice_as_long() -> None:
 
 
 def test_a_ring_waits_for_its_slowest_flow_and_the_job_for_its_slowest_ring() -> None:
-    """Both rings of a job send one flow out of leaf 0, and only these two share a link; all other flows have their
-    links alone."""
+    """Each of the two rings of a job sends one flow out of leaf 0.
+
+    Only these two share a link; all other flows have their links alone."""
     fabric = fabric_of(leaves=7, spines=2)
     meet = job(fabric, "meet", [[(0, 0), (1, 0), (2, 0)], [(0, 1), (3, 0), (4, 0)]])
     free = job(fabric, "free", [[(5, 0), (6, 0)]])
 
     def route(problem: Problem, flow: Flow) -> Route:
-        """Into leaf 0 apart, everything else over one spine."""
+        """Route flows into leaf 0 apart, and everything else over one spine."""
         apart = flow.dst_leaf == Dpid(1) and flow.src_leaf == Dpid(3)
         return whole(problem.candidates(flow)[apart])
 
@@ -118,8 +119,9 @@ def test_a_ring_waits_for_its_slowest_flow_and_the_job_for_its_slowest_ring() ->
 
 
 def test_half_the_time_together_costs_half_a_time_more() -> None:
-    """The second job begins in the middle of the first: a's first step alone, its second one and b's first share, b's
-    second one alone."""
+    """The second job begins in the middle of the first.
+
+    First a's first step runs alone, then its second one and b's first share, then b's second one runs alone."""
     fabric = fabric_of(leaves=2, spines=1)
     a = job(fabric, "a", [[(0, 0), (1, 0)]])
     b = job(fabric, "b", [[(0, 1), (1, 1)]], start_s=STEP_S)
@@ -142,7 +144,7 @@ def test_rings_inside_a_leaf_need_no_fabric() -> None:
     assert run([stage(fabric, [inside])], [inside], over(0)).mean_slow_down == pytest.approx(1.0)
 
 
-# ---- pieces of a flow
+# ---- subflows
 
 
 def split_evenly(problem: Problem) -> Plan:
@@ -150,7 +152,7 @@ def split_evenly(problem: Problem) -> Plan:
 
 
 def test_a_full_leaf_that_splits_over_the_spines_left_reaches_the_bound() -> None:
-    """Three hosts a leaf, two of three spines: 3/2 with flows cut in two, 2 with whole ones."""
+    """A leaf has three hosts, and two of three spines are left: 3/2 with flows split in two, 2 with whole ones."""
     fabric = fabric_of(leaves=2, spines=3, hosts=3)
     fabric = without(fabric, spine_links(fabric, ["2"]))
     full = job(fabric, "a", [[(0, host), (1, host)] for host in range(3)])
@@ -162,7 +164,7 @@ def test_a_full_leaf_that_splits_over_the_spines_left_reaches_the_bound() -> Non
 
 
 def uneven(problem: Problem) -> Plan:
-    """The first flow of each pair of leaves whole over spine 0, the second one mostly over spine 1."""
+    """Route the first flow of each pair of leaves whole over spine 0, the second one mostly over spine 1."""
     routes = {}
     for flow in problem.flows:
         zero, one = problem.candidates(flow)
@@ -172,9 +174,11 @@ def uneven(problem: Problem) -> Plan:
 
 
 def test_pieces_keep_in_step_or_race() -> None:
-    """Spine 0 carries 1.1. In step the small piece takes a tenth of what the whole flow has: 1.1 steps for both. On its
-    own it takes half the link until it is through: 0.2 steps at half speed, for the whole flow 1.1 steps all the same;
-    what it sent early does not help its flow."""
+    """Spine 0 carries a load of 1.1.
+
+    In step the small subflow takes a tenth of the rate of the whole flow: 1.1 steps for both. On its own it takes half
+    the link until it has finished: 0.2 steps at half speed. The whole flow takes 1.1 steps all the same. Bytes that the
+    small subflow sends early do not help its flow."""
     fabric = fabric_of(leaves=2, spines=2)
     jobs = [job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])]
     on = [stage(fabric, jobs)]
@@ -187,8 +191,9 @@ def test_pieces_keep_in_step_or_race() -> None:
 @pytest.mark.parametrize(("dealing", "slow_down"), [(Dealing.PACED, 1.1), (Dealing.BY_SHARE, 2.0)])
 def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(dealing: Dealing, slow_down: float) -> None:
     """Two jobs with steps ten times as long each put a tenth of one flow on a direction of the third job's spine.
-    Unpaced they take half of it for two steps of the third job: one in its first step, the other when its second
-    begins. Its level says nothing of that."""
+
+    Unpaced, each takes half of the direction for two steps of the third job: one in its first step, the other when its
+    second step begins. The slowdown of the third job does not include that."""
     fabric = fabric_of(leaves=2, spines=3, hosts=3)
     slowed = job(fabric, "a", [[(0, 0), (1, 0)]])
     there = job(fabric, "there", [[(0, 1), (1, 1)]], step_bytes=10 * STEP_BYTES)
@@ -212,18 +217,18 @@ def in_pieces(jobs: list[WorkloadJob], dealing: Dealing, pieces: int = 2) -> lis
 
 
 def two_and_one(problem: Problem) -> Plan:
-    """Two pieces of every flow: of ``a`` one over each spine, of ``b`` both over spine 0."""
+    """Return two subflows of every flow: those of ``a`` over a spine each, those of ``b`` both over spine 0."""
     return every_flow(lambda p, f: whole(p.candidates(f)[f.job_id == "a" and f.id.piece]))(problem)
 
 
 @pytest.mark.parametrize(
     ("dealing", "slow_downs"),
     [
-        # Spine 0 has three connections. Each gets a third of it: all end after 3/2 steps, the half of a over spine 1
-        # after half a step, as its NIC gives it the two thirds that the other half leaves.
+        # Spine 0 has three connections, each with a third of it: all end after 3/2 steps. The half of a over spine 1
+        # ends after half a step, because its NIC gives it the two thirds that the other half leaves.
         (Dealing.EVEN, [1.5, 1.5]),
-        # The same rates, but what spine 1 could take is not left for spine 0: a has 1/3 + 2/3 and ends after one step,
-        # when b has sent two thirds; it has the rest of its step to itself.
+        # The rates are the same, but what spine 1 could take is not left for spine 0. So a has 1/3 + 2/3 and ends after
+        # one step, when b has sent two thirds; b has the rest of its step to itself.
         (Dealing.COMMON_QUEUE, [1.0, 4 / 3]),
     ],
 )
@@ -239,7 +244,7 @@ def test_equal_parts_wait_for_the_slowest_and_a_common_queue_does_not(
 
 @pytest.mark.parametrize("dealing", [Dealing.EVEN, Dealing.COMMON_QUEUE])
 def test_a_piece_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(dealing: Dealing) -> None:
-    """A spine that carries one half of each flow is lost. The other carries both from then on."""
+    """A spine that carries one half of each flow is lost. The other spine carries both from then on."""
     intact = fabric_of(leaves=2, spines=2)
     broken = without(intact, spine_links(intact, ["1"]))
     (alone,) = in_pieces([job(intact, "a", [[(0, 0), (1, 0)]])], dealing)
@@ -251,8 +256,10 @@ def test_a_piece_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(dealing: 
 
 @pytest.mark.parametrize(("sharing", "slow_down"), [(Sharing.WEIGHTED, 1.0), (Sharing.EQUAL, 1.25)])
 def test_weights_give_the_busy_host_what_it_needs(sharing: Sharing, slow_down: float) -> None:
-    """One host sends twice as much as the two others, together just what the uplink carries. In equal shares (2/3 each)
-    the others are through after 0.15 s, and what is left of 0.2 s cannot be sent faster than the NIC does."""
+    """A host sends twice as much as the two others; together they send just what the uplink carries.
+
+    In equal shares (2/3 each) the others finish after 0.15 s. The rest of 0.2 s cannot be sent faster than the NIC
+    sends."""
     fabric = fabric_of(leaves=2, spines=1, hosts=3, uplink=2.0)
     busy = job(fabric, "a", [[(0, 0), (1, 0)]])
     others = job(fabric, "a", [[(0, 1), (1, 1)], [(0, 2), (1, 2)]], step_bytes=STEP_BYTES // 2)
@@ -301,7 +308,7 @@ def test_hysteresis_plans_for_all_jobs_and_moves_only_for_a_gain() -> None:
 
 @pytest.mark.parametrize(("min_gain", "slow_down"), [(0.02, 1.0), (0.6, 2.0)])
 def test_hysteresis_adopts_a_gain(min_gain: float, slow_down: float) -> None:
-    """From the second plan on, which is made when the first iteration ends, each ring gets its own spine."""
+    """Each ring gets its own spine from the second plan on, which is made when the first iteration ends."""
     fabric = fabric_of(leaves=2, spines=2)
     both = job(fabric, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]])
     answers = iter([over(0), *[greedy] * 9])
@@ -312,8 +319,10 @@ def test_hysteresis_adopts_a_gain(min_gain: float, slow_down: float) -> None:
 
 @pytest.mark.parametrize(("lose_sent", "all_reduce_s"), [(False, 0.2), (True, 0.225)])
 def test_a_flow_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(lose_sent: bool, all_reduce_s: float) -> None:
-    """The second job's all-reduce, from 0.02 to 0.07 s, moves the first one to another idle spine and back again. What
-    the publication loses then is what was sent since the second job's first step ended, at 0.045 s."""
+    """The second job's all-reduce, from 0.02 to 0.07 s, moves the first job to another idle spine and back.
+
+    In the published simulation the first job then loses what it sent since the end of the second job's first step, at
+    0.045 s."""
     fabric = fabric_of(leaves=3, spines=2)
     a = job(fabric, "a", [[(0, 0), (1, 0)]])
     b = job(fabric, "b", [[(2, 0), (2, 1)]], start_s=0.02, step_bytes=STEP_BYTES // 4)
@@ -332,8 +341,9 @@ def test_a_flow_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(lose_sent:
 
 @pytest.mark.parametrize("replan", Replan)
 def test_when_a_spine_fails_its_flows_go_over_the_other_one(replan: Replan) -> None:
-    """Two rings, a spine each; in the middle of the first of two steps one spine goes: 0.05 s at full speed, the rest
-    at half."""
+    """Two rings have a spine each; a spine fails in the middle of the first of two steps.
+
+    The flows have full speed for 0.05 s, and half for the rest."""
     intact = fabric_of(leaves=2, spines=2)
     broken = without(intact, spine_links(intact, ["1"]))
     two = job(intact, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]])
@@ -371,8 +381,10 @@ def test_a_job_without_a_path_stops_and_the_others_go_on() -> None:
 @given(st.data())
 @settings(max_examples=40)
 def test_no_job_is_slower_than_its_planned_level(data: st.DataObject) -> None:
-    """Equal demands, fixed routes, any overlap in time: an all-reduce takes at least the ideal time and at most the
-    job's level times that. Split flows too, when their pieces keep in step."""
+    """Demands are equal, routes fixed, and jobs overlap in any way in time.
+
+    An all-reduce takes at least the ideal time, and at most the ideal time times the job's slowdown. That holds for
+    split flows too, when their subflows keep in step."""
     fabric = fabric_of(leaves=3, spines=3, hosts=3)
     hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(3)]))
     jobs = [
@@ -398,7 +410,7 @@ def test_no_job_is_slower_than_its_planned_level(data: st.DataObject) -> None:
 def test_no_job_is_slower_than_the_level_planned_for_equal_pieces(
     data: st.DataObject, dealing: Dealing, pieces: int
 ) -> None:
-    """Independent connections over any paths, several also over one: as many bytes each are enough."""
+    """Connections are independent, over any paths, several also over one: equal bytes for each are enough."""
     fabric = fabric_of(leaves=3, spines=3, hosts=3)
     hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(3)]))
     jobs = [
@@ -416,7 +428,7 @@ def test_no_job_is_slower_than_the_level_planned_for_equal_pieces(
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_of_jobs_dealt_in_several_ways_only_the_outweighed_are_slower_than_planned(data: st.DataObject) -> None:
-    """Plans for a leaf-spine with failed cables."""
+    """The plans are for a leaf-spine with failed cables."""
     intact = fabric_of(leaves=3, spines=3, hosts=4)
     hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(4)]))
     jobs = [
@@ -454,7 +466,7 @@ def test_a_ring_is_slower_than_its_level_beside_more_connections(dealing: Dealin
 @given(st.integers(0, 5), st.sampled_from([1, 2, 3]))
 @settings(max_examples=10)
 def test_hashed_flows_stay_where_they_are(seed: int, iterations: int) -> None:
-    """No plan at all: every flow is hashed once, and every iteration alone is like the first."""
+    """No plan is made: every flow is hashed once, and every iteration alone is like the first."""
     fabric = fabric_of(leaves=4, spines=4, hosts=4)
     a = job(fabric, "a", [[(leaf, host) for leaf in range(4)] for host in range(4)])
     options = Options(iterations=iterations, seed=seed)
