@@ -1,4 +1,4 @@
-"""Which routes the switches hold, of those that are wanted."""
+"""Confirmed routes: the routes that the switches hold, among the desired ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_route_is_confirmed_by_the_rule_of_the_job_that_announced_its_flow_bef
 
 
 def test_a_new_route_is_not_confirmed_by_pins_of_the_one_before() -> None:
-    """Its job waits for its turn, and an audit reads the rules."""
+    """The job waits for its turn, and an audit reads the rules."""
     pins = PinSet({"job": (Pin(FLOW, 7, FIRST),)})
     wanted, derive = rules_of(*pins), ConfirmedRoutes()
     assert derive(HOSTS, {FLOW: whole(FIRST)}, pins, wanted, rules_of(*pins)).routes == {"job": {FLOW: whole(FIRST)}}
@@ -67,8 +67,9 @@ def test_a_pin_that_could_not_stand_and_counts_only_is_not_confirmed() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_confirmed_is_the_same_as_if_all_were_looked_at(seed: int) -> None:
-    """Any pins, wanted rules and installed rules, one after the other. Two jobs have the same pin for a while when one
-    of which a pair was taken over waits for its turn."""
+    """Pins, desired rules and installed rules change at random.
+
+    Two jobs have the same pin for a while, when one of them lost the pair and waits for its turn."""
     draw, derive = random.Random(seed), ConfirmedRoutes()
     hosts = {ip: Host(ip, None, PortRef(Dpid(n % 2 + 1), PortNo(9)), 1e9) for n, ip in enumerate("abcd")}
     kept: dict[str, tuple[Pin, ...]] = {}
@@ -93,7 +94,7 @@ def test_what_is_confirmed_is_the_same_as_if_all_were_looked_at(seed: int) -> No
 
 
 def _drawn(draw: random.Random, keys: list[FlowKey], before: RuleSet | None) -> Iterator[FlowRule]:
-    """Some keep the rule that they had, some have none."""
+    """Yield random rules for the keys; some keys keep their former rule, some have none."""
     for key in keys:
         if before and key in before.flows and draw.random() < 0.6:
             yield before.flows[key]

@@ -1,4 +1,4 @@
-"""Table 0: what goes up to the controller, what goes on, and that a host speaks in its own name only."""
+"""Table 0: packets for the controller, packets for the next table, and that a host sends only under its own address."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rules() -> RuleSet:
 
 
 def fate(held: RuleSet, in_port: PortNo, eth_type: int, eth_dst: str = NEIGHBOUR, sender: str = IP) -> set[str]:
-    """What becomes of a packet: up to the controller, on to the next table."""
+    """Return what happens to a packet: it goes to the controller, or to the next table."""
     seen = Match(in_port=in_port, eth_type=eth_type, eth_dst=eth_dst)
 
     def covers(match: Match) -> bool:

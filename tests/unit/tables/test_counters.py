@@ -1,4 +1,4 @@
-"""Counters of switches become bytes of links and flows, and drops at the ports' limits an alarm."""
+"""Counters of switches become bytes of links and flows, and drops at the limits of ports become an alarm."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Counts:
         self.intake.take(FABRIC, Counters(dpid, self.now, {}, flows))
 
     def dropped(self) -> dict[PortRef, tuple[int, float]]:
-        """Ports that lost packets between the latest two readings: how many, in how many seconds."""
+        """Return the lost packets, and the seconds, of each port that lost packets between the latest two polls."""
         return {at: (drops.packets, drops.seconds) for at, drops in self.intake.drops.items() if drops.packets}
 
 
@@ -104,7 +104,7 @@ def test_a_port_that_vanishes_and_a_host_that_moves_are_followed(counts: Counts)
 
 
 def test_a_host_that_is_found_later_counts_from_then_on(counts: Counts) -> None:
-    """Nothing else changes: neither its switch nor the rules there."""
+    """The switch and its rules stay the same."""
     flow = {pin_key(FlowId(HERE, THERE)): 100}
     before = replace(FABRIC, hosts={ip: host for ip, host in FABRIC.hosts.items() if ip != HERE})
     at = FABRIC.hosts[HERE].at.port
@@ -131,7 +131,7 @@ def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts)
 
 
 def test_a_rule_that_counts_a_flow_elsewhere_on_its_path_says_nothing_of_the_flow(counts: Counts) -> None:
-    """The flow comes from the other leaf; packets that took another way do not pass the rule here."""
+    """The flow comes from the other leaf; packets on another path do not pass the rule here."""
     back, far_leaf = pin_key(FlowId(THERE, HERE)), FABRIC.hosts[THERE].at.dpid
     for dpid in (SPINE, far_leaf):
         counts.intake.switch_connected(dpid, 0.0)
@@ -158,7 +158,7 @@ def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -
 
 
 def test_meters_of_ports_that_the_switch_does_not_have_count_nothing(counts: Counts) -> None:
-    """A hostile switch may tell of any number of them, and of others each time."""
+    """A hostile switch may report any number of meters, and others each time."""
     for turn in range(3):
         counts.take(drops={HOST_PORT: 50 * turn, **{PortNo(1000 * turn + n): 7 for n in range(500, 900)}})
     assert counts.intake.drops.keys() == {PortRef(LEAF, HOST_PORT)}
@@ -192,7 +192,7 @@ def test_drops_that_are_read_first_after_a_switch_has_returned_may_be_from_long_
 
 
 def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again(counts: Counts) -> None:
-    """The fabric has it for a moment longer, and what it answered is handed on with the next tick."""
+    """The fabric keeps the switch for a moment, and its answers are handed on with the next tick."""
     intake = counts.intake
     intake.switch_connected(SPINE, 0.0)
     intake.switch_left(SPINE)
@@ -205,7 +205,7 @@ def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again
 
 
 def rule_for(kind: Dropped) -> FlowKey:
-    """One that drops packets of the kind."""
+    """Return a rule that drops packets of the kind."""
     return next(
         key
         for key in (rule.key for rule in default_table.DROP_RULES)
@@ -241,7 +241,7 @@ def test_arp_and_ip_to_unknown_hosts_are_one_kind(counts: Counts) -> None:
 
 
 def test_a_switch_that_answers_late_belongs_to_the_evaluation_before(counts: Counts) -> None:
-    """Else the next one would not wait for the others."""
+    """The late answer must not end the next poll before the other switches have answered."""
     intake = counts.intake
     for dpid in (LEAF, SPINE):
         intake.switch_connected(dpid, 0.0)

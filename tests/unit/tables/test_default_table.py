@@ -1,4 +1,4 @@
-"""Where prefixes lead, and ECMP groups: a packet that meets two choices meets two, not the same one twice."""
+"""Next hops of prefixes, and ECMP groups: a packet that meets two choices gets two independent ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from controller.tables.rules import NARROW, GroupRule, Output, Prefix, RuleSet, 
 
 
 def bucket_of(group: GroupRule, value: int) -> PortNo:
-    """The port that Open vSwitch sends a hash value to: at least 16 values, the buckets in turn (ofproto-dpif.c, where
-    a select group of equal weights gets its table)."""
+    """Return the port to which Open vSwitch sends a hash value.
+
+    The table has at least 16 values with the buckets in turn (ofproto-dpif.c, where a select group of equal weights
+    gets its table)."""
     values = max(16, 1 << (len(group.buckets) - 1).bit_length())
     action = group.buckets[value % values % len(group.buckets)].action
     assert isinstance(action, Output)
@@ -24,7 +26,7 @@ def bucket_of(group: GroupRule, value: int) -> PortNo:
 
 
 def spread(edges: int, cores: int, first: list[int], second: list[int]) -> Counter[tuple[PortNo, PortNo]]:
-    """How many of 64 hash values leave an edge switch and the aggregation switch behind it by each pair of ports."""
+    """Count the hash values, of 64, per pair of output ports of an edge switch and the aggregation switch behind it."""
     edge = ecmp_group(77, tuple(LinkId(Dpid(edges), PortNo(port)) for port in first), 4)
     behind = ecmp_group(77, tuple(LinkId(Dpid(cores), PortNo(port)) for port in second), 3)
     return Counter((bucket_of(edge, value), bucket_of(behind, value)) for value in range(64))
@@ -35,7 +37,7 @@ def spread(edges: int, cores: int, first: list[int], second: list[int]) -> Count
 def test_what_leaves_by_one_port_of_the_edge_leaves_by_all_ports_of_the_next_switch(
     first: int, second: int, dpids: tuple[int, int]
 ) -> None:
-    """As evenly as 64 values allow, where ports follow each other as in a fat-tree."""
+    """The values are spread as evenly as 64 values allow, where ports follow each other as in a fat-tree."""
     ups = [list(range(n + 1, 2 * n + 1)) for n in (first, second)]
     assert set(spread(*dpids, *ups).values()) == {64 // (first * second)}
 
@@ -74,7 +76,7 @@ def test_where_there_is_one_choice_a_hop_has_one_bucket_in_port_order(ports: lis
 
 
 def test_switches_assign_the_hops_to_hash_values_in_different_orders() -> None:
-    """In three tiers: what is uneven at one switch is uneven in another way at the next."""
+    """The unevenness of one switch then differs from that of the next one in three tiers."""
     orders = {
         tuple(
             bucket.watch_port
@@ -93,7 +95,9 @@ PREFIX = Prefix("10.0.1.0", 24)
 
 
 def owners(*leaves: Dpid, present: Dpid | None = None) -> dict[Prefix, Dpid]:
-    """``leaves``: where the hosts of one prefix are. ``present``: where the prefix leads now."""
+    """Return the owners of prefixes.
+
+    ``leaves``: leaves of the hosts of one prefix. ``present``: the leaf to which the prefix leads now."""
     hosts = {
         f"10.0.1.{n}": Host(f"10.0.1.{n}", None, PortRef(dpid, PortNo(n)), 1e9) for n, dpid in enumerate(leaves, 1)
     }
@@ -114,6 +118,6 @@ def test_a_prefix_stays_where_it_leads_while_a_host_of_it_is_there() -> None:
 
 
 def test_the_rule_of_a_host_is_installed_before_any_rule_that_leads_to_its_switch() -> None:
-    """Stages go by distance, and a neighbour's is 1."""
+    """Stages go by distance, and that of a neighbour is 1."""
     host = Host("10.0.1.1", None, PortRef(Dpid(1), PortNo(5)), 1e9)
     assert {rule.distance for rule in host_rules([host])} == {0}

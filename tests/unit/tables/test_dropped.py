@@ -1,4 +1,4 @@
-"""What is not carried: a rule for each kind, below everything that forwards."""
+"""Dropped packets: a rule for each kind, below everything that forwards."""
 
 from __future__ import annotations
 

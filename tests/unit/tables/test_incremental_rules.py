@@ -1,4 +1,4 @@
-"""Pins and rules that follow job by job are those that one gets from nothing."""
+"""Pins and rules derived job by job equal those derived from scratch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEPS = 40
 
 
 class Scene:
-    """Jobs that come, go and change; some share pairs. Routes that come and go, hosts that do, cables that fail."""
+    """Random changes: jobs and routes are added, change and are removed; hosts move, cables fail, jobs share pairs."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -135,7 +135,7 @@ def test_what_follows_job_by_job_is_what_follows_from_nothing(seed: int) -> None
         found = derived(scene.fabric, pins, pipeline, scene)
         expected = derived(scene.fabric, Pins(), Pipeline(SETTINGS), scene)
         if scene.fabric.links is FABRIC.links:
-            assert found == expected  # else cables back depend on what was known before
+            assert found == expected  # otherwise the cables of the way back depend on earlier states
         else:
             assert {pin.key for pin in found[0]} == {pin.key for pin in expected[0]}
         for dpid, rules in found[1].items():
@@ -189,7 +189,7 @@ def test_what_follows_from_routes_is_what_follows_from_all_of_them(seed: int) ->
 
 
 def _copied(rules: RuleSet) -> RuleSet:
-    """Equal rules, none of which is the same object."""
+    """Return equal rules, none of which is the same object."""
     return RuleSet.of(map(replace, rules.flows.values()), map(replace, rules.groups.values()), rules.meters.values())
 
 

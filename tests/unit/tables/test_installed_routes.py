@@ -1,4 +1,4 @@
-"""Routes and hosts are read back out of the rules that were made for them."""
+"""Routes and hosts are read back from the rules that were made for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWNER = 7
 
 
 def paths(fabric: Fabric) -> list[Path]:
-    """From the first leaf to the second."""
+    """Return the paths from the first leaf to the second."""
     ways = [
         (up.id, down.id)
         for up in fabric.links.values()
@@ -49,7 +49,7 @@ def test_pins_are_read_back_with_their_paths_parallel_cables_too() -> None:
 
 
 def test_a_pin_is_not_followed_where_its_next_hop_is_not_known() -> None:
-    """The spine has two cables to the leaf and lost its entry: the packets may take either."""
+    """The spine has two cables to the leaf and lost its table row: the packets may take either cable."""
     path = paths(TWO_CABLES)[0]
     rules = installed(TWO_CABLES, Pin(FLOW, OWNER, path))
     spine = path[1].dpid

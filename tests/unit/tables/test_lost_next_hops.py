@@ -1,4 +1,4 @@
-"""The first answer to lost links takes away what cannot lead anywhere any more, and nothing else."""
+"""The first answer to lost links removes the next hops that lead nowhere, and no others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_it_takes_nothing_that_the_full_computation_keeps_and_leaves_no_dead_end
         for group_id, group in rules.groups.items():
             left, kept, had = (ports(r.groups[group_id]) for r in (after[dpid], full[dpid], RuleSet.of((), [group])))
             assert left <= had
-            if len(left) > 1:  # a last next hop stays, whatever the full computation makes of the group
+            if len(left) > 1:  # a last next hop stays, whatever the full computation does to the group
                 assert kept & had <= left
                 assert not {LinkId(dpid, port) for port in left} & lost
                 assert left == kept or not kept <= had
@@ -60,7 +60,7 @@ def test_it_takes_nothing_that_the_full_computation_keeps_and_leaves_no_dead_end
 
 
 def follow(rules: Mapping[Dpid, RuleSet], fabric: Fabric, lost: set[LinkId], dpid: Dpid, leaf: Dpid) -> None:
-    """From where a group still has a choice, every choice leads on over links that are there."""
+    """Assert that every choice of a group leads on over existing links, where the group still has a choice."""
     group = rules[dpid].groups.get(ecmp_group_id(leaf))
     if dpid == leaf or group is None or len(ports(group)) < 2:
         return

@@ -1,4 +1,4 @@
-"""Which groups and meters of a switch are Signalbox's, although nothing in them says so."""
+"""Detection of Signalbox's groups and meters on a switch, which carry no mark of their owner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def flow(group_id: int, meter: int | None = None) -> FlowRule:
 
 
 def ours(read: RuleSet, believed: RuleSet | None = None, fabric: Fabric = FABRIC) -> tuple[set[int], set[int]]:
-    """Group and meter ids that are ours; the rest are others'."""
+    """Return the ids of groups and meters that are ours; the rest belong to others."""
     mine, others = divided(DPID, read, believed or RuleSet(), fabric)
     assert mine.groups.keys() | others.groups.keys() == read.groups.keys()
     assert mine.meters.keys() | others.meters.keys() == read.meters.keys()

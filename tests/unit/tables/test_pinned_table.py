@@ -1,4 +1,4 @@
-"""The entries of pins: how they are keyed, where they stand, and both directions of a flow."""
+"""Table rows of pins: their keys and places, and both directions of a flow."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_entry_that_a_pin_cannot_have_made_is_none() -> None:
 
 
 def test_packets_of_no_flow_go_on_by_the_entry_for_a_miss() -> None:
-    """OpenFlow 1.3.5, 5.4: priority 0, all wildcards. It is installed before all other entries."""
+    """OpenFlow 1.3.5, 5.4: priority 0, all wildcards. The row is installed before all other rows."""
     assert (miss_rule().key, miss_rule().goto) == (FlowKey(Table.PINNED, 0, Match()), Table.DEFAULT)
 
 
@@ -63,7 +63,7 @@ def test_only_pins_to_groups_that_are_missing_are_left_to_the_default_table() ->
 
 
 def port_of(dpid: int, next_hops: tuple[LinkId, ...]) -> PortNo | None:
-    """The port that the pin is tied to at a switch; None where it has no entry."""
+    """Return the port that the pin uses at a switch; None where it has no table row."""
     rule = pin_rule(Pin(FLOW, OWNER, PATH), Dpid(dpid), next_hops, lambda port: port)
     if rule is None:
         return None

@@ -1,4 +1,4 @@
-"""Which running routes have pins: those that stand."""
+"""Running routes that have pins: those in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of all switches together, as they follow from the fabric, the pins and what is installed."""
+"""The rules of all switches together, derived from the fabric, the pins and the installed rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OWNER = 7
 
 
 def path_over(uplink: int, fabric: Fabric = FABRIC) -> Path:
-    """From the first leaf to the second."""
+    """Return the path from the first leaf to the second over this uplink."""
     up = LinkId(LEAF, PortNo(uplink))
     spine = fabric.links[up].dst.dpid
     return up, next(link.id for link in fabric.links.values() if (link.src.dpid, link.dst.dpid) == (spine, FAR_LEAF))
@@ -99,7 +99,7 @@ def test_rules_of_a_pin_follow_the_one_of_its_hosts_that_moves_alone(ip: str) ->
 
 
 def test_rules_follow_a_destination_that_is_farther_away_over_the_same_next_hop() -> None:
-    """``distance`` orders the stages in which rules are installed; it does not count in comparisons."""
+    """``distance`` orders the stages in which rules are installed; comparisons ignore it."""
     uplink, other = (LinkId(LEAF, PortNo(port)) for port in (1, 2))
     near = without([other, LinkId(*FABRIC.links[other].dst)])
     down = path_over(1)[1]
@@ -116,11 +116,13 @@ def test_rules_follow_a_destination_that_is_farther_away_over_the_same_next_hop(
     }
 
 
-# ---- hosts that are not known yet
+# ---- unknown hosts
 
 
 def test_a_path_group_follows_a_circuit_that_leads_elsewhere_although_its_pin_is_the_one_before() -> None:
-    """Pins come in turns. Before its turn the pin of one circuit begins a way of two, which is to be there first."""
+    """Pins change in turns.
+
+    Before its turn, the pin of one circuit begins a path of two circuits, whose rules have to be installed first."""
     direct, around = (fabric_of(direct_connect((peers,), 1e9, OFFLINE)) for peers in ((2, 0, 1), (1, 2, 0)))
     first, *_, last = direct.hosts
     at = direct.hosts[first].at.dpid
@@ -159,7 +161,7 @@ def test_of_a_switch_that_is_gone_nothing_is_kept() -> None:
 
 
 def test_a_pin_to_an_unknown_host_keeps_the_group_behind_its_own() -> None:
-    """No other rule of the switch uses it."""
+    """No other rule of the switch uses that group."""
     installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})[LEAF]
     pin = installed.flows[pin_key(FLOW)]
     fabric = fabric_without("10.0.1.1", "10.0.1.2")
@@ -179,7 +181,7 @@ def test_pins_from_an_unknown_host_and_its_arp_stay_too() -> None:
 
 
 def test_a_rule_to_an_unknown_host_stays_although_its_group_is_not_there() -> None:
-    """The process before was killed between the two."""
+    """The previous process was killed between the two commands."""
     installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})[LEAF]
     fabric = fabric_without(FLOW.dst_ip)
     kept = KeepUnknown()(fabric.hosts, {LEAF: RuleSet()}, {LEAF: replace(installed, groups={})})[LEAF]

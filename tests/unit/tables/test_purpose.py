@@ -1,4 +1,4 @@
-"""What rules are for: asked of the rules that a controller has really installed."""
+"""Purposes of rules, tested on the rules that a controller has really installed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEAF1 = Dpid(1)
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Three pinned jobs."""
+    """Return a fabric with three pinned jobs."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -125,7 +125,7 @@ def test_rules_have_an_order_without_equals(fabric: FakeFabric) -> None:
     assert ordered(RuleSet()).keys == ()
 
 
-# ---- as ovs-ofctl writes them
+# ---- notation of ovs-ofctl
 
 
 FLOW = FlowId("10.0.1.1", "10.0.2.1")

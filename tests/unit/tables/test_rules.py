@@ -1,4 +1,4 @@
-"""The difference of desired and installed rules, in stages that are safe in every intermediate state."""
+"""The difference between desired and installed rules, in stages that are safe in every intermediate state."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_equal_rules_need_nothing_whatever_their_distance() -> None:
 
 
 def test_equal_groups_need_nothing_whatever_their_distance() -> None:
-    """No switch stores it: groups that are read back have none."""
+    """No switch stores the distance: groups that are read back have none."""
     wanted = RuleSet.of([to_group(2)], [group(1, 2, distance=2)])
     assert not stages_between({LEAF: wanted}, {LEAF: RuleSet.of([to_group()], [group(1, 2)])})
 
@@ -71,7 +71,7 @@ def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
 
 
 def test_a_group_is_there_before_one_that_points_at_it_from_nearer_to_the_destination() -> None:
-    """On circuits a pin may be shorter than the longest way of the group that its packets take when it is down."""
+    """A pin on circuits may be shorter than the longest path of the group that its packets take when it is down."""
     pin = GroupRule(8, "fast_failover", (Bucket(Output(PortNo(1)), PortNo(1)), Bucket(ToGroup(7), None, 7)), 1)
     stages = stages_between({LEAF: RuleSet.of([to_group(2)], [group(1, 2, distance=2), pin])}, {LEAF: RuleSet()})
     added = [mod.rule for stage in stages for mod in stage.mods[LEAF]]
@@ -147,7 +147,7 @@ def test_groups_that_point_at_groups_come_after_those_and_are_deleted_before_the
 
 
 def test_a_path_group_comes_after_the_group_of_its_fallback() -> None:
-    """It has a bucket of each kind."""
+    """The path group has a bucket of each kind."""
     hop = Bucket(Output(PortNo(1)), watch_port=PortNo(1))
     path_group = GroupRule(8, "fast_failover", (hop, Bucket(ToGroup(7), watch_group=7)))
     (added,) = stages_between({LEAF: RuleSet.of(groups=[path_group, group(1)])}, {LEAF: RuleSet()})
@@ -160,7 +160,7 @@ def test_the_tables_are_three_in_the_order_in_which_packets_pass_them() -> None:
 
 
 def test_a_cookie_is_the_same_in_every_release_and_says_who_owns_the_rule() -> None:
-    """A controller that has just started reads the rules of the one before."""
+    """A restarted controller reads the rules of the previous process."""
     assert cookie(Table.DEFAULT) == 0x5B17_02_0000000000
     for table in Table:
         value = cookie(table, 0xFF_FFFF_FFFF)
@@ -170,7 +170,7 @@ def test_a_cookie_is_the_same_in_every_release_and_says_who_owns_the_rule() -> N
 
 
 def test_a_path_group_that_goes_first_loses_a_next_hop_that_leads_away() -> None:
-    """Its pins are deleted last; until then it would send packets back to switches with new routes."""
+    """The pins are deleted last; until then the group would send packets back to switches with new routes."""
     fallback = Bucket(ToGroup(7), watch_group=7)
 
     def path_group(port: int) -> GroupRule:

@@ -1,4 +1,4 @@
-"""The running plan: read back from switches, claimed by jobs, confirmed, and which links its packets may use."""
+"""Running routes: read back from switches, claimed by jobs, confirmed, and the links that their packets may use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVEN, UNEVEN = (0.5, 0.5), (0.25, 0.75)
 
 
 def paths() -> list[Path]:
-    """From the first leaf to the second, one over each spine."""
+    """Return the paths from the first leaf to the second, one over each spine."""
     first = [link for link in FABRIC.links.values() if link.src.dpid == Dpid(1)]
     last = [link for link in FABRIC.links.values() if link.dst.dpid == Dpid(2)]
     return sorted((up.id, down.id) for up in first for down in last if up.dst.dpid == down.src.dpid)
@@ -42,7 +42,7 @@ FIRST, SECOND, THIRD = paths()
 
 
 def job_of(job_id: str, max_subflows: int = 2) -> Job:
-    """Announces both directions between the two hosts."""
+    """Return a job that announces both directions between the two hosts."""
     return JobRegistry(10).register(RegisterJob(ring_job(job_id, [*FLOW.pair], max_subflows=max_subflows)), 0.0)
 
 
@@ -85,7 +85,7 @@ def test_a_job_that_registers_later_claims_its_orphans_once() -> None:
 
 
 def test_a_route_that_is_only_partly_there_does_not_replace_the_running_one() -> None:
-    """A second adoption, while some of the subflows' switches are not connected."""
+    """The routes are adopted a second time while the switches of some subflows are not connected."""
     job, routes = job_of("job"), RunningRoutes()
     running = split(FIRST, SECOND)
     routes.replace({FLOW: running})
@@ -134,7 +134,7 @@ def test_only_routes_that_the_jobs_can_have_are_kept() -> None:
 
 
 def test_routes_that_a_job_has_claimed_go_with_it() -> None:
-    """Whether any were released before it came, or none."""
+    """The result does not depend on earlier releases."""
     job, other, wanted = job_of("job", 4), job_of("other", 1), {FLOW: split(FIRST, SECOND)}
     for earlier in ([], [{other.id: other}]):
         routes = RunningRoutes()
@@ -151,13 +151,13 @@ def test_routes_that_a_job_has_claimed_go_with_it() -> None:
 
 
 def one_way_of(job: Job) -> Job:
-    """The job without all flows but one."""
+    """Return the job with only one of its flows."""
     links = VirtualLinks(link for link in job.virtual_links if (link.src_ip, link.dst_ip) == FLOW.pair)
     return replace(job, virtual_links=links)
 
 
 def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
-    """Lost in their direction only: the flow itself stays. They fail over, and return to their cables."""
+    """The cable is lost in the direction of acknowledgements only. They fail over, and return to their cables."""
     spec = ring_job("job", [*FLOW.pair], max_subflows=1)
     one_way = one_way_of(JobRegistry(10).register(RegisterJob(spec), 0.0))
     derive, routes = Pins(), {FLOW: whole(FIRST)}
@@ -205,7 +205,7 @@ def test_subflows_that_stay_keep_their_class() -> None:
     assert in_place(whole(SECOND), running) == whole(SECOND)
 
 
-# ---- what is lost
+# ---- losses
 
 
 def test_links_are_lost_that_routes_use_and_the_fabric_does_not_have() -> None:

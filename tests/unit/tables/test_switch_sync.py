@@ -1,4 +1,4 @@
-"""What is sent to switches, and what they are believed to hold after each barrier."""
+"""Rules sent to switches, and the controller's belief about their rules after each barrier."""
 
 from __future__ import annotations
 
@@ -133,7 +133,9 @@ def test_a_repair_overtakes_a_switch_that_is_slow_to_answer() -> None:
 
 
 def test_a_repair_that_is_confirmed_before_the_change_it_overtook_is_what_counts() -> None:
-    """One stage widens the leaf's group and waits for a silent spine; the repair of the same group comes back first."""
+    """The change widens the leaf's group and waits for a silent spine.
+
+    The repair of the same group is confirmed first."""
     sync = SwitchSync()
     synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]), spine=RuleSet.of([flow(2)]))
     slow = sync.next_stage({LEAF: RuleSet.of(groups=[group(2)]), SPINE: RuleSet.of([flow(2)])})
@@ -190,7 +192,7 @@ def test_a_silent_switch_is_read_back_less_and_less_often_until_it_answers() -> 
     synced(sync, leaf=RuleSet())
 
     def pause_after_silence() -> float:
-        """From a barrier without an answer until the switch is asked again; it answers that with no rules."""
+        """Return the seconds from an unanswered barrier to the next read; the switch answers that without rules."""
         nonlocal now
         since = now
         sync.stage_done(done(sync.next_stage(wanted), leaf=SwitchResult(timed_out=True)), now)
@@ -254,7 +256,7 @@ def test_a_switch_that_returns_is_sent_what_it_refused_before() -> None:
 
 
 def test_a_switch_is_not_read_while_a_change_for_it_is_under_way() -> None:
-    """It refused a rule, so that it is to be read; other rules are sent to it first."""
+    """The switch refused a rule and has to be read; other rules are sent to it first."""
     sync = SwitchSync()
     synced(sync, leaf=RuleSet())
     stage = sync.next_stage({LEAF: RuleSet.of([flow(1)])})
@@ -478,7 +480,7 @@ def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
     synced(sync, leaf=RuleSet())
 
     def pause(wanted: dict[Dpid, RuleSet], refusals: int) -> float:
-        """The last one before the rules are accepted."""
+        """Return the last pause before the rules are accepted."""
         nonlocal now
         tries = []
         while True:
@@ -498,7 +500,7 @@ def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
 
 
 def test_a_group_is_not_deleted_while_a_rule_that_could_not_be_changed_sends_to_it() -> None:
-    """The rule would go with the group."""
+    """The switch would delete the rule with the group."""
     sync, wanted = SwitchSync(), {LEAF: RuleSet.of([replace(to_group(), actions=(Output(PortNo(1)),))])}
     synced(sync, leaf=RuleSet.of([to_group()], [group(1)]))
     change = sync.next_stage(wanted)
@@ -521,7 +523,7 @@ def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_
     stage = sync.next_stage(wanted)
     assert stage
     add_group, add_pin = stage.stage.mods[LEAF]
-    sync.stage_done(refuse(stage, add_group), 0)  # this switch takes a pin to nowhere
+    sync.stage_done(refuse(stage, add_group), 0)  # this switch accepts a pin to a missing group
     back = sync.next_stage(wanted)
     assert back
     assert [mod.rule for mod in back.stage.mods[LEAF]] == [counting]

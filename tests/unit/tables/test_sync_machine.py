@@ -1,8 +1,7 @@
-"""Whatever switches, networks and other people do, every switch ends up at its rules, less those it refuses.
+"""Every switch ends up at its desired rules, except those that it refuses, whatever switches, networks and people do.
 
-A hypothesis state machine: switches that answer in any order, late or never, come and go, have full tables, are
-changed by others; messages to one switch keep their order, as TCP does, and nothing else does.
-"""
+A hypothesis state machine drives the test. Switches answer in any order, late or never; they connect and disconnect,
+have full tables, and others change them. Messages to one switch keep their order, as in TCP; other messages do not."""
 
 from __future__ import annotations
 
@@ -61,13 +60,15 @@ def rule_sets(draw: st.DrawFn) -> RuleSet:
 
 
 Sent = tuple[int, RuleMod | None] | ReadRules
-"""What is on the wire: a mod of a change, or its barrier (None), or a question for all rules."""
+"""Message on the connection: a rule change, its barrier (None), or a request for all rules."""
 
 
 @dataclass
 class Switch:
-    """One switch behind one connection. It does what Open vSwitch does: a flow is refused that names a missing group, a
-    group's flows go with it, a modify or delete that finds nothing is no error, unless it is a group's."""
+    """Switch behind one connection, which behaves like Open vSwitch.
+
+    It refuses a flow that names a missing group, and deletes a group's flows with the group. To modify a missing group,
+    or to add an existing one, is an error. Other commands that find nothing are no errors."""
 
     flows: dict[FlowKey, FlowRule] = field(default_factory=dict)
     groups: dict[int, GroupRule] = field(default_factory=dict)
@@ -129,7 +130,7 @@ class Syncing(RuleBasedStateMachine):
         self.others: dict[Dpid, frozenset[FlowKey]] = {}
         self.meddled: set[Dpid] = set()
 
-    # ---- the controller's side, as the control loop and the installer do it
+    # ---- the controller, as the control loop and the installer work
 
     def _send(self, stage: InstallStage | None) -> None:
         if stage is None:
@@ -167,7 +168,7 @@ class Syncing(RuleBasedStateMachine):
 
     @initialize(first=rule_sets(), second=rule_sets())
     def begin(self, first: RuleSet, second: RuleSet) -> None:
-        """Most of the time is spent with switches that are connected."""
+        """Connect the switches; most of the time they stay connected."""
         self.desired = dict(zip(DPIDS, (first, second), strict=True))
         for dpid in DPIDS:
             self._connect(dpid)
@@ -180,7 +181,7 @@ class Syncing(RuleBasedStateMachine):
 
     @rule(dpid=st.sampled_from(DPIDS), port=st.integers(1, 3))
     def lose_next_hop(self, dpid: Dpid, port: int) -> None:
-        """What a repair does: every group loses a port."""
+        """Remove a port from every group, as a repair does."""
         wanted = self.desired[dpid]
         fewer = {
             number: replace(g, buckets=left) if (left := tuple(b for b in g.buckets if b.watch_port != port)) else g
@@ -206,11 +207,11 @@ class Syncing(RuleBasedStateMachine):
             self._ask(read)
         self._next()
 
-    # ---- the switches' side
+    # ---- the switches
 
     @rule(dpid=st.sampled_from(DPIDS), steps=st.integers(1, 4))
     def work(self, dpid: Dpid, steps: int) -> None:
-        """The switch takes in some of what was sent to it."""
+        """Let the switch process some of the messages sent to it."""
         for _ in range(steps):
             self._step(dpid, self.switches[dpid])
 
@@ -230,7 +231,7 @@ class Syncing(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
-        """The barrier is overdue on every switch that has not answered; what was sent may still arrive."""
+        """Let the barrier time out on every switch that has not answered; the messages may still arrive."""
         change = data.draw(st.sampled_from(sorted(self.open)))
         for dpid in list(self.open[change][0]):
             self._result(change, dpid, SwitchResult(timed_out=True))
@@ -238,7 +239,7 @@ class Syncing(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def report_early(self, data: st.DataObject) -> None:
-        """Those that have answered are told of; the rest is late."""
+        """Report the switches that have answered; the others are late."""
         change = data.draw(st.sampled_from(sorted(self.open)))
         missing, results = self.open[change]
         self.open[change] = missing, {}
@@ -246,7 +247,7 @@ class Syncing(RuleBasedStateMachine):
 
     @rule(dpid=st.sampled_from(DPIDS), how=st.sampled_from(["again", "rebooted", "away"]))
     def come_and_go(self, dpid: Dpid, how: str) -> None:
-        """What is on the old connection's wire is lost; a rebooted switch is empty."""
+        """Disconnect and reconnect; messages on the old connection are lost, and a rebooted switch is empty."""
         switch = self.switches[dpid]
         self._hang_up(dpid, switch)
         if how == "rebooted":
@@ -271,7 +272,7 @@ class Syncing(RuleBasedStateMachine):
             self._result(change, dpid, SwitchResult(timed_out=True))
 
     def _drain(self) -> None:
-        """Messages from the old connection come before the news of the next."""
+        """Deliver the messages of the old connection before the news of the next one."""
         while self.inbox:
             self.hear()
 
@@ -279,7 +280,7 @@ class Syncing(RuleBasedStateMachine):
     def limit(self, dpid: Dpid, room: int, group_room: int) -> None:
         self.switches[dpid].room, self.switches[dpid].group_room = room, group_room
 
-    # ---- others
+    # ---- other programs
 
     @rule(
         dpid=st.sampled_from(DPIDS),
@@ -287,7 +288,9 @@ class Syncing(RuleBasedStateMachine):
         what=st.sampled_from(["delete", "forge", "take"]),
     )
     def meddle_with_flow(self, dpid: Dpid, key: FlowKey, what: str) -> None:
-        """``forge``: with our cookie. ``take``: with another, over ours if there is one."""
+        """Change a flow.
+
+        ``forge``: add one with our cookie. ``take``: add one with another cookie, over ours if it exists."""
         self.meddled.add(dpid)
         switch = self.switches[dpid]
         if what == "take":
@@ -300,16 +303,16 @@ class Syncing(RuleBasedStateMachine):
 
     @rule(dpid=st.sampled_from(DPIDS), group_id=st.sampled_from(GROUPS), ports=st.frozensets(st.integers(1, 3)))
     def meddle_with_group(self, dpid: Dpid, group_id: int, ports: frozenset[int]) -> None:
-        """Deleted, or with other buckets."""
+        """Delete a group, or change its buckets."""
         self.meddled.add(dpid)
         mod = RuleMod("modify" if ports else "delete", group(group_id, ports, 0))
         self.switches[dpid].apply(mod)
 
-    # ---- what must hold
+    # ---- invariants
 
     @rule()
     def come_to_a_stop(self) -> None:
-        """Everything is answered: what is believed is what is there, without any audit, unless others meddled."""
+        """Answer everything; the belief then equals the rules without any audit, unless other programs changed them."""
         self._answer_all()
         for dpid, believed in self.sync.installed.items():
             if dpid not in self.meddled:
@@ -324,7 +327,7 @@ class Syncing(RuleBasedStateMachine):
         assert self.sync.installed.keys() <= {d for d, s in self.switches.items() if s.connected}
 
     def _left_alone(self, dpid: Dpid) -> set[int]:
-        """Groups that no flow used when they were read back, and that are not wanted."""
+        """Return the groups that are not desired; the controller keeps those that no flow used when it read them."""
         return set(GROUPS) - self.desired[dpid].groups.keys()
 
     def teardown(self) -> None:
@@ -352,7 +355,7 @@ class Syncing(RuleBasedStateMachine):
         assert stage is None
 
     def _check_desired(self, dpid: Dpid, held: RuleSet) -> None:
-        """Exactly what is wanted, but for what was refused."""
+        """Assert that the switch holds exactly the desired rules, except for refused ones."""
         refused = {number for (where, number) in self.sync.refused if where == dpid}
         groupless = {g for g in GROUPS if ("group", g) in refused and g not in held.groups}
         wanted = on_ecmp(self.desired[dpid], groupless)
@@ -364,7 +367,7 @@ class Syncing(RuleBasedStateMachine):
             assert why.reason != HELD or what in self.switches[where].foreign
 
     def _come_to_rest(self, seconds: float) -> None:
-        """Everything is answered, for as long as every audit and every retry takes."""
+        """Answer everything, for as long as every audit and every retry takes."""
         until = self.now + seconds
         while self.now < until or self.inbox or self.open:
             assert self.now < until + 60, "it never comes to rest"
