@@ -1,4 +1,4 @@
-"""Who has announced a pair, while jobs come, change and go."""
+"""The job that announces a pair, while jobs are added, change and are removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Announced:
 
 
 def announced(job: str, *pairs: Pair, at: float = 0.0, shares: bool = False) -> Announced:
-    """``shares``: it reports its connections."""
+    """Return an announcement; ``shares``: whether the job reports its connections."""
     return Announced(JobId(job), frozenset(pairs), Dividing(owner=job if shares else ""), at)
 
 

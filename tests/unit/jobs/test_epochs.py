@@ -1,4 +1,4 @@
-"""Which iterations count as measured: those that began on the routes and with the bytes that the job has now."""
+"""Iterations that count as measured: those that began on the current routes, with the current bytes of the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from signalbox.jobs.spec import JobId, JobSpec
 
 A = JobId("a")
 LATE = 1000.0
-"""So long after the start of an epoch that all iterations belong to it."""
+"""Seconds after the start of an epoch; all later iterations belong to the epoch."""
 
 
 def spec(**fields: Any) -> JobSpec:
@@ -34,7 +34,7 @@ def times(*communication_s: float, first: int = 0) -> tuple[IterationTime, ...]:
 
 
 class Followed:
-    """A job whose epochs are followed, as the control loop does after every batch of messages."""
+    """Job whose epochs are followed, as the control loop does after every batch of messages."""
 
     def __init__(self) -> None:
         self.registry = JobRegistry(max_jobs=3)
@@ -72,7 +72,7 @@ def test_the_mean_is_over_the_latest_reports_and_the_count_over_all(followed: Fo
 
 
 def test_an_iteration_that_may_have_begun_before_the_epoch_is_counted_but_not_measured(followed: Followed) -> None:
-    """It takes 2 s, and may have ended ``REPORT_S`` ago."""
+    """The iteration takes 2 s, and may have ended ``REPORT_S`` ago."""
     followed.job.vitals.begin_epoch(100.0)
     followed.report(101.9 + REPORT_S, *times(1.0))
     assert followed.measured_s == []
@@ -83,7 +83,7 @@ def test_an_iteration_that_may_have_begun_before_the_epoch_is_counted_but_not_me
 
 
 def test_an_iteration_of_a_late_report_counts_from_when_it_ended(followed: Followed) -> None:
-    """The controller could not be reached for 7 s."""
+    """The controller was unreachable for 7 s."""
     followed.job.vitals.begin_epoch(100.0)
     followed.report(107.0, IterationTime(0, 3.0, 1.0, ended_at=102.0))
     assert followed.measured_s == []
@@ -100,8 +100,9 @@ def test_an_iteration_of_a_late_report_counts_from_when_it_ended(followed: Follo
 def test_no_measured_iteration_began_before_the_epoch(
     durations_s: list[float], share: float, change: float, rounds_s: list[float]
 ) -> None:
-    """A program reports what is over in rounds; routes change once. Communication times tell iterations apart.
-    ``change``: when, as a part of the program's time; a negative one is before it begins."""
+    """A program reports ended iterations in rounds; the routes change once. Communication times identify iterations.
+
+    ``change``: time of the change as a share of the program's time; a negative one is before the program begins."""
     followed = Followed()
     changed_at = 10.0 + change * sum(durations_s)
     began_at, ends_at, at = {}, [], 10.0
@@ -162,7 +163,7 @@ def test_bytes_that_counters_show_begin_an_epoch_and_nothing_else_does(followed:
 def test_an_iteration_of_a_job_that_alternates_counts_when_a_change_before_it_would_be_known(
     followed: Followed,
 ) -> None:
-    """A ring of 1.25 s is followed by iterations of another pattern, which take 0.5 s. It is known 7 s later."""
+    """Iterations of 1.25 s in a ring are followed by iterations of 0.5 s in another pattern, noticed 7 s later."""
     vitals = followed.job.vitals
     (link, *_) = followed.job.virtual_links
     other = VirtualLinks([replace(link, bytes=link.bytes // 4)])
@@ -187,7 +188,7 @@ def test_an_iteration_of_a_job_that_alternates_counts_when_a_change_before_it_wo
 
 
 def test_a_long_iteration_of_a_job_that_alternates_counts_after_several_more() -> None:
-    """Five seconds each: a change is known after four, which is later than after the seconds that short ones wait."""
+    """Iterations take five seconds: a change is noticed after four of them, later than with short iterations."""
     reported = Reported(alternates=True).and_now([IterationTime(0, 5.0, 1.0)], LATE)
     reported = reported.and_now([IterationTime(1, 5.0, 1.0)], LATE + 5.0 * NOTICED_ITERATIONS - 0.1)
     assert reported.certain_s == ()

@@ -1,4 +1,4 @@
-"""What the errors of the registry say to programs, beside their words: the metadata of ``google.rpc.ErrorInfo``."""
+"""Details of the errors of the registry for programs: the metadata of ``google.rpc.ErrorInfo``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def register(registry: JobRegistry, wanted: JobSpec, tenant: str = "red", quota:
 
 @pytest.fixture
 def registry() -> JobRegistry:
-    """One job of red on hosts A and B; and one on A and C that has reported a connection."""
+    """Return a registry with a job of red on hosts A and B, and one on A and C that has reported a connection."""
     registry = JobRegistry(MAX_JOBS, max_virtual_links=10)
     register(registry, spec("taken"))
     owner = register(registry, spec("reporter", (A, C), reports_connections=True))

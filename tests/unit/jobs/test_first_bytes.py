@@ -1,4 +1,4 @@
-"""Pairs that carry traffic, from the first counters that show it."""
+"""Detection of the pairs that carry traffic, from the first counters that show it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ SEGMENT, ACK, SACKS = (1514, 1448), (66, 0), (94, 28)
 
 
 class Counted:
-    """``before``: packets of each pair that were counted for others."""
+    """Counters of the pairs.
+
+    ``before``: packets of each pair that were counted for others."""
 
     def __init__(self, before: int = 0) -> None:
         self.now = 100.0
@@ -41,7 +43,9 @@ class Counted:
         kind: tuple[int, int] = SEGMENT,
         known: VirtualLinks = VirtualLinks(),  # noqa: B008
     ) -> bool:
-        """``sent``: packets of the pairs that were read."""
+        """Let pairs send, poll them after ``seconds``, and return whether a new pair was found.
+
+        ``sent``: packets of the polled pairs."""
         self.now += seconds
         for pair, packets in sent.items():
             self.at[pair] = self.now
@@ -50,7 +54,7 @@ class Counted:
         return self.first.look(PAIRS, self.totals, known.pairs, 1.0, self.now)
 
     def found(self, known: VirtualLinks = VirtualLinks()) -> dict[Pair, int]:  # noqa: B008
-        """The phase of each pair."""
+        """Return the phase of each pair."""
         return {(link.src_ip, link.dst_ip): link.phase for link in self.first.added_to(known)}
 
 

@@ -1,4 +1,4 @@
-"""Hosts of tenants: which addresses a job may name, and what a changed list means for jobs that are there."""
+"""Hosts of tenants: the addresses that a job may name, and the effect of a changed list on existing jobs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_each_address_of_a_rail_counts(registry: JobRegistry) -> None:
 
 
 def test_hosts_that_send_nothing_count(registry: JobRegistry) -> None:
-    """The job may report connections of them, and learns whether they are there."""
+    """The job could report connections of these hosts, and would learn whether they exist."""
     with pytest.raises(HostNotAllowed):
         register(registry, spec(OURS, OURS_TOO, FOREIGN))
     with pytest.raises(HostNotAllowed):
@@ -128,7 +128,7 @@ def test_without_a_list_any_host_may_be_named(registry: JobRegistry) -> None:
 
 @pytest.fixture
 def held(registry: JobRegistry) -> Job:
-    """From before the list."""
+    """Return a job from before the list."""
     return register(registry, spec(OURS, FOREIGN, reports_connections=True), NO_QUOTA, request_id="once")
 
 

@@ -1,4 +1,4 @@
-"""Bounds of what a right announcement shows, from reported iterations."""
+"""Bounds of the bytes that a right announcement shows, from reported iterations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controller.fabric.link_load import LAG_S
 from controller.jobs.iterations import JITTER, ON_THE_WAY_S, Iterations
 
 EVERY_S = 2.0
-"""Seconds between reports, and between readings."""
+"""Seconds between reports, and between polls."""
 
 
 def reported(ends: list[float], duration_s: float, says_when: bool = True) -> Iterations:
@@ -43,14 +43,15 @@ def test_there_is_no_upper_bound_before_the_first_iteration_has_ended() -> None:
 
 
 def test_there_is_no_upper_bound_while_only_the_first_iteration_is_reported() -> None:
-    """It took 19 s to compile; iterations of 4 s follow, and their reports are lost for a time (judgement benchmark,
-    seed 330155)."""
+    """The first iteration compiles for 19 s; reports of the following iterations of 4 s are lost for a time.
+
+    The case is seed 330155 of the judgement benchmark."""
     assert between(reported([20.0], 19.0), 21.0, 29.0)[1] == np.inf
     assert np.isfinite(between(reported([20.0, 24.0], 4.0), 25.0, 27.0)[1])
 
 
 def test_iterations_of_a_late_report_that_does_not_say_when_ended_at_any_time_since_the_one_before() -> None:
-    """The job trained for 8 s and paused for 10, while the controller could not be reached (benchmark, seed 830226)."""
+    """The job trained for 8 s and paused for 10, while the controller was unreachable (benchmark, seed 830226)."""
     job = reported([10.0, 12.0, 14.0], 2.0, says_when=False)
     job.add(np.full(4, 2.0), np.full(4, np.nan), 32.0)
     assert between(job, 23.0, 31.9)[0] <= 0
@@ -77,7 +78,7 @@ def test_an_iteration_ended_before_the_next_one_began() -> None:
 @pytest.mark.parametrize("says_when", [True, False])
 @pytest.mark.parametrize("seed", range(20))
 def test_what_a_right_announcement_shows_is_within_the_bounds(seed: int, says_when: bool) -> None:
-    """Durations vary by a factor of 4, the job pauses now and then, each iteration's bytes are sent at one instant."""
+    """Durations vary by a factor of 4, the job pauses now and then, and each iteration sends at one instant."""
     draw = np.random.default_rng(seed)
     usual_s = float(np.exp(draw.uniform(np.log(0.3), np.log(20.0))))
     durations_s = usual_s * draw.uniform(0.5, 2.0, 60)

@@ -1,4 +1,4 @@
-"""Which counters are asked for more often: those of jobs that have begun to be learnt lately."""
+"""Counters that are polled more often: those of jobs that have lately begun to be learnt."""
 
 from __future__ import annotations
 

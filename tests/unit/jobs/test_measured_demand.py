@@ -1,4 +1,4 @@
-"""What jobs really send, judged from counters: announced rightly, wrongly, or not at all."""
+"""Measured demands of jobs, judged from counters: announced rightly, wrongly, or not at all."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_half_the_bytes_are_found_where_iterations_are_reported() -> None:
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 @pytest.mark.parametrize("bursts", [0.1, 0.9])
 def test_other_amounts_are_found_where_iterations_and_counters_are_in_step(factor: float, bursts: float) -> None:
-    """Every window of whole iterations ends at the same part of one."""
+    """Every window of whole iterations ends at the same part of an iteration."""
     announced = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": int(factor * M)}]
     cluster = Cluster(spec(FOUR, announced), bursts=bursts)
     cluster.iteration_s = 3.0
@@ -105,7 +105,7 @@ def test_an_observed_job_is_learnt_and_then_counted_by_its_own_rules_only(report
 
 
 def test_bytes_learnt_while_the_job_connects_are_corrected() -> None:
-    """In its first window it trains for a part of the time only."""
+    """The job trains for only a part of its first window."""
     cluster = Cluster(spec(FOUR, []))
     for _ in range(12):
         if cluster.of_job.source is DemandSource.MEASURED:
@@ -137,7 +137,7 @@ def test_half_the_bytes_are_found_in_iterations_of_a_minute() -> None:
 
 
 def test_many_jobs_are_judged_in_batches() -> None:
-    """All once per interval would hold the control loop."""
+    """The judgement of all jobs at once would block the control loop."""
     demand, registry = MeasuredDemand(INTERVAL_S, 4032), JobRegistry(3 * BATCH)
     for number in range(3 * BATCH):
         ips = [f"10.{number}.0.{host}" for host in (1, 2)]
@@ -244,8 +244,10 @@ def test_pairs_that_carry_nothing_less_and_more_are_told_apart() -> None:
 
 
 def test_no_factor_is_said_of_a_job_that_reports_no_iterations() -> None:
-    """An all-to-all was announced, and a ring runs. Most pairs carry next to nothing, and others are not so many times
-    what was announced, but so many times that."""
+    """The job announced an all-to-all and runs a ring.
+
+    Most pairs carry next to nothing. Without iterations the other pairs exceed the announcement only in proportion to
+    the rest."""
     ips = ADDRESSES[:4]
     collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": M}]
     sent = dict.fromkeys(permutations(ips, 2), 1.0) | ring(ips)
@@ -316,7 +318,7 @@ def test_suspicion_that_finds_nothing_comes_back_ever_less_often() -> None:
 
 
 def test_a_job_on_many_hosts_is_not_spelt_out_pair_by_pair() -> None:
-    """Its 17 million pairs per NIC would take the controller's memory."""
+    """Lists of its 17 million pairs per NIC would fill the controller's memory."""
     rails = [[f"10.{nic}.{host // 250}.{host % 250}" for host in range(4096)] for nic in range(8)]
     more = {"rails": [{"endpoints": rail} for rail in rails[1:]]}
     large = {"job_id": "job", "endpoints": rails[0], **more}
@@ -340,7 +342,7 @@ def test_a_job_on_many_hosts_is_not_spelt_out_pair_by_pair() -> None:
 
 @pytest.mark.parametrize("steady", [True, False])
 def test_no_job_keeps_the_rules_for_learning_from_others(steady: bool) -> None:
-    """One that sends nothing, and one that never sends the same."""
+    """The first job sends nothing, or never the same."""
     others = ADDRESSES[4:]
     pairs = list(permutations(others, 2))
     cluster = Cluster(JobSpec.parse({**spec(others, []).model_dump(), "job_id": "first"}), spec(FOUR, []), max_rules=12)
@@ -351,7 +353,7 @@ def test_no_job_keeps_the_rules_for_learning_from_others(steady: bool) -> None:
 
 
 def test_a_tenant_does_not_wait_for_all_jobs_of_another_to_be_learnt() -> None:
-    """Fifty observed jobs on the same four hosts that send nothing have asked before it."""
+    """Fifty observed jobs on the same four hosts that send nothing registered before it."""
     cluster = Cluster(max_rules=24)
     for number in range(50):
         one = JobSpec.parse({**spec(ADDRESSES[4:], []).model_dump(), "job_id": f"idle{number}"})
@@ -364,7 +366,7 @@ def test_a_tenant_does_not_wait_for_all_jobs_of_another_to_be_learnt() -> None:
     cluster.job = JobId("job")
     assert cluster.of_job.learning
     assert sum(one.learning for one in cluster.demand.demands.values()) == 2
-    for number in range(5):  # whose end brings another one to the front of its tenant
+    for number in range(5):  # the end of each moves another one to the front of its tenant's queue
         cluster.registry.deregister(JobId(f"idle{number}"), None, 0.0, force=True)
         cluster.demand.follow(cluster.registry.jobs, cluster.now)
         assert cluster.of_job.learning
@@ -372,7 +374,7 @@ def test_a_tenant_does_not_wait_for_all_jobs_of_another_to_be_learnt() -> None:
 
 
 def test_a_tenant_that_ends_its_jobs_early_does_not_keep_its_turn_for_the_next_ones() -> None:
-    """There are rules for one job at a time."""
+    """The rules suffice for one job at a time."""
     cluster = Cluster(max_rules=12)
     idle = [f"idle{number}" for number in range(5)]
     for name in idle:
@@ -491,7 +493,7 @@ def test_what_other_jobs_sent_before_is_not_a_new_jobs() -> None:
 
 
 def test_what_its_rules_counted_before_a_job_came_back_is_not_what_it_sends() -> None:
-    """A training program that starts again registers again at once, before its rules have gone."""
+    """A training program that restarts registers again at once, before its rules are removed."""
     cluster = Cluster(spec(FOUR, []))
     cluster.train(600, RIGHT)
     cluster.registry.deregister(JobId("job"), None, 0.0, force=True)
@@ -522,8 +524,9 @@ def test_any_matrix_of_an_observed_job_is_learnt(seed: int) -> None:
 
 
 def test_an_observed_job_whose_iterations_are_longer_than_a_short_window_settles() -> None:
-    """Its first plan is for what it sent before it trained. Amounts counted anew over 4 s are of a part of an iteration
-    of 5 s, and differ again and again."""
+    """The first plan is for traffic from before the training.
+
+    Amounts counted anew over 4 s are those of a part of an iteration of 5 s, and differ again and again."""
     forward, backward = ring(FOUR), ring(FOUR, -1)
     cluster = Cluster(spec(FOUR, []), reports=False)
     cluster.train(7, forward | {pair: 3 * size for pair, size in backward.items()})
@@ -538,7 +541,7 @@ def test_an_observed_job_whose_iterations_are_longer_than_a_short_window_settles
 
 
 def test_an_observed_job_with_long_iterations_of_several_phases_settles() -> None:
-    """Without reports nothing says that an iteration takes 26 s, and that its last part sends elsewhere."""
+    """No report says that an iteration takes 26 s, and that its last part sends elsewhere."""
     first, last = ring(FOUR[:2]), ring(FOUR, -1)
     cluster = Cluster(spec(FOUR, []), reports=False)
     plans = []

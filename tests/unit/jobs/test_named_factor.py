@@ -1,4 +1,4 @@
-"""The factor by which an announcement is said to be wrong, from the first time that it is said."""
+"""The factor by which an announcement is reported to be wrong, from the first report on."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def test_the_factor_is_right_whenever_a_job_begins_and_though_it_pauses_between_
     for _ in range(20):
         for demand in (cluster.train(1.0, traffic), cluster.train(reads_s, {}, pause=True)):
             found += [demand.difference.factor] if demand.contradicted and demand.difference else []
-    if factor < 1 or not reads_s:  # surplus may be of iterations that were not reported
+    if factor < 1 or not reads_s:  # the surplus may belong to iterations that were not reported
         assert found
     assert all(named == pytest.approx(factor, rel=0.3) for named in found)

@@ -44,7 +44,7 @@ def test_a_right_announcement_is_confirmed_and_never_doubted(reports: bool, burs
 
 @pytest.mark.parametrize("after_s", [0.1, 2.1, 8.1])
 def test_a_job_that_is_started_again_is_not_judged_by_rules_of_the_one_before(after_s: float) -> None:
-    """Its own rules come later: what it sends until then is not counted."""
+    """The new job's own rules are installed later: what it sends until then is not counted."""
     cluster = Cluster(spec(FOUR, job_id="before"), spec(ADDRESSES[4:]))
     cluster.iteration_s = 0.3
     cluster.train(20, RIGHT)
@@ -68,8 +68,9 @@ def test_parameters_that_are_sent_before_the_first_iteration_are_not_doubted() -
 
 @pytest.mark.parametrize("iteration_s", [0.7, 1.1, 1.9])
 def test_a_job_that_begins_to_train_some_time_after_it_is_counted_is_not_doubted(iteration_s: float) -> None:
-    """Windows that begin before its first iteration are not full of iterations, and those of leaves that are read at
-    other times hold other parts of them."""
+    """Windows that begin before the first iteration are not full of iterations.
+
+    Windows of leaves polled at other times contain other parts of iterations."""
     for tenths in range(0, 60, 2):
         cluster = Cluster(spec(FOUR), lag_s=0.5, apart_s=0.5)
         cluster.iteration_s = iteration_s
@@ -112,7 +113,7 @@ def test_a_job_that_stops_is_silent_and_raises_no_alarm_until_it_contradicts_its
 
 @pytest.mark.parametrize("killed_at", [30.4, 31.0, 31.7])
 def test_a_job_that_is_killed_is_slower_or_silent_and_not_wrong(killed_at: float) -> None:
-    """It stops within an iteration, which is never reported."""
+    """The job stops within an iteration, which is never reported."""
     cluster = Cluster(spec(FOUR), lag_s=0.5)
     cluster.iteration_s = 3.0
     cluster.train(killed_at, RIGHT)
@@ -134,8 +135,9 @@ def test_an_iteration_that_takes_longer_than_the_others_is_found_to_be_slower() 
 @pytest.mark.parametrize("says_when", [True, False])
 @pytest.mark.parametrize("tenths", range(0, 20, 6))
 def test_iterations_that_become_faster_than_any_before_are_not_doubted(tenths: int, says_when: bool) -> None:
-    """The first ones take long, as programs are compiled in them. Those of the last two seconds are not reported yet
-    when their bytes are counted."""
+    """The first iterations take long, because programs are compiled in them.
+
+    Those of the last two seconds are not reported yet when their bytes are counted."""
     cluster = Cluster(spec(FOUR), lag_s=0.5)
     cluster.iteration_s = 8.0
     assert not cluster.train(24 + tenths / 10, RIGHT).contradicted
@@ -150,8 +152,9 @@ def test_iterations_that_become_faster_than_any_before_are_not_doubted(tenths: i
 
 
 def test_pairs_that_send_in_bursts_at_random_instants_are_not_doubted() -> None:
-    """In an all-to-all chance decides which of the senders to a host comes first: in three iterations a pair may send
-    two times, or four times."""
+    """Chance decides in an all-to-all which of the senders to a host comes first.
+
+    A pair may therefore send two times, or four times, in three iterations."""
     collectives = [{"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 8 * M}]
     cluster, draw = Cluster(spec(ADDRESSES, collectives), lag_s=0.5), random.Random(4)
     cluster.iteration_s = 1.5
@@ -193,7 +196,7 @@ def test_a_leaf_that_is_away_for_a_time_raises_no_doubt(
 
 @pytest.mark.parametrize("reports", [True, False])
 def test_a_job_with_flows_without_a_path_is_not_doubted(reports: bool) -> None:
-    """What the others still send until they wait for it is less than was announced."""
+    """The other flows send less than announced until they wait for the flows without a path."""
     cluster = Cluster(spec(FOUR), reports=reports)
     cluster.train(30, RIGHT)
     cluster.without_path = {cluster.job}
@@ -208,12 +211,12 @@ def test_a_job_with_flows_without_a_path_is_not_doubted(reports: bool) -> None:
 def test_an_iteration_that_a_fault_has_held_up_is_not_doubted() -> None:
     cluster, traffic = Cluster(spec(FOUR)), ring(FOUR)
     cluster.train(60, traffic)
-    cluster.iteration_s = 3.5  # with fewer links
+    cluster.iteration_s = 3.5  # fewer links are left
     cluster.without_path = {cluster.job}
     began = cluster.now
     cluster.train(40, traffic, pause=True)
     cluster.without_path = set()
-    cluster.train(20, traffic, pause=True)  # TCP tries again later and later
+    cluster.train(20, traffic, pause=True)  # TCP retries at growing intervals
     cluster.reports = False
     cluster.train(cluster.iteration_s, traffic)
     cluster.reports = True

@@ -1,4 +1,4 @@
-"""Jobs on the same hosts whose flows run in opposite directions: whose is what is counted there?"""
+"""Jobs on the same hosts with opposite directions: the attribution of the counted bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.training_cluster import FOUR, INTERVAL_S, REVERSED, RIGHT, Cl
 
 
 def opposite_ring(job_id: str) -> JobSpec:
-    """On the hosts of the other job, in the other direction."""
+    """Return a ring on the hosts of the other job, in the other direction."""
     return JobSpec.parse({**spec(FOUR[::-1]).model_dump(), "job_id": job_id})
 
 
@@ -30,7 +30,7 @@ OTHER = JobId("other")
 
 
 def agreed(cluster: Cluster, seconds: float) -> None:
-    """Train in both directions; neither job is doubted."""
+    """Train in both directions, and assert that neither job is doubted."""
     for _ in range(round(seconds / INTERVAL_S)):
         cluster.train(INTERVAL_S, BOTH)
         assert not any(one.difference for one in cluster.demand.demands.values())

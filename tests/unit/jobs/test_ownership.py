@@ -1,4 +1,4 @@
-"""A job belongs to one registration: its owner changes it, nobody else does, and the owner learns how it ended."""
+"""A job belongs to one registration: only its owner changes it, and the owner learns how it ended."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def call(request: pytest.FixtureRequest) -> Call:
     return CALLS[request.param]
 
 
-# ---- who may
+# ---- permissions
 
 
 @pytest.mark.parametrize("owner", [None, "", "stranger"])
@@ -160,7 +160,7 @@ def test_taking_over_with_another_spec_frees_the_pairs_of_the_old_one(registry: 
         registry.register(RegisterJob(spec("b", (1, 5)), take_over=True), 1.0)
 
 
-# ---- how it ended
+# ---- ends
 
 
 def test_each_end_is_told_apart(registry: JobRegistry) -> None:
@@ -209,7 +209,7 @@ def test_a_repetition_of_a_request_whose_registration_has_ended_begins_nothing(r
     register("third", take_over=False)
     registry.expire(60.0, WALL)
     refused("third", Gone.LEASE_RAN_OUT, take_over=False)
-    register("first", tenant="", now=61.0)  # another caller's
+    register("first", tenant="", now=61.0)  # another caller's job
     refused("first", Gone.JOB_TAKEN_OVER)
 
 
@@ -361,7 +361,7 @@ def test_connections_of_saved_jobs_are_theirs_again() -> None:
 
 
 def test_a_queue_pair_of_rocev2_is_of_one_job_whichever_end_reports_it() -> None:
-    """Both ends send from one port, to 4791."""
+    """A queue pair sends from one port in both directions, to 4791."""
     registry = JobRegistry(max_jobs=3)
     of_rocev2 = [spec(name, reports_connections=True, transport="roce_v2") for name in "ab"]
     one, two = (registry.register(RegisterJob(of), 0.0) for of in of_rocev2)
@@ -391,7 +391,7 @@ def test_connections_count_like_virtual_links() -> None:
         report(4)
         with pytest.raises(Exhausted, match=r"has 5 connections .*; the other jobs have 2"):
             report(5)
-    report(3, Quota(max_virtual_links=2))  # fewer than before
+    report(3, Quota(max_virtual_links=2))  # a lower quota than before
     report(1)
     with pytest.raises(Exhausted, match="its quota max_virtual_links is 3"):
         report(4, Quota(max_virtual_links=3))
@@ -447,7 +447,7 @@ def test_every_saved_job_that_cannot_be_accepted_is_named() -> None:
 
 
 def test_saved_connections_that_are_not_accepted_any_more_are_no_reason_not_to_start() -> None:
-    """Older versions took RoCEv2 connections to other ports than its own, and more of them."""
+    """Older versions accepted RoCEv2 connections to other ports, and more of them."""
     of_job = {A: frozenset({Connected("10.0.0.1", 50_001, "10.0.0.2", 50_002)})}
     saved = SavedState(
         registered(Registration(spec(reports_connections=True, transport="roce_v2"))), connections=of_job
@@ -458,18 +458,18 @@ def test_saved_connections_that_are_not_accepted_any_more_are_no_reason_not_to_s
     assert registry.connections == {}
 
 
-# ---- whatever happens
+# ---- random actions
 
 
 class Life:
-    """A registry, two owners with what they believe of their jobs, and a stranger."""
+    """Registry with two owners, their beliefs about their jobs, and a stranger."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.registry = JobRegistry(max_jobs=4)
         self.now = 0.0
         self.mine: dict[tuple[str, JobId], str] = {}
-        """By owner and job: the uid that he got last."""
+        """The newest uid that each owner got for a job."""
         self.ended: dict[str, EndReason] = {}
 
     def step(self) -> None:
@@ -553,7 +553,7 @@ class Life:
             self.ended[before[job_id].uid] = EndReason.LEASE_RAN_OUT
 
     def strange(self, job_id: JobId) -> None:
-        """No call of a stranger changes anything."""
+        """Assert that no call of a stranger changes anything."""
         before = self.registry.jobs, {job.uid: replace(job.vitals) for job in self.registry.jobs.values()}
         for owner in (None, "stranger"):
             for call in (

@@ -1,4 +1,4 @@
-"""Totals per pair, whatever happens to the rules that count it."""
+"""Totals per pair, whatever happens to the rules that count the pair."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Polls:
         self.now = 0.0
 
     def poll(self, *readings: tuple[Counted, int]) -> float:
-        """Returns the total bytes of the pair."""
+        """Poll the switch and return the total bytes of the pair."""
         self.now += 2
         counts = np.array([(total, total // 100) for _, total in readings], np.float64).reshape(-1, 2)
         self.counters.count(LEAF, self.now, tuple(what for what, _ in readings), counts)
@@ -131,7 +131,7 @@ def test_pairs_that_are_not_kept_are_forgotten_and_others_are_not(polls: Polls) 
 
 
 def test_when_most_rules_are_new_it_is_time_to_forget(polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A switch that says ever other rules changes no demand."""
+    """A switch that reports ever other rules changes no demand."""
     monkeypatch.setattr(pair_counters, "FEW", 10)
     polls.poll((WHOLE, 1))
     for number in range(1000):

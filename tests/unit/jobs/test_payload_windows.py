@@ -1,4 +1,4 @@
-"""What a window of counters says of one iteration."""
+"""Bytes of one iteration, derived from a window of counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which jobs get a prediction of their communication time."""
+"""Jobs that get a prediction of their communication time."""
 
 from __future__ import annotations
 

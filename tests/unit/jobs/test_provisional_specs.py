@@ -1,4 +1,4 @@
-"""A job that may soon announce something else is planned for, and not blamed for what it sends."""
+"""A job that may soon announce another spec is planned for, and its traffic raises no alarm."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ A = JobId("a")
 WALL = 1e9
 
 
-# ---- as the owner of the job would
+# ---- calls of the job's owner
 
 
 def register(registry: JobRegistry, spec: JobSpec, now: float) -> Job:
@@ -200,7 +200,7 @@ def test_virtual_links_of_all_jobs_are_limited_by_their_count_alone() -> None:
         register(registry, ring("c", (7, 8, 9)), now=0.0)
     with pytest.raises(Exhausted, match=r"makes 6 virtual links .*; the other jobs have 3"):
         update(registry, ring("a", (1, 2, 3, 7, 8, 9)))
-    register(registry, ring("a"), now=1.0)  # renews
+    register(registry, ring("a"), now=1.0)  # renews the lease
     update(registry, ring("a", (1, 2)))
     register(registry, ring("c", (7, 8, 9)), now=2.0)
 

@@ -1,4 +1,4 @@
-"""Revisions of a job's spec: which updates are made, and which are refused because another one came first."""
+"""Revisions of a job's spec: updates that are made, and updates refused because another one came first."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_update_is_made_only_from_the_revision_that_the_job_has(registry: Job
 
 
 def test_a_repetition_of_an_update_that_was_made_is_no_error(registry: JobRegistry) -> None:
-    """gRPC sends a call again whose answer was lost."""
+    """The client repeats a call whose answer was lost."""
     for _ in range(3):
         assert update(registry, spec(size=2000), 1).registration.revision == 2
     update(registry, spec(size=3000))

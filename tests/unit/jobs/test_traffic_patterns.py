@@ -1,4 +1,4 @@
-"""A job whose traffic changes between a few patterns: all of them are known and planned for, and nothing changes."""
+"""A job whose traffic alternates between a few patterns: once all are known, the planned demand stays the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALL_TO_ALL = {pair: M / len(ADDRESSES) for pair in permutations(ADDRESSES, 2)}
 
 
 def proportions(links: VirtualLinks) -> dict[tuple[str, str, int], float]:
-    """Bytes as parts of the most in the phase: what routes depend on."""
+    """Return the bytes as shares of the largest in their phase; routes depend on these shares."""
     most: dict[int, int] = {}
     for link in links:
         most[link.phase] = max(most.get(link.phase, 0), link.bytes)
@@ -38,8 +38,10 @@ def proportions(links: VirtualLinks) -> dict[tuple[str, str, int], float]:
 
 
 class Periods:
-    """Trains one period after the other, each with one of the patterns. ``changes``: how often something else was
-    planned for in each; ``alarms``: intervals with an alarm."""
+    """Training in periods, each with one of the patterns.
+
+    ``changes``: changes of the planned demand in each period.
+    ``alarms``: intervals with an alarm in each period."""
 
     def __init__(self, cluster: Cluster, patterns: Sequence[Traffic], period_s: float, iterations_s: Sequence[float]):
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""Jobs that do not report all of their time: they read data between their iterations, or report some of them."""
+"""Jobs that do not report all of their time: they read data between iterations, or report only some iterations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ READS_S = [0.2, 0.7, 1.4]
 
 
 def reading(cluster: Cluster, iterations: int, traffic: Traffic, reads_s: float) -> None:
-    """Iterations of 1 s, and data that is read after each of them, which is not reported."""
+    """Train iterations of 1 s, each followed by reading data, which is not reported."""
     cluster.iteration_s = 1.0
     for _ in range(iterations):
         cluster.train(1.0, traffic)
@@ -22,7 +22,9 @@ def reading(cluster: Cluster, iterations: int, traffic: Traffic, reads_s: float)
 
 
 def reporting_each_fifth(cluster: Cluster, seconds: float, numbered: bool) -> None:
-    """``numbered``: as they were done, else as they are reported."""
+    """Train and report each fifth iteration.
+
+    ``numbered``: whether reports count all iterations, or only the reported ones."""
     cluster.reports = False
     for _ in range(round(seconds / 0.1)):
         before = cluster.done
@@ -66,7 +68,7 @@ def test_a_right_announcement_is_confirmed_though_data_is_read_between_iteration
 
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_right_announcement_of_which_some_iterations_are_reported_is_not_doubted(numbered: bool) -> None:
-    """Their numbers may tell how many there were between them; then it is confirmed."""
+    """Numbers of reports may show how many iterations were between them; the announcement is then confirmed."""
     cluster = Cluster(spec(FOUR), lag_s=0.5)
     for _ in range(20):
         reporting_each_fifth(cluster, 6.0, numbered)
@@ -85,7 +87,7 @@ def test_a_job_whose_reports_are_missing_is_not_said_to_be_slower() -> None:
 
 
 def of(ends: list[float], numbers: list[float]) -> Iterations:
-    """Each takes 1 s."""
+    """Return iterations of 1 s with these ends and numbers."""
     iterations = Iterations()
     for end, number in zip(ends, numbers, strict=True):
         iterations.add(np.ones(1), np.array([end]), end, np.array([number]))

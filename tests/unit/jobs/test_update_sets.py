@@ -1,4 +1,4 @@
-"""Several jobs updated at once: all or none, judged by what results."""
+"""Several jobs updated at once: all or none, judged by the result."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def with_jobs(*specs: JobSpec, **limits: Any) -> JobRegistry:
 
 
 def updates(registry: JobRegistry, *specs: JobSpec, owners: dict[str, str] | None = None) -> list[UpdateJob]:
-    """As the API makes them of a request whose caller has the tokens of all jobs but ``owners``."""
+    """Return updates as the API makes them for a caller who has the tokens of all jobs except ``owners``."""
     jobs = registry.jobs
     own = {job_id: job.uid for job_id, job in jobs.items()} | (owners or {})
     return [UpdateJob(one, owner=own.get(one.job_id), entry=f"jobs[{n}]") for n, one in enumerate(specs)]
 
 
 def state(registry: JobRegistry) -> tuple[Any, ...]:
-    """All that there is of it, in values."""
+    """Return the whole state of the registry, as values."""
     known: dict[JobId, Known] = {job_id: registry.known(job_id) for job_id in registry.jobs}
     return (
         {job_id: (job.registration, job.virtual_links, job.dividing) for job_id, (job, _) in known.items() if job},
@@ -176,7 +176,7 @@ def test_limits_are_judged_by_what_results() -> None:
 
 
 def test_strategies_that_an_update_adds_count() -> None:
-    """Also when what the job sends stays the same."""
+    """The quota counts them also when the traffic of the job stays the same."""
     registry = with_jobs(spec("a", (1, 2)), max_virtual_links=20)
     (job,) = registry.jobs.values()
     sends = {"transfers": job.spec.transfers}
@@ -226,7 +226,7 @@ SETS = st.lists(
 
 
 def one_after_the_other(registry: JobRegistry, changes: list[UpdateJob]) -> bool:
-    """In whichever order that is possible."""
+    """Make the changes one after the other, in any order that is possible; return whether there is one."""
     left = list(changes)
     while left:
         for update in left:
