@@ -361,7 +361,7 @@ class Job:
             try:
                 self._sockets.poll()
             except OSError as error:
-                self._log_once("the kernel does not report what sockets carry", error)
+                self._log_once("the kernel does not report the bytes of sockets", error)
             return what(self._sockets)
 
     def _end(self, why: Ended) -> None:

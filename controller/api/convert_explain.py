@@ -1,7 +1,7 @@
 """Converter for ``Explain``, beside ``convert``.
 
-To the wire: results of ``planning.analysis`` about one job, with the answer in sentences, where levels have two
-decimals. Parts of results have the same fields as their messages.
+It turns the result of ``planning.analysis`` for one job into a message with an answer in sentences, where levels have
+two decimals. The parts of a result have the same fields as their messages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Converter for the fabric: switches, links, hosts, drains, parts that are down, dropped packets.
 
-Pure; time is linear in their number.
+Pure. A conversion takes time linear in the number of parts.
 """
 
 from __future__ import annotations

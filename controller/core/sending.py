@@ -88,7 +88,7 @@ class Sending:
             self.install_times = self.install_times.observed(now - done[message.change_id])
 
     def is_confirmed(self, now: float) -> bool:
-        """Return whether the rules on switches can be compared with the wanted rules, which are not about to change."""
+        """Return whether the wanted rules are stable, so that the rules on switches can be compared with them."""
         if self._phases.awaits_confirmation and not self._sync.busy:
             self._phases.take(Input.ALL_CONFIRMED, now)
         return not (self._phases.adopting or self._phases.urgent)
@@ -152,6 +152,6 @@ class Sending:
         return due
 
     def refuse_strategy(self, error: SignalboxError) -> list[Reply]:
-        """Return the refusal of the waiting request, because the strategy was set back."""
+        """Return the refusal for the request that waits for its strategy, after the former strategy was restored."""
         waiter, self._for_strategy = self._for_strategy, None
         return [Reply(waiter.future, error)] if waiter else []

@@ -165,7 +165,7 @@ class State:
         self.wanted = self.wanted._replace(rules=rules)
 
     def set_strategy(self, strategy: Strategy) -> None:
-        """Set what becomes of plans from now on."""
+        """Set the strategy; from now on it decides whether plans are made and installed."""
         self.strategy = strategy
 
     def take_settings(self, config: Config, now: float) -> None:

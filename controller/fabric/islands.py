@@ -15,7 +15,7 @@ ALONE = Dpid(-1)
 """Island of a host that reaches no other host, because its port is down or its switch is not connected."""
 
 Islands = Mapping[str, Dpid]
-"""Island, named by its least dpid or ``ALONE``, of each host outside the island with most hosts, by address."""
+"""Island of each host outside the largest one, by address; an island's name is its least dpid, or ``ALONE``."""
 
 
 def islands_beside_the_largest(

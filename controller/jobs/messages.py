@@ -69,7 +69,7 @@ class Registration:
     registered_at: float = field(default_factory=time.time)
     """Time of the registration in seconds since 1970."""
     request_id: str = field(default="", repr=False)
-    """Name that the caller gave to the registration; empty without one. A caller that knows it is the owner."""
+    """Name that the caller gave to the registration; empty without one. Knowing it proves ownership."""
     arrangement: Arrangement | None = None
     """Arrangement of the extension, once it is known."""
     revision: int = 1

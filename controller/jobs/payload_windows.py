@@ -1,6 +1,6 @@
 """Payload of a job's pairs over windows of time.
 
-Payload is the number of bytes without the headers of every packet, so that acknowledgements count nothing. A window
+Payload is the number of bytes minus the headers of every packet, so an empty acknowledgement counts as 0. A window
 lasts at least two counter intervals and, if the job reports its iterations, at least three of these.
 """
 

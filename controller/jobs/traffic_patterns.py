@@ -73,7 +73,7 @@ class Pattern:
     """Seconds for which it was seen in the previous period."""
 
     def end_period(self) -> None:
-        """Record that the job sends something else."""
+        """Record that the job has changed from this pattern to another one."""
         self.lasted_s = max(0.0, self.seen_at - self.began_at)
         self.began_at = inf
 

@@ -50,8 +50,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_reload_refused",
-        "1 when the latest SIGHUP changed nothing because a file was wrong, or a take-over kept files as read "
-        "before; the log names the problems.",
+        "1 when the latest SIGHUP, or the take-over of a standby, found a wrong file and kept the former settings; "
+        "the log names the problems.",
         lambda snapshot: [((), snapshot.board.reload_refused)],
     ),
     Family(

@@ -244,7 +244,7 @@ class Connection:
         self._held_s += time.monotonic() - began
 
     def take_held_s(self) -> float:
-        """Return for how many seconds since the last call the peer was not read because it had sent too much."""
+        """Return the seconds since the last call during which reading paused because the peer had sent too much."""
         held_s, self._held_s = self._held_s, 0.0
         return held_s
 

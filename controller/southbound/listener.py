@@ -27,7 +27,9 @@ log = structlog.get_logger(__name__)
 
 BACKLOG = 512
 MAX_HANDSHAKES = 256
-"""Connections in their handshake, and at most half of all connections; one more ends another."""
+"""Largest number of connections in their handshake, if not limited to half of ``max_connections``.
+
+One more ends the oldest handshake of the address that has most of them."""
 LOG_S = 10.0
 LOG_LINES = 4
 """Refusals logged per ``LOG_S`` seconds; further ones are only counted."""

@@ -109,7 +109,7 @@ class RunningRoutes:
         self.routes = updated(self.routes, dict.fromkeys(lost))
 
     def forget_orphans(self) -> None:
-        """Drop pins without a job, which no job will claim; saved shares may still be claimed."""
+        """Drop the pins that no job has claimed; jobs that register again may still claim their saved shares."""
         self.orphans = ()
 
 

@@ -353,7 +353,7 @@ class SwitchSync:
         )
 
     def _overtakes(self, dpid: Dpid, mod: RuleMod) -> bool:
-        """Return whether the change may overtake others: it is not under way, and its rule exists in any case."""
+        """Return whether the change may overtake others: it is new, and no earlier deletion of its rule was sent."""
         sent = self._newest.get(rule_id(dpid, mod.rule))
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 

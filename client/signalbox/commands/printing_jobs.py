@@ -129,7 +129,7 @@ def registered(found: pb.Job) -> RenderableType:
         comes = f"All its hosts are known. Its routes: signalbox jobs watch {found.spec.job_id}"
     lines = [escape(comes)]
     if len(found.spec.strategies) > 1 and not found.wiring.circuits:
-        chooses = "Where optical switches connect its servers, the controller chooses the strategy with the circuits."
+        chooses = "Where optical switches connect its servers, the controller chooses strategy and circuits together."
         lines.append(f"Flows are {escape(of_which_strategy(found))}. {chooses}")
     return Group(job(found), *lines)
 

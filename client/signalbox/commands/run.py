@@ -130,7 +130,7 @@ def _spec_in(file: Path, job: str | None, hosts: str | None, addresses: Path | N
 
     for option, value in (("--hosts", hosts), ("--addresses", addresses)):
         if value:
-            raise InvalidInput.of(option, "is for jobs without --spec, which has their addresses")
+            raise InvalidInput.of(option, "is for jobs without --spec; omit it, since the spec has the addresses")
     found = jobs_in(file)
     if len(found) > 1:
         raise InvalidInput.of(str(file), f"has {len(found)} jobs; a command runs one")

@@ -162,7 +162,7 @@ def _wrong(spec: JobSpec) -> list[FieldProblem]:
         where = f"collectives[{c}]"
         if len(set(collective.groups)) < len(collective.groups):
             ((name, times),) = Counter(collective.groups).most_common(1)
-            message = f"group '{cut(name)}' appears {times} times; a collective has a group once"
+            message = f"group '{cut(name)}' appears {times} times; name each group once per collective"
             problems.append(FieldProblem(f"{where}.groups", message))
         problems += [
             FieldProblem(f"{where}.algorithm", _not_known(spec.library, collective, n))

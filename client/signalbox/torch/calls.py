@@ -201,7 +201,7 @@ def _recorded(since_ns: int) -> list[dict[str, Any]]:
             found = json.loads(getattr(c10d, dump)()).get("entries", [])
             if found and found[0]["record_id"] > 0 and found[0]["time_created_ns"] > since_ns:
                 text = f"the flight recorder keeps {len(found)} calls, fewer than are made in two iterations"
-                raise InvalidInput.of("TORCH_FR_BUFFER_SIZE", f"{text}; set it to more")
+                raise InvalidInput.of("TORCH_FR_BUFFER_SIZE", f"{text}; set it to a larger number")
             entries += found
     if not entries:
         text = "PyTorch's flight recorder is off; leave it unset, or set it to 2000, before process groups are made"

@@ -331,7 +331,7 @@ def test_a_job_with_strategies_says_whose_its_flows_are_and_that_another_one_may
     assert "in 0 subflows; those of strategy data, the first of 3 may be" in registered
     assert registered.endswith(
         "It has no circuits yet: circuits are being worked out. Flows are those of strategy data, the first of 3. "
-        "Where optical switches connect its servers, the controller chooses the strategy with the circuits."
+        "Where optical switches connect its servers, the controller chooses strategy and circuits together."
     )
     unwired.ClearField("wiring")  # the controller still looks for its hosts
     assert "Where optical switches connect" in " ".join(said(printing_jobs.registered(unwired)))
