@@ -58,6 +58,8 @@ class ClientConnection:
                 # After a restart of the controller a waiting client reconnects soon; the default waits up to two
                 # minutes.
                 ("grpc.max_reconnect_backoff_ms", 2000),
+                # A connection of its own: HAProxy lets one connection have 128 streams, and more would wait silently.
+                ("grpc.use_local_subchannel_pool", 1),
             ],
         )
         self._tokens: dict[str, str] = {}

@@ -42,10 +42,13 @@ LARGE_OF_CLIENT, LARGE = 8, 16
 in the controller's memory. The same limit applies to streams of requests."""
 MORE_STREAMS = 100
 """Streams of one connection beyond the limits of its address, so that a client gets an error instead of waiting
-silently."""
+silently. ``CONNECTION_STREAMS`` limits them further."""
+CONNECTION_STREAMS = 128
+"""Streams of one connection at most. HAProxy begins all calls that it has read before it refuses any, and each holds a
+buffer: without this limit one address can make it hold 20 GB."""
 PATIENCE = 4
-"""Multiple of ``max_client_calls_per_s`` beyond which a client's connection is closed: HAProxy's own time to refuse
-calls is limited too."""
+"""Multiple of ``max_client_calls_per_s`` beyond which a client's connections are closed and new ones refused: HAProxy's
+own time to refuse calls is limited too."""
 TOO_MANY = 8
 """gRPC status code RESOURCE_EXHAUSTED."""
 
@@ -94,7 +97,8 @@ def _global(api: ApiConfig) -> Iterator[str]:
     yield "    log stderr format raw daemon info"
     yield "    nbthread 1"
     yield f"    maxconn {api.max_connections + OWN_CONNECTIONS}"
-    yield f"    tune.h2.max-concurrent-streams {api.max_client_calls + api.max_client_streams + MORE_STREAMS}"
+    streams = min(api.max_client_calls + api.max_client_streams + MORE_STREAMS, CONNECTION_STREAMS)
+    yield f"    tune.h2.max-concurrent-streams {streams}"
     yield f"    tune.bufsize {BUFFER + REWRITES}"
     yield f"    tune.maxrewrite {REWRITES}"
     yield "    ssl-default-bind-options ssl-min-ver TLSv1.2"
@@ -134,6 +138,8 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
     yield f"    tcp-request connection reject if {{ sc0_conn_rate(connections) gt {burst} }}"
     full, few = round(NEARLY_FULL * api.max_connections), max(1, round(FEW * api.max_connections))
     yield f"    tcp-request connection reject if {{ fe_conn gt {full} }} {{ sc0_conn_cur(connections) gt {few} }}"
+    patience = PATIENCE * round(api.max_client_calls_per_s)
+    yield f"    tcp-request connection reject if {{ sc0_gpc1_rate(connections) gt {patience} }}"
     yield "    # What a client says of itself in these fields counts for nothing."
     yield f"    http-request del-header {peers.PREFIX} -m beg"
     yield f"    http-request set-header {peers.ADDRESS} %[src]"
@@ -144,9 +150,9 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
     yield "    http-request track-sc1 src table calls if !streams"
     yield "    http-request track-sc1 src table streams if streams"
     per_s = round(api.max_client_calls_per_s)
-    yield "    # A client that continues in spite of refusals loses its connections."
+    yield "    # A client that continues in spite of refusals loses its connections, and gets no others meanwhile."
     yield "    http-request sc-inc-gpc1(0)"
-    yield f"    http-request reject if {{ sc0_gpc1_rate(connections) gt {PATIENCE * per_s} }}"
+    yield f"    http-request reject if {{ sc0_gpc1_rate(connections) gt {patience} }}"
     yield from _refused("max_client_calls_per_s", f"{{ sc0_gpc0_rate(connections) gt {per_s} }}")
     yield from _refused("max_client_calls", f"!streams {{ sc1_conn_cur(calls) gt {api.max_client_calls} }}")
     yield from _refused("max_client_streams", f"streams {{ sc1_conn_cur(streams) gt {api.max_client_streams} }}")

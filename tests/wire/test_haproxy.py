@@ -17,6 +17,7 @@ from benchmarks.api_abuse import http2
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
+from controller.serving.haproxy import CONNECTION_STREAMS
 from controller.status import StatusBoard
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client, Unreachable
@@ -293,6 +294,45 @@ def test_a_client_that_continues_in_spite_of_refusals_loses_its_connection(tmp_p
         other.hello()
         other.call(1, STATUS, b"")
         assert other.answered()
+
+
+def test_a_client_that_continues_in_spite_of_refusals_gets_no_new_connection(tmp_path: Path) -> None:
+    """HAProxy greets every connection that it accepts."""
+
+    def refused() -> bool:
+        with suppress(ConnectionError), raw(api) as client:
+            for stream in range(1, 400, 2):
+                client.call(stream, STATUS, b"") if stream > 1 else client.hello()
+            client.wait_closed()
+        with suppress(ConnectionError), raw(api) as client:
+            client.socket.sendall(http2.hello())
+            return next(http2.frames(client.socket), None) is None
+        return True
+
+    with proxied_api(tmp_path, max_client_calls_per_s=1) as api, raw(api, "127.0.0.2") as other:
+        wait_for(refused, "a refused connection", DEADLINE_S, 0.01)
+        other.hello()
+        other.call(1, STATUS, b"")
+        assert other.answered()
+
+
+def test_streams_of_one_connection_are_few_because_haproxy_begins_all_before_it_refuses_any(plain: Running) -> None:
+    with raw(plain) as client:
+        client.socket.sendall(http2.hello())
+        settings = next(iter(http2.frames(client.socket))).payload
+    assert dict(struct.iter_unpack("!HI", settings))[http2.MAX_CONCURRENT_STREAMS] == CONNECTION_STREAMS
+
+
+def test_each_client_has_a_connection_of_its_own(plain: Running) -> None:
+    with capture_logs() as lines, Client(plain.addresses[0]) as first, Client(plain.addresses[0]) as second:
+        first.replan()
+        second.replan()
+
+        def peers() -> list[str]:
+            return [line["peer"] for line in lines if line["event"] == "audit"]
+
+        wait_for(lambda: len(peers()) == 2, "the audit", DEADLINE_S, 0.01)
+        assert len(set(peers())) == 2
 
 
 def test_half_open_calls_and_streams_of_an_address_are_limited(tmp_path: Path) -> None:
