@@ -1,4 +1,4 @@
-"""Children of the controller: what becomes of one whose controller has ended before it could ask the kernel."""
+"""Child processes of the controller, when the controller ends before the child could register for its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration file may say."""
+"""Valid and invalid configuration files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_a_gain_that_no_plan_can_have_is_refused(tmp_path: Path) -> None:
-    """5 is meant as 5 %, and would have every plan refused."""
+    """The user means 5 %, but 5 would have every plan refused."""
     file = tmp_path / "signalbox.toml"
     file.write_text("[planning]\nmin_gain = 5\n")
     with pytest.raises(InvalidInput) as error:

@@ -1,4 +1,4 @@
-"""Coverage by folder, and what is said of one below its floor."""
+"""Coverage by folder, and the message about a folder below its floor."""
 
 from __future__ import annotations
 

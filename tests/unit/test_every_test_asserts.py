@@ -1,4 +1,4 @@
-"""No test has all its assertions under conditions: where these never hold, it passes without having tested anything."""
+"""No test has all its assertions under conditions; where the conditions never hold, it would test nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ CHECKS = {"fail", "raises", "warns"}
 
 
 def checks(node: ast.AST) -> bool:
-    """Whether there is an assertion in it, under a condition or not."""
+    """Return whether the node has an assertion, under a condition or not."""
     return any(
         isinstance(one, ast.Assert) or (isinstance(one, ast.Attribute) and one.attr in CHECKS) for one in ast.walk(node)
     )
 
 
 def always_checks(body: Iterable[ast.stmt]) -> bool:
-    """Whether one of the statements asserts, whichever branch is taken. Loops count as run, functions as called."""
+    """Return whether a statement asserts, whichever branch is taken. Loops count as run, functions as called."""
     return any(map(_always, body))
 
 

@@ -1,4 +1,4 @@
-"""Log lines that clients can cause."""
+"""Limits of the log lines that clients can cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memo primitive: a function is called again only when an input has changed."""
+"""The memo primitive: it calls a function again only when an input has changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_plain_values_are_the_same_when_they_are_equal() -> None:
 
 
 class Counting:
-    """A function without a result that counts its calls."""
+    """Function without a result that counts its calls."""
 
     def __init__(self) -> None:
         self.calls: list[int] = []

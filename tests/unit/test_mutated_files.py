@@ -1,7 +1,6 @@
-"""Mutated configurations, inventories, tokens files and job specs: each is taken, or refused with what is wrong in it.
+"""Mutated configurations, inventories, tokens files and job specs: each is accepted, or refused with a precise error.
 
-The generator is seeded, so a failure repeats. An error that is not ours fails the test by itself.
-"""
+The generator is seeded, so a failure repeats. An unexpected error fails the test by itself."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ WRONG: tuple[object, ...] = (
     *([], {}, [[]], [{}], ["text"] * 200, [0] * 5000, {"a": {"b": 1}}, {"\x1b": 1}, {"k" * 500: 1}),
     datetime(2026, 1, 1, tzinfo=UTC),
 )
-"""What no field takes, or few do."""
+"""Values that no field accepts, or few fields do."""
 DEPTHS = (5, 40)
 SNIPPETS: tuple[str, ...] = (
     "\0",
@@ -96,7 +95,7 @@ SPECS = [json.loads((ROOT / f"examples/{name}.json").read_text()) for name in ("
 
 
 def toml(value: object) -> str:
-    """A value on one line."""
+    """Return a value on one line."""
     match value:
         case bool():
             return str(value).lower()
@@ -123,7 +122,7 @@ FORMS: dict[str, Callable[[dict[str, Any]], str]] = {".toml": toml_file, ".json"
 
 
 def mutated(data: dict[str, Any], random: Random) -> tuple[dict[str, Any], str]:
-    """With one value replaced, removed, repeated or added, and the name of the field at the top that has it."""
+    """Return the data with one value replaced, removed, repeated or added, and the top-level field that has it."""
     data = deepcopy(data)
     inside: Any = data
     top = ""
@@ -151,7 +150,7 @@ def mutated(data: dict[str, Any], random: Random) -> tuple[dict[str, Any], str]:
 
 
 def cut_up(text: str, random: Random) -> str:
-    """With a part removed, repeated or replaced, at one to three places."""
+    """Return the text with a part removed, repeated or replaced, at one to three places."""
     for _ in range(random.randint(1, 3)):
         begin = random.randrange(len(text) + 1)
         end = min(len(text), begin + random.choice((0, 1, 10, 100)))
@@ -160,7 +159,7 @@ def cut_up(text: str, random: Random) -> str:
 
 
 def problems(read: Callable[[Path], object], path: Path) -> tuple[FieldProblem, ...]:
-    """What is wrong with the file; each can be read, and says in which file."""
+    """Return the problems of the file, and assert that each is readable and names the file."""
     found: tuple[FieldProblem, ...] = ()
     try:
         read(path)
@@ -178,7 +177,7 @@ def problems(read: Callable[[Path], object], path: Path) -> tuple[FieldProblem, 
 
 
 def files(kind: str, random: Random) -> Iterator[tuple[str, str, str]]:
-    """Ending, text and the field that was changed (empty: any), without end."""
+    """Yield ending, text and changed field (empty: any) of files, without end."""
     while True:
         data = {"config": CONFIG, "inventory": INVENTORY, "tokens": TOKENS}.get(kind) or random.choice(SPECS)
         ending = random.choice([*FORMS]) if kind == "job" else ".toml"
@@ -284,7 +283,7 @@ def test_of_many_wrong_tables_the_first_are_looked_at(entry: dict[str, object]) 
 
 @pytest.mark.parametrize("form", [".json", pytest.param(".yaml", marks=pytest.mark.long)])
 def test_the_largest_job_spec_is_within_all_limits(tmp_path: Path, form: str) -> None:
-    """4,096 ranks, and as many transfers as a job may have, each with all fields."""
+    """The job has 4,096 ranks, and as many transfers as a job may have, each with all fields."""
     ranks = 4096
     pairs = [(n % ranks, (n + 1 + n // ranks) % ranks) for n in range(MAX_VIRTUAL_LINKS)]
     transfers = [

@@ -1,4 +1,4 @@
-"""The runner of ``make mutants``: which faults it knows, how it makes them, and what it says of a small project."""
+"""The runner of ``make mutants``: its faults, how it makes them, and its report on a small project."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_changes_are_in_an_order_that_others_do_not_move() -> None:
 
 
 def test_functions_in_use_get_the_changed_code() -> None:
-    """Also one behind a decorator, and one in a function."""
+    """The functions may be behind a decorator, or inside a function."""
     source = dedent("""
         def kept(function):
             @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""The distributions: what their wheels have, and what they need."""
+"""The distributions: the content of their wheels, and their requirements."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ DISTRIBUTIONS = {
     "mininet_topos": OFFLINE,
     "offline": OFFLINE,
 }
-"""What an import is of, where that has another name, or comes with one that has."""
+"""Distribution of an import whose name differs, or that comes with another distribution."""
 OF_USERS = {"torch"}
-"""``signalbox.torch`` is for programs that have it."""
+"""Distributions that only user programs have; ``signalbox.torch`` is for them."""
 OPTIONAL = {"os-ken", "mininet", "matplotlib", "torch", "mpi4py"}
-"""Of the emulated fabric, or one of two."""
+"""Distributions of the emulated fabric, or alternatives of which one is enough."""
 
 
 def named(text: str) -> str:
@@ -63,7 +63,7 @@ def needed(distribution: str) -> list[Requirement]:
 
 
 def imported(distribution: str) -> set[str]:
-    """The distributions of all modules that its modules import."""
+    """Return the distributions of all modules that its modules import."""
     files = chain.from_iterable((ROOT / folder).rglob("*.py") for folder in FOLDERS[distribution])
     return {distribution_of(name) for file in files for name in imports(ast.parse(file.read_bytes()))} - {
         distribution,
@@ -80,7 +80,7 @@ def imports(tree: ast.Module) -> Iterator[str]:
 
 
 def distribution_of(module: str) -> str:
-    """Empty for the standard library."""
+    """Return the distribution of a module, or an empty text for the standard library."""
     first, *others = module.split(".")
     if first in sys.stdlib_module_names:
         return ""
@@ -110,7 +110,7 @@ def test_generated_code_gets_no_older_library_than_it_was_made_for() -> None:
 
 
 def test_nothing_is_installed_that_is_called_signalbox() -> None:
-    """On the public index that name belongs to another project."""
+    """The name belongs to another project on the public index."""
     texts = [project["project"]["dependencies"] for project in PROJECTS.values()]
     texts += [project["build-system"]["requires"] for project in PROJECTS.values()]
     texts += [extras(CLIENT), extras(CONTROLLER)]

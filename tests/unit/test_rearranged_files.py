@@ -1,8 +1,7 @@
-"""Configurations, inventories, tokens files and job specs whose parts are exchanged, moved, misspelled, repeated or
-encoded otherwise: each is taken, or refused with what is wrong in it.
+"""Configurations, inventories, tokens files and job specs with exchanged, moved, misspelled or repeated parts.
 
-The generator is seeded, so a failure repeats. An error that is not ours fails the test by itself.
-"""
+Some are in another encoding. Each file is accepted, or refused with a precise error. The generator is seeded, so a
+failure repeats. An unexpected error fails the test by itself."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ SPELLINGS: tuple[Callable[[str], str], ...] = (
 
 
 def places(data: Any, place: Place = ()) -> Iterator[Place]:
-    """Every field and item, and those inside."""
+    """Yield the place of every field and item, and of those inside."""
     for at in list(data) if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
         yield (*place, at)
         yield from places(data[at], (*place, at))

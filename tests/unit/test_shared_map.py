@@ -1,4 +1,4 @@
-"""Mappings that share what has not changed say the same as dictionaries."""
+"""Mappings that share unchanged entries behave like dictionaries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.shared_map import FEW, SharedMap, differing, unequal, updated
 
 
 def drawn(draw: random.Random, keys: int) -> dict[str, object | None]:
-    """Some keys get another value, some none."""
+    """Return another value, or none, for some keys."""
     names = [f"key {draw.randrange(keys)}" for _ in range(draw.choice([0, 1, 5, keys]))]
     return {name: None if draw.random() < 0.3 else object() for name in names}
 

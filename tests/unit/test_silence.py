@@ -1,4 +1,4 @@
-"""Operators say that they know of alarms: until these are over, or for some time."""
+"""Silenced alarms: operators silence them until they are over, or for some time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISSING = AlarmKind.HOSTS_MISSING
 
 @pytest.fixture
 def fabric() -> FakeFabric:
-    """Two jobs wait for hosts that are not there."""
+    """Return a fabric where two jobs wait for missing hosts."""
     fabric = FakeFabric()
     fabric.start()
     fabric.run(3)
@@ -35,7 +35,7 @@ def announce(fabric: FakeFabric, n: int) -> None:
 
 
 def say(fabric: FakeFabric, message: SilenceAlarms | EndSilence) -> None:
-    """Raises what the reply says."""
+    """Send the message, and raise the error of the reply, if it is one."""
     fabric.send(message)
     (found,) = [one.value for one in fabric.replies if one.future is message.reply]
     if isinstance(found, Exception):
@@ -43,12 +43,12 @@ def say(fabric: FakeFabric, message: SilenceAlarms | EndSilence) -> None:
 
 
 def silenced(fabric: FakeFabric) -> dict[str, str]:
-    """The comment by the subject of the alarm."""
+    """Return the comment by the subject of the alarm."""
     return {alarm.subject: alarm.silence.comment for alarm in fabric.status.alarms.values() if alarm.silence}
 
 
 def at(fabric: FakeFabric, unix_s: float) -> None:
-    """Time passes, and alarms are looked at."""
+    """Advance the time, and update the alarms."""
     fabric.send(Tick(unix_s))
     assert fabric.status
     fabric.send(Tick(unix_s))

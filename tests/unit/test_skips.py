@@ -1,4 +1,4 @@
-"""A test that is not on the list of skips fails when it is skipped."""
+"""A skipped test that is not on the list of skips fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def outcome(folder: Path, file: str, text: str) -> str:
-    """What pytest says of a file, with the settings of these tests."""
+    """Return the outcome that pytest reports for a file, with the settings of these tests."""
     (folder / file).parent.mkdir(parents=True)
     (folder / file).write_text(text)
     argv = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "--rootdir", str(folder)]

@@ -13,7 +13,7 @@ from tests.support.lab import turns
 
 @pytest.fixture(autouse=True)
 def _files_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other than those of lab tests that run meanwhile."""
+    """Use other files than the lab tests that run meanwhile."""
     for name in ("QUEUE", "RUNNING"):
         (tmp_path / name).touch()
         monkeypatch.setattr(turns, name, tmp_path / name)

@@ -1,4 +1,4 @@
-"""The table of who may call what is complete, and is what the proto file says."""
+"""The table of callers and permitted calls is complete, and matches the proto file."""
 
 from __future__ import annotations
 

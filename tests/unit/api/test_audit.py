@@ -15,7 +15,7 @@ BLUE = Caller("trainers", Role.TENANT, "blue")
 
 
 class Clock:
-    """Windows end when the test says so."""
+    """Clock whose windows end when the test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -122,7 +122,7 @@ def test_what_one_tenant_does_has_a_limit_and_takes_no_lines_from_another() -> N
 
 
 def test_parts_of_the_fabric_are_named_as_far_as_a_line_goes_and_as_text() -> None:
-    """Names come from switches."""
+    """Switches choose these names."""
     noted = noting()
     note_parts(["leaf1", "sp\nine2"])
     assert noted == {"parts": "leaf1 sp\\nine2"}

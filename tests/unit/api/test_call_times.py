@@ -1,4 +1,4 @@
-"""How long calls took is counted by method and code, however they end."""
+"""Durations of calls, counted by method and code, however the calls end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ METHOD = "/signalbox.v1.JobService/GetJob"
 
 
 class Context:
-    """As gRPC's: ``code`` is a number until one is set."""
+    """Stand-in for the context of gRPC; ``code`` is a number until one is set."""
 
     def __init__(self) -> None:
         self._code: Any = 0

@@ -1,4 +1,4 @@
-"""The names in a certificate, as openssl makes it."""
+"""The names in a certificate, as openssl writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``make lint`` refuses changes of the proto file that break clients of v1, and lets additions pass."""
+"""``make lint`` refuses changes of the proto file that break clients of v1, and accepts additions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ADDED = {
 
 
 def breaks(folder: Path, old: str, new: str, more: str = "") -> bool:
-    """Whether clients of v1 would be broken by this change."""
+    """Return whether this change would break clients of v1."""
     text = (PROTO / FILE).read_text()
     assert old in text
     (folder / FILE).parent.mkdir(parents=True)
@@ -70,7 +70,7 @@ def test_additions_pass(tmp_path: Path, change: str) -> None:
 
 
 def test_secrets_are_marked_so_that_other_languages_keep_them_out_of_logs() -> None:
-    """Only protobuf's own text output heeds it, and not in every language."""
+    """The mark affects only protobuf's own text output, and not in every language."""
     fields = [field for message in pb.DESCRIPTOR.message_types_by_name.values() for field in message.fields]
     secret = [field for field in fields if field.name in ("lease_token", "request_id")]
     assert len(secret) == 8

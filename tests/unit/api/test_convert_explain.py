@@ -1,4 +1,4 @@
-"""What ``explain`` says of announcements, measured efficiencies, NICs and pins: every sentence as people read it."""
+"""Sentences of ``explain`` about announcements, measured efficiencies, NICs and pins, as people read them."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_a_job_shares_a_nic_only_with_others(of_nic: BusyLink, slowed: str, wher
 
 
 def test_what_is_not_noticeable_is_not_called_slow() -> None:
-    """Seen: "A NIC that it shares slows g1 by 3 of its own flows alone", at level 1.01."""
+    """Observed before: "A NIC that it shares slows g1 by 3 of its own flows alone", at slowdown 1.01."""
     found = replace(FINE, level=1.0123, nic_level=1.0123, fullest_links=(nic(0.0123, G1),), fullest_nic=nic(0.0123, G1))
     assert said(found) == [
         "The network does not slow g1 noticeably: its communication takes up to 1.01 times as long as on an idle "

@@ -1,4 +1,4 @@
-"""What clients owe for calls that cost more than a call."""
+"""Debts of clients for calls that cost more than the budget of one call."""
 
 from __future__ import annotations
 

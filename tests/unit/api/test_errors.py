@@ -1,4 +1,4 @@
-"""Each error as the status that its caller gets."""
+"""The status that the caller gets for each error."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_any_text_fits_into_trailers(text: str) -> None:
     assert len(errors.status_of(NotFound(text)).message) <= errors.MAX_MESSAGE_BYTES
 
 
-# ---- refusing costs no more than accepting
+# ---- a refusal costs no more than an accepted call
 
 MANY = 65_536
 

@@ -1,4 +1,4 @@
-"""Who a caller is, from what gRPC says of its connection."""
+"""Identification of callers from what gRPC says about their connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokens file: who can read it, what is wrong in it, and whose a token or a certificate is."""
+"""The tokens file: who can read it, its errors, and the owner of a token or a certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long conversions leave the loop free, one at a time; short ones are done at once."""
+"""Long conversions leave the event loop free, one at a time; short ones are done at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who makes a call, from the header fields that HAProxy sets."""
+"""Callers behind HAProxy, identified by the header fields that it sets."""
 
 from __future__ import annotations
 

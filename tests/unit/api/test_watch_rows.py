@@ -1,4 +1,4 @@
-"""What watchers are told of a status is what the calls answer, and what changes all the time is no change."""
+"""Watchers of a status receive what the calls answer; values that change all the time are not changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.status_example import status as example_status
 
 
 class Watcher:
-    """Reads the changes of one kind of rows."""
+    """Reader of the changes of one kind of rows."""
 
     def __init__(self, rows: Rows[Any, Any], response: Any) -> None:
         self.rows = rows
@@ -32,7 +32,7 @@ class Watcher:
         self._reader = Reader(self._table)
 
     def told(self, status: Status) -> Any:
-        """None when there is nothing to tell."""
+        """Return the message for the new status, or None when there is no change."""
         self._table.update(self.rows.of(status))
         encoded = self._reader.message()
         assert self._reader.message() is None
@@ -159,7 +159,7 @@ def test_a_rate_changes_one_link(fabric: Watcher) -> None:
 
 
 def without(status: Status, job_id: JobId, *ends: JobEnd) -> Status:
-    """The job is gone; ``ends``: of which it is known how."""
+    """Return the status without the job; ``ends``: the known ends of jobs."""
     jobs = {key: job for key, job in status.jobs.items() if key != job_id}
     return replace(status, jobs=jobs, job_ends=ends)
 

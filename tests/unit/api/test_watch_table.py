@@ -18,7 +18,7 @@ Value = tuple[str, str]
 
 
 class Encoded(Rows[str, Value]):
-    """Encodes hosts, and counts how often."""
+    """Row type that encodes hosts, and counts how often."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -51,7 +51,7 @@ def of(mac: str, owner: str = "a") -> Value:
 
 
 class Copy:
-    """What one client knows: it applies messages, keeps the newest token, and can come back with it."""
+    """Copy of one client: it applies messages, keeps the newest token, and can resume with it."""
 
     def __init__(self, table: WatchTable[str, Value], only: str | None = None) -> None:
         self.table = table
@@ -64,7 +64,7 @@ class Copy:
         self.reading = False
 
     def read(self) -> bool:
-        """Whether there was a message."""
+        """Read a message, and return whether there was one."""
         encoded = self.reader.message()
         if encoded is None:
             return False
@@ -91,7 +91,7 @@ class Copy:
         self.reading = False
 
 
-# ---- what is sent
+# ---- messages
 
 
 def test_a_watcher_gets_a_snapshot_and_then_only_what_changes() -> None:
@@ -287,7 +287,9 @@ IPS = st.sampled_from([f"h{n}" for n in range(8)])
 
 
 class Watching(RuleBasedStateMachine):
-    """A table, and clients that read when they like. ``REMEMBERED`` is small, and a message holds few rows."""
+    """State machine of a table and clients that read at any time.
+
+    ``REMEMBERED`` is small, and a message holds few rows."""
 
     REMEMBERED = 3
 
@@ -297,12 +299,12 @@ class Watching(RuleBasedStateMachine):
         self.rows: dict[str, Value] = {}
         self.copies = [Copy(self.table), Copy(self.table), Copy(self.table, "even"), Copy(self.table, "odd")]
         self.removals = {0: 0}
-        """Until each version, also of those that were there again later."""
+        """Number of removed rows up to each version, including rows that were added again later."""
         self.change(rows)
 
     @rule(rows=st.dictionaries(IPS, st.sampled_from("xyz")))
     def change(self, rows: dict[str, str]) -> None:
-        """Each row keeps its owner, as jobs keep their tenant."""
+        """Change the rows; each keeps its owner, as jobs keep their tenant."""
         removed = len(self.rows.keys() - rows.keys())
         self.rows = {ip: of(mac, "odd" if int(ip[1:]) % 2 else "even") for ip, mac in rows.items()}
         before = self.table.version

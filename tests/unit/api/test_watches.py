@@ -1,4 +1,4 @@
-"""Many watchers of one feed share its work, and are woken together."""
+"""Many watchers of one feed share its work, and wake up together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 class Counted(Rows[str, int]):
-    """One row: how many plans there were. Counts how often it was asked for, and encoded."""
+    """Single row, the number of plans; it counts how often it is read and encoded."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -35,7 +35,7 @@ class Counted(Rows[str, int]):
 
 
 class Watcher:
-    """What one watcher has received; it leaves when it has so many messages."""
+    """Watcher that records messages, and leaves after a number of them."""
 
     def __init__(self, feed: Feed[str, int], messages: int = 1) -> None:
         self.received: list[bytes] = []
@@ -167,7 +167,7 @@ def test_only_who_is_concerned_is_woken() -> None:
 
 
 async def all_has_been_tried() -> None:
-    """The tasks have gone as far as they can: none of them waits for anything but others and the test."""
+    """Let the tasks run until each waits for another task or for the test."""
     for _ in range(100):
         await asyncio.sleep(0)
 
@@ -187,7 +187,7 @@ def test_few_large_messages_wait_for_readers_at_a_time_and_small_ones_wait_for_n
         writing.append(asyncio.create_task(large.write(write, b"small")))
         await all_has_been_tried()
         assert sorted(waiting) == [5] + [LARGE_BYTES + 1] * LARGE_TOGETHER
-        for task in writing[:LARGE_TOGETHER]:  # these readers go
+        for task in writing[:LARGE_TOGETHER]:  # these readers leave
             task.cancel()
         await all_has_been_tried()
         assert len(waiting) == 2 * LARGE_TOGETHER + 1

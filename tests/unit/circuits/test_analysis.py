@@ -1,4 +1,4 @@
-"""Circuits in analyses: which of them a name means, which fail together, and how a job uses those that it has."""
+"""Circuits in analyses: the meaning of their names, common failures, and how a job uses its circuits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def link(server: int, port: int) -> LinkId:
 
 
 def network(problem: Problem, fabric: Fabric) -> Network:
-    """With a plan running."""
+    """Return the network with a plan running."""
     answer = plan(problem, EXACT)
     assert isinstance(answer, Plan), answer
     return Network(pinned(problem, answer.routes), fabric, fabric, EXACT, FabricNames(fabric))
@@ -40,7 +40,7 @@ def network(problem: Problem, fabric: Fabric) -> Network:
 
 @pytest.fixture
 def fabric() -> Fabric:
-    """Interface 2 sends to the next server, interface 3 to the one before."""
+    """Return a fabric where interface 2 sends to the next server, and interface 3 to the one before."""
     return rings(4, (1, 3))
 
 
@@ -87,7 +87,7 @@ def test_a_server_without_a_host_fails_with_all_that_it_sends_and_receives(fabri
 
 
 def test_servers_are_interchangeable_by_their_circuits_whatever_their_neighbours_send_by_these_ports() -> None:
-    """2 and 3 lead from 1 to 4; what 4 sends by the ports where these circuits end goes elsewhere, faster."""
+    """Interfaces 2 and 3 lead from server 1 to 4, whose ports at the ends of these circuits send elsewhere, faster."""
     fabric = rings(4, (1,))
     ends = [((1, 2), (2, 2)), ((1, 3), (3, 2)), ((2, 3), (4, 2)), ((3, 3), (4, 3)), ((4, 2), (1, 2)), ((4, 3), (1, 3))]
     one = next(iter(fabric.links.values()))

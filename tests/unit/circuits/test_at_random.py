@@ -1,5 +1,4 @@
-"""Random sequences of what happens to a fabric of optical switches: what must hold after every single rule change, and
-when all is quiet."""
+"""Random events on a fabric of optical switches: invariants after every single rule change, and when all is quiet."""
 
 from __future__ import annotations
 
@@ -40,15 +39,15 @@ from tests.support.fake_switch import FakeSwitch
 from tests.support.optical_fabric import FIRST_OPTICAL, OpticalFabric, all_reduce, answered, config
 
 SETTLED_S = 100.0
-"""Longer than a job waits for the end of an iteration, what was refused rests, and a hold-down."""
+"""Seconds; longer than the wait of a job for the end of an iteration, the pause after a refusal, and a hold-down."""
 
 
 class Killed(BaseException):
-    """As SIGKILL."""
+    """End of the controller as by SIGKILL."""
 
 
 class Before(NamedTuple):
-    """A job that must not lose packets: its wiring, and the pairs of its servers that its circuits connect."""
+    """State of a job that must not lose packets: its wiring, and the pairs of its servers that its circuits connect."""
 
     uid: str
     wiring: JobWiring
@@ -56,8 +55,10 @@ class Before(NamedTuple):
 
 
 class Fabric(OpticalFabric):
-    """With probes once a second, disks and optical switches that answer late (``saves_wait``, ``optical_waits``), and
-    fibres that are dark one way (``broken``: interfaces that send into these)."""
+    """Fabric with probes once a second, slow disks, slow optical switches, and broken fibres.
+
+    ``saves_wait``, ``optical_waits``: whether disks and optical switches answer late.
+    ``broken``: interfaces whose sending fibre is dark."""
 
     def __init__(self, servers: int, interfaces: int) -> None:
         super().__init__(servers, interfaces)
@@ -93,7 +94,7 @@ class Fabric(OpticalFabric):
                 self.send(LinkSeen(src, seen))
 
     def forget(self, gone: Callable[[PortRef], bool]) -> None:
-        """As discovery does without ``LinkLost``."""
+        """Forget the links that are gone, as discovery does without ``LinkLost``."""
         self.heard = {src: dst for src, dst in self.heard.items() if not (gone(src) or gone(dst))}
 
     def probe(self, switch: FakeSwitch) -> None:
@@ -155,7 +156,7 @@ class Fabric(OpticalFabric):
         self.discover()
 
     def begin(self) -> None:
-        """A controller starts."""
+        """Start a controller."""
         self.unsaved, self.unsent, self.heard, self.answered = [], [], {}, len(self.asked)
         settings = config(*self.sizes)
         discovery = settings.discovery.model_copy(update={"adoption_patience_s": 2.0})
@@ -170,7 +171,9 @@ class Fabric(OpticalFabric):
 
 
 class Run:
-    """One random sequence. ``stained``: optical switches that others have changed since all was quiet."""
+    """Random sequence of events.
+
+    ``stained``: optical switches that other programs have changed since all was quiet."""
 
     def __init__(self, seed: int, servers: int = 7, interfaces: int = 3) -> None:
         self.draw = random.Random(seed)
@@ -188,7 +191,7 @@ class Run:
         self.fabric.begin()
         self.fabric.run(3)
 
-    # ---- what must hold
+    # ---- invariants
 
     def after_each_mod(self) -> None:
         for dpid in set(self.optical) - self.stained:
@@ -212,7 +215,7 @@ class Run:
                     assert path is not None, f"{job_id}: {src} does not reach {dst}"
 
     def note(self) -> None:
-        """The jobs that must not lose packets by what follows."""
+        """Record the jobs that must not lose packets by the next event."""
         self.before = {}
         if not self.fabric.away.isdisjoint(map(Dpid, self.servers)):
             return  # a server that is not connected is given up
@@ -228,7 +231,7 @@ class Run:
         return self.fabric.circuits
 
     def reaches(self, src: int, dst: int) -> bool:
-        """What others connect may send packets round."""
+        """Return whether packets arrive; circuits that other programs connect may make packets loop."""
         with suppress(AssertionError) if self.stained else nullcontext():
             return self.all_reach(src, dst)
         return False
@@ -242,7 +245,7 @@ class Run:
         for job_id, job in status.jobs.items():
             job_message(job, self.fabric.now, status.demands.get(job_id), with_pairs=True)
 
-    # ---- what happens
+    # ---- events
 
     def step(self) -> None:
         steps: list[tuple[int, Callable[[], str | None]]] = [
@@ -451,7 +454,7 @@ class Run:
     # ---- when all is quiet
 
     def settle(self) -> None:
-        """Nothing fails any more."""
+        """Repair everything, and let nothing fail any more."""
         self.kill_after, self.before = None, {}
         fabric = self.fabric
         fabric.saves_wait = fabric.wirings_wait = fabric.optical_waits = False
@@ -516,7 +519,7 @@ def ip(server: int) -> str:
 
 
 def reached(edges: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Pairs of which the second is reached from the first."""
+    """Return the pairs of which the second is reached from the first."""
     after: dict[int, set[int]] = {}
     for src, dst in edges:
         after.setdefault(src, set()).add(dst)

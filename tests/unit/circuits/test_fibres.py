@@ -1,4 +1,4 @@
-"""Fibre pairs that are not connected as configured, found from where probes arrive."""
+"""Fibre pairs that are not connected as configured, detected from the places where probes arrive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIR = frozenset((ref(1, 2), ref(2, 2)))
 
 
 def swapped(made: Circuits, one: PortRef, other: PortRef) -> Circuits:
-    """Where probes arrive when the fibres of these two are swapped."""
+    """Return the places where probes arrive when the fibres of these two interfaces are swapped."""
     at = {one: other, other: one}
     return {at.get(src, src): at.get(dst, dst) for src, dst in made.items()}
 
@@ -63,7 +63,7 @@ def test_two_swaps_at_once_are_both_found() -> None:
 
 
 def test_what_other_swaps_would_explain_as_well_is_not_said_of_one() -> None:
-    """A ring of three the other way round: any two of them may be swapped."""
+    """Any two servers of a ring of three may be swapped to reverse its direction."""
     ring = circuits({1: 2, 2: 3, 3: 1})
     state = looked(FibreState(CABLING), ring, swapped(ring, *PAIR))
     assert len(state.swaps) == 3

@@ -1,4 +1,4 @@
-"""Jobs on servers that are connected to optical switches, on fake switches: circuits are made, used and moved."""
+"""Jobs on servers at optical switches, on fake switches: circuits are made, used and moved."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
 
 
 def test_a_job_waits_until_all_of_its_circuits_are_links() -> None:
-    """Probes find some before others. Flows between those would be planned, and the others said to have no path."""
+    """Probes find some circuits before others.
+
+    The flows between those would be planned, and the others have no path."""
     fabric = started(4, 2)
     fabric.lost_probes = {ref(3, 2)}
     fabric.send(RegisterJob(all_reduce("one", [1, 2, 3, 4], all_to_all=10_000)))
@@ -261,7 +263,7 @@ def test_packets_that_are_queued_have_time_to_leave_after_the_last_rule_is_confi
 
 
 def test_no_rule_leads_to_a_circuit_before_it_goes_dark() -> None:
-    """Also where it was the last way to a server: the next one may lead back."""
+    """The circuit may be the last path to a server, and the next circuit may lead back."""
     fabric = started(4, 1)
     stale: list[PortRef] = []
 

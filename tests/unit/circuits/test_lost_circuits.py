@@ -1,4 +1,4 @@
-"""Circuits of a job that do not work any more, on fake switches: routed around, replaced, or kept."""
+"""Lost circuits of a job, on fake switches: packets avoid them, and the circuits are replaced or kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.optical_fabric import OpticalFabric, all_reduce, config, reac
 
 
 def neighbours_in_rings(fabric: OpticalFabric) -> set[tuple[int, int]]:
-    """Of job one: servers of which the second receives from the first in a ring."""
+    """Return the pairs of servers of job one of which the second receives from the first in a ring."""
     job = fabric.status.jobs[JobId("one")]
     assert wired(job)
     rings = [group.ranks for group in wired(job).runs.groups if group.name.startswith("ring")]
@@ -70,7 +70,7 @@ def test_detours_around_circuits_end_when_others_are_there_and_not_with_the_plan
     answers = fabric.planner.answers
 
     def repairs(request: PlanningRequest) -> list[Message]:
-        """As by a planner whose plans take long."""
+        """Return only the repair, like a planner whose plans take long."""
         return [answer for answer in answers(request) if not isinstance(answer, Planned) or answer.repair]
 
     monkeypatch.setattr(fabric.planner, "answers", repairs)
@@ -131,13 +131,13 @@ def test_a_circuit_without_light_one_way_is_replaced_and_told_until_its_ends_are
     fabric.run(60)
     assert AlarmKind.INTERFACE_DARK in {kind for kind, _ in fabric.status.alarms}
     fabric.lost_probes.clear()
-    fabric.probe(fabric.switches[Dpid(src[0])])  # as every second: nothing else needs the ports, so the circuit is made
+    fabric.probe(fabric.switches[Dpid(src[0])])  # as every second: the ports are free, so the circuit is made
     fabric.run(2)
     assert AlarmKind.INTERFACE_DARK not in {kind for kind, _ in fabric.status.alarms}
 
 
 def swap_fibres(fabric: OpticalFabric, one: PortRef, other: PortRef) -> None:
-    """What the one interface is connected to, the other one is, and the other way round."""
+    """Exchange the fibres of two interfaces."""
     ends = [fabric.switches[at.dpid].peers[at.port] for at in (one, other)]
     for at, end in ((one, ends[1]), (other, ends[0])):
         assert end
@@ -146,7 +146,7 @@ def swap_fibres(fabric: OpticalFabric, one: PortRef, other: PortRef) -> None:
 
 
 def dark_interfaces(fabric: OpticalFabric) -> dict[str, str]:
-    """By interface what its alarm says."""
+    """Return the text of the alarm by dark interface."""
     alarms = fabric.status.alarms.values()
     return {alarm.subject: text(alarm) for alarm in alarms if alarm.kind is AlarmKind.INTERFACE_DARK}
 

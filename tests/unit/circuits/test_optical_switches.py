@@ -1,4 +1,4 @@
-"""Optical switches that are told by others, refuse, leave and come back, and controllers that end meanwhile."""
+"""Optical switches that other programs change, that refuse, disconnect and return, and controllers that are killed."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_controller_that_is_killed_in_a_change_is_followed_by_one_that_complet
 
 
 class Killed:
-    """Ends the controller after so many changes of rules."""
+    """Hook that ends the controller after so many rule changes."""
 
     def __init__(self, after: int) -> None:
         self._left = after
@@ -227,7 +227,7 @@ def test_what_optical_switches_connect_is_told_also_while_they_are_away() -> Non
 
 
 def told(fabric: OpticalFabric) -> dict[tuple[int, int], tuple[int, int]]:
-    """The circuits, by what optical switches are said to connect."""
+    """Return the circuits by the published connections of optical switches."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for optical in fabric.told_optical.values():
         at = {fibre.port: (int(fibre.interface.dpid), int(fibre.interface.port)) for fibre in optical.fibres}

@@ -1,4 +1,4 @@
-"""When optical switches are read, and which of them cannot be told anything."""
+"""The times at which optical switches are read, and the switches that accept no commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AUDIT_S = 10.0
 
 
 def made() -> OpticalSwitches:
-    """One optical switch with two fibres, that has not connected yet."""
+    """Return the state of one optical switch with two fibres that has not connected yet."""
     cabling = cabling_of({(FIRST_OPTICAL, n): (n, 2) for n in (1, 2)})
     return OpticalSwitches(cabling, 0.1, 0.1, AUDIT_S, {MIRROR: 0.0})
 

@@ -1,4 +1,4 @@
-"""The support bundle has what a ticket needs, and none of the secrets of the server that it is of."""
+"""The support bundle has what a ticket needs, and none of the secrets of its server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ PLAIN = "token-of-an-operator-that-was-made-by-hand"
 
 @dataclass(frozen=True)
 class Site:
-    """A controller with TLS, tokens and a state directory, and a client of it. ``secrets``: all that there are."""
+    """Controller with TLS, tokens and a state directory, and a client of it.
+
+    ``secrets``: all secrets of the site."""
 
     options: tuple[object, ...]
     secrets: tuple[str, ...]
@@ -50,7 +52,7 @@ def secret_file(path: Path, text: str) -> Path:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Running) -> Iterator[Site]:
-    """``api`` only to silence the audit log of the server, which is in this process."""
+    """Return a controller's site; ``api`` only silences the audit log of the server, which is in this process."""
     assert api
     made, sha256 = new_token()
     digests = {"made": sha256, "plain": hashlib.sha256(PLAIN.encode()).hexdigest()}
@@ -121,7 +123,7 @@ def test_it_has_everything_but_the_secrets(site: Site, signalbox: Signalbox) -> 
 
 @pytest.fixture
 def _asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it each of the calls is sent again for a second."""
+    """Disable the retries of calls, which last a second."""
     monkeypatch.setattr(client_connection, "_RETRY", {"methodConfig": []})
 
 

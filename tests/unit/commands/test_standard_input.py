@@ -1,4 +1,4 @@
-"""``-`` wherever a command takes a file to read."""
+"""The argument ``-``, wherever a command takes a file to read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ bytes_per_iteration = 1000
 
 
 class Given:
-    """The standard input of the commands that follow."""
+    """Standard input of the commands that follow."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self._monkeypatch = monkeypatch

@@ -1,4 +1,4 @@
-"""``signalbox state``: what is saved, and jobs that are dropped from it."""
+"""``signalbox state``: the saved state, and jobs that are dropped from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def signalbox(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Returns the exit status, and what is on stdout and stderr."""
+    """Return a function that runs the command and returns its exit status, stdout and stderr."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["signalbox", "state", *map(str, arguments)])
@@ -55,7 +55,7 @@ def saved(*names: str, later_s: Sequence[float] = (0, 0, 0)) -> SavedState:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """Three jobs."""
+    """Return a state directory with three jobs."""
     store = SqliteStore(tmp_path)
     store.load()
     store.begin()
@@ -65,7 +65,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def rewrite(state_dir: Path, name: str, old: str, new: str) -> None:
-    """A job's record with other text and right checksums, as a version with other rules could have saved it."""
+    """Change the text of a job's record, with right checksums, as a version with other rules could have saved it."""
     with closing(opened(state_dir / FILE)) as database:
         ((value, before),) = database.execute("SELECT value, checksum FROM record WHERE key = ?", (name,)).fetchall()
         assert old in value
@@ -78,7 +78,7 @@ def rewrite(state_dir: Path, name: str, old: str, new: str) -> None:
 
 
 def start(state_dir: Path) -> SavedState:
-    """As a controller whose limit is two jobs."""
+    """Load the state as a controller whose limit is two jobs."""
     store = SqliteStore(state_dir)
     try:
         found = store.load()
@@ -109,7 +109,7 @@ def test_as_json_each_job_has_what_the_table_has_and_what_is_wrong_with_it(signa
     status, out, _ = signalbox("list", "--state-dir", state, "--json")
     found = json.loads(out)
     assert (status, found["revision"], found["format"]) == (0, 1, FORMAT)
-    first, third, second = found["jobs"]  # without a time it is the last
+    first, third, second = found["jobs"]  # a job without a time is the last one
     known = {"tenant": "blue", "register_time": "2027-01-15T08:00:00Z", "ranks": 2, "virtual_links": 1, "problem": None}
     assert (first, third) == ({"job_id": "first", **known}, {"job_id": "third", **known})
     assert second.pop("problem").startswith("lease_s: must be at least 1 s")

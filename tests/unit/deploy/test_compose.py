@@ -1,5 +1,7 @@
-"""The compose files, without an engine: valid for both Composes, no service has more rights than it needs, and none can
-strand another. ``tests/lab/test_compose.py`` runs them."""
+"""The compose files, without an engine; ``tests/lab/test_compose.py`` runs them.
+
+The files are valid for both versions of Compose. No service has more rights than it needs, and none can strand
+another."""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def test_only_the_emulator_has_rights(file: str) -> None:
 
 @FILES
 def test_a_service_that_restarts_strands_no_other(file: str) -> None:
-    """None shares its namespaces with another, and none waits for another to start."""
+    """No service shares its namespaces with another one, or waits for another one to start."""
     for name, service in services(file).items():
         assert not {"network_mode", "pid", "ipc", "depends_on", "links", "volumes_from"} & service.keys(), name
         assert service["restart"] == "unless-stopped", name
@@ -179,7 +181,7 @@ class _Answers(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"x" * 200_000)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Requests are no events."""
+        """Log no requests."""
 
 
 def test_healthy_is_who_answers_with_200_or_without_a_path_who_listens() -> None:
@@ -190,7 +192,7 @@ def test_healthy_is_who_answers_with_200_or_without_a_path_who_listens() -> None
         statuses = [subprocess.run([DEPLOY / "healthy.sh", port, *path]).returncode for path in paths]
         server.shutdown()
     with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # and does not listen; nothing else has the port meanwhile
+        silent.bind(("127.0.0.1", 0))  # and does not listen; meanwhile the port stays reserved
         refused = subprocess.run(
             [DEPLOY / "healthy.sh", str(silent.getsockname()[1]), "/good"], capture_output=True
         ).returncode

@@ -1,4 +1,4 @@
-"""What the Debian package is made of, without building it; ``tests/lab/test_deb.py`` installs it."""
+"""The content of the Debian package, without building it; ``tests/lab/test_deb.py`` installs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPT = ROOT / "scripts/deb.sh"
 
 
 def pins(file: str) -> dict[str, str]:
-    """Each package with its version and hashes."""
+    """Return the version and hashes of each package."""
     text = (ROOT / "requirements" / file).read_text()
     return {part.partition("==")[0]: part.strip() for part in re.split(r"\n(?=\w)", text)}
 

@@ -1,4 +1,4 @@
-"""What is delivered beside the code: Prometheus, Grafana and container files are valid and name metrics that exist."""
+"""Files for Prometheus, Grafana and containers: they are valid, and name metrics that exist."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_alarms_that_are_left_to_other_alerts_exist_and_the_page_says_to_which()
 
 
 def test_alarms_are_left_to_other_alerts_by_their_severity() -> None:
-    """A kind that the wrong one of the two leaves out would still come twice."""
+    """An alarm kind that the wrong one of the two leaves out would still alert twice."""
     of = {rule["alert"]: rule["expr"] for rule in rules("alerts.yml")}
     for kind in map(AlarmKind, kinds_with_an_alert()):
         name = "SignalboxCriticalAlarm" if severity(kind) == "critical" else "SignalboxAlarm"
@@ -85,7 +85,7 @@ def test_alarms_are_left_to_other_alerts_by_their_severity() -> None:
 
 
 def test_one_scrape_that_fails_ends_no_alert_that_lasts_for_a_time() -> None:
-    """But the one of the failed scrape itself."""
+    """The only exception is the alert for the failed scrape itself."""
     ending = [rule["alert"] for rule in rules("alerts.yml") if "for" in rule and "keep_firing_for" not in rule]
     assert ending == ["SignalboxAbsent"]
 
@@ -97,7 +97,7 @@ def _seconds(duration: str) -> int:
 
 @pytest.mark.parametrize("source", ["alerts", "rules", "dashboard"])
 def test_only_metrics_that_exist_are_asked_for(source: str) -> None:
-    """And only series that are recorded."""
+    """Expressions may also name recorded series."""
     expressions = {
         "alerts": [(DEPLOY / "prometheus" / "alerts.yml").read_text()],
         "rules": [rule["expr"] for rule in RULES],
@@ -141,7 +141,7 @@ def test_panels_explain_themselves_and_do_not_overlap() -> None:
 
 
 def test_every_metric_is_on_a_panel() -> None:
-    """By itself, or by what is recorded of it."""
+    """The panel may show the metric itself, or a series recorded from it."""
     asked = " ".join([*dashboard_expressions(), *(rule["expr"] for rule in RULES)])
     absent = {family.name for family in FAMILIES if not re.search(rf"\b{family.name}(_bucket|_count|_sum)?\b", asked)}
     assert absent == set()
@@ -185,7 +185,7 @@ def test_a_controller_that_does_not_answer_is_shown_whatever_the_scrape_job_is_c
 
 
 def test_a_table_of_the_least_begins_with_the_least() -> None:
-    """The others with the largest: only the first rows are seen without scrolling."""
+    """The remaining tables begin with the largest: only the first rows are visible without scrolling."""
     tables = [panel for _, panel in panels() if panel["type"] == "table" and panel["options"].get("sortBy")]
     assert tables
     for panel in tables:
@@ -194,7 +194,7 @@ def test_a_table_of_the_least_begins_with_the_least() -> None:
 
 
 def test_the_mark_of_a_start_is_there_at_any_usual_interval_of_scrapes() -> None:
-    """A controller adopts rules for a few seconds: between two scrapes of the usual 15 to 60 s they are not seen."""
+    """A controller adopts rules for a few seconds, which scrapes at the usual 15 to 60 s do not see."""
     for dashboard in dashboards().values():
         (start,) = (note["expr"] for note in dashboard["annotations"]["list"] if "started" in note["name"])
         assert start.startswith("time() - process_start_time_seconds")
@@ -268,7 +268,7 @@ def test_an_image_has_the_packages_of_the_lock_and_all_that_its_distribution_nee
 
 
 def pins(requirements: str) -> dict[str, str]:
-    """Name and the rest of each entry: version and hashes."""
+    """Return name and rest of each entry: version and hashes."""
     entries = re.split(r"\n(?=\S)", requirements.strip())
     return {name: rest for name, _, rest in (entry.partition("==") for entry in entries)}
 

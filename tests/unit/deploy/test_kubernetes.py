@@ -1,4 +1,4 @@
-"""The manifest for a cluster, and the page about it, as far as they can be checked without one."""
+"""The manifest for a cluster, and the page about it, as far as they can be checked without a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is delivered for Slurm: scripts that bash takes, a unit file that systemd takes, and folders that agree."""
+"""Files for Slurm: scripts that bash accepts, a unit file that systemd accepts, and folders that agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The systemd units: systemd takes them, they may do little, and their folders are those of the configurations."""
+"""The systemd units: systemd accepts them, they have few rights, and their folders are those of the configurations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.doc_pages import PAGES, ROOT
 UNITS = ROOT / "deploy/systemd"
 CONTROLLER = (UNITS / "signalbox.service").read_text()
 MOST_EXPOSURE = {"signalbox.service": 1.6, "signalbox-web.service": 1.3}
-"""Of 10; what most services of Debian have is above 9."""
+"""Largest exposure of each unit, on a scale of 10; most services of Debian are above 9."""
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/run-a-standby.md")
 
 needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
@@ -40,7 +40,7 @@ def test_systemd_finds_no_fault_with_the_unit(name: str, tmp_path: Path) -> None
 @needs_systemd
 @pytest.mark.parametrize("name", MOST_EXPOSURE)
 def test_it_is_not_exposed_more_than_that(name: str, tmp_path: Path) -> None:
-    shutil.copy(UNITS / name, tmp_path)  # beside it the link to a template would be a fault
+    shutil.copy(UNITS / name, tmp_path)  # next to it, the link to a template would be a fault
     done = analyzed("security", "--offline=true", f"--threshold={MOST_EXPOSURE[name] * 10:.0f}", tmp_path / name)
     assert done.returncode == 0, done.stdout
 

@@ -84,12 +84,12 @@ FOREIGN = {
     "state.json.taken-over",
     "ca.key",
     "JOB.txt",
-    # what code must not have
+    # names that code must not have
     "Manager",
     "Helper",
     "utils",
 }
-"""What documents set as code and is not defined here."""
+"""Code in documents that is not defined in the repository."""
 
 FOREIGN_PROGRAMS = {
     *("mpirun", "mpiexec", "srun", "torchrun", "accelerate"),
@@ -130,7 +130,9 @@ def span_resolves(page: Page, span: str) -> bool:
 
 
 def parts(span: str) -> list[str]:
-    """Words that may be names: no numbers, single letters, placeholders in capitals, addresses or quoted texts."""
+    """Return the words that may be names: no numbers, single letters, placeholders, addresses or quoted texts.
+
+    Placeholders are in capitals."""
     plain = re.sub(r"'[^']*'|\"[^\"]*\"|\w+://\S*|\bunix:|0x\w+", " ", span)
     return [word for word in re.findall(r"[\w./\[\]-]*\w/?", plain) if re.search(r"[a-z]{2}|_", word)]
 
@@ -144,13 +146,13 @@ def word_resolves(page: Page, word: str) -> bool:
         return True
     if "[" in word:  # a path into JSON or TOML
         return set(re.findall(r"\w\w+", word)) <= names.words()
-    if word.startswith("."):  # the end of a file name, or a field of what was named before
+    if word.startswith("."):  # the end of a file name, or a field of the name before
         return word[1:] in names.words() or any(file.endswith(word) for file in names.files())
     return "." in word and "/" not in word and names.dotted_exists(word)
 
 
 def folders(page: Page) -> list[Path]:
-    """Where a page's files are: from the root, the package, the page itself, or a folder that the page names."""
+    """Return the folders of a page's files: the root, the packages, the page's own, and folders that the page names."""
     named = [ROOT / span for span in page.inline_code if "/" in span and " " not in span]
     return [
         ROOT,
@@ -176,7 +178,7 @@ def is_command(span: str) -> bool:
 
 
 def command_problems(line: str) -> Iterator[str]:
-    """What is wrong with each of our programs in a line, whatever starts it (``sudo``, ``ip netns exec``)."""
+    """Yield the errors of each of our programs in a line, whatever starts it (``sudo``, ``ip netns exec``)."""
     words = list(shlex.split(line, comments=True)) if balanced(line) else line.split()
     for at, word in enumerate(words):
         after = [] if at + 1 == len(words) else words[at + 1 :]
@@ -210,7 +212,7 @@ def signalbox_problems(line: str, after: list[str]) -> Iterator[str]:
     command = names.commands()[path]
     if hasattr(command, "commands") and given and re.match(r"[a-z]", given[0]):
         yield f"{line}: no command {given[0]}"
-    own = given[: given.index("--")] if "--" in given else given  # what follows is another program's
+    own = given[: given.index("--")] if "--" in given else given  # the rest belongs to another program
     yield from unknown_options(line, own, names.options_of(command))
 
 
@@ -233,12 +235,12 @@ def unknown_options(line: str, given: list[str], known: Set[str]) -> Iterator[st
 
 
 def is_option(option: str, known: Set[str]) -> bool:
-    """A flag may also be given as ``--no-flag``."""
+    """Return whether the option is known; a flag may also be given as ``--no-flag``."""
     return option in known or option.replace("--no-", "--", 1) in known
 
 
 def up_to_shell(words: list[str]) -> list[str]:
-    """Without what comes after a pipe, a redirection or the end of the command."""
+    """Return the words before a pipe, a redirection or the end of the command."""
     end = next((at for at, word in enumerate(words) if word[0] in "|;&><#"), len(words))
     return words[:end]
 
@@ -273,7 +275,7 @@ def unknown_imports(tree: ast.AST) -> Iterator[str]:
 
 
 def steps() -> list[str]:
-    """The numbered steps of docs/contributing.md."""
+    """Return the numbered steps of docs/contributing.md."""
     (page,) = (page for page in PAGES if page.name == "docs/contributing.md")
     found = re.findall(r"^\d\. (.+?)(?=^\d\.|\n\n)", page.text + "\n\n", re.MULTILINE | re.DOTALL)
     return [re.sub(r"\s+", " ", step) for step in found]
@@ -288,7 +290,7 @@ def test_a_step_names_what_its_files_have(step: str) -> None:
     assert [name for name in others if not re.search(rf"\b{name}", text)] == []
 
 
-# ---- the other direction
+# ---- existing names that documents have to mention
 
 
 def test_the_reference_names_every_call_of_the_api() -> None:

@@ -27,7 +27,7 @@ from tests.support.doc_pages import PAGES, ROOT
 from tests.support.optical_fabric import OpticalFabric
 
 FABRIC = leaf_spine(4, 4, 4, 5e6, 5e6)
-"""The lab's, unless told otherwise."""
+"""The fabric of the lab, unless another one is given."""
 JOBS = sorted({*(ROOT / "examples").glob("*.*")} - {ROOT / "examples" / "emulated.toml"})
 
 
@@ -173,7 +173,7 @@ def test_the_cable_that_the_tutorial_cuts_is_the_one_that_it_names() -> None:
 
 
 def test_the_planner_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but the times, and but the commands that take seconds."""
+    """The test skips times, and commands that take seconds."""
     monkeypatch.chdir(tmp_path)
     guide = next(p for p in PAGES if p.name == "docs/how-to/plan-on-paper.md")
     (fabric,) = (line for line in guide.commands() if line.startswith("F="))

@@ -1,4 +1,4 @@
-"""What ``--help`` says of each command."""
+"""The output of ``--help`` for each command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_each_command_is_in_a_panel_of_the_list() -> None:
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_the_first_paragraph_is_one_line(path: tuple[str, ...]) -> None:
-    """The list of commands shows it, with the line breaks of its docstring."""
+    """The list of commands shows the paragraph with the line breaks of its docstring."""
     assert "\n" not in COMMANDS[path].help.split("\n\n")[0]
 
 

@@ -36,11 +36,11 @@ ALARM_ROWS = [
     for line in ALARMS.partition("\n## Alarms\n")[2].partition("\n## ")[0].splitlines()
     if line.startswith("| `")
 ]
-"""Cells of the table of alarms: kind, subject, severity, the alert that the kind has."""
+"""Cells of the table of alarms: kind, subject, severity, and the alert of the kind."""
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Each key's path and its default as the table shows it."""
+    """Yield each key's path and its default as the table shows it."""
     for name, field in model.model_fields.items():
         section, in_list = section_of(field)
         if section:
@@ -89,7 +89,7 @@ def test_every_metric_has_a_row_with_its_labels(family: Family) -> None:
 
 
 def rows_of(text: str) -> dict[str, str]:
-    """The meaning in each row of a table, by what the row is about."""
+    """Return the last cell of each row of a table, by the first one."""
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
     return {row[0].strip("`"): row[-1] for row in cells}
 

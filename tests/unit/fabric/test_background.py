@@ -1,4 +1,4 @@
-"""What announced flows may be of what links carry, before they are counted."""
+"""The share of the traffic on links that announced flows may have before they are counted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOISE = 0.1
 
 
 def may_use(*flows: tuple[str, str]) -> Uses:
-    """These flows with all links of their candidate paths, and their hosts' links."""
+    """Return these flows with all links of their candidate paths, and their hosts' links."""
     return possible_links(FABRIC, (Pin(FlowId(*flow), 0, None) for flow in flows), PATHS)
 
 
@@ -45,8 +45,10 @@ def left(
     received_bps: Mapping[str, float],
     *flows: tuple[str, str],
 ) -> dict[LinkId, float]:
-    """The background where links carry so much beyond counted flows, hosts send and receive so much, and these flows
-    are not counted yet."""
+    """Return the background on links while these flows are not counted yet.
+
+    ``beyond_bps``: traffic of links beyond counted flows.
+    ``sent_bps``, ``received_bps``: traffic of hosts."""
     place = {link: number for number, link in enumerate(CAPACITY)}
     beyond, sent = np.zeros(len(place)), np.full(len(place), np.inf)
     for link, bps in beyond_bps.items():
@@ -104,7 +106,7 @@ def test_without_flows_all_of_it_is_background() -> None:
     assert left({UP: 8e5}, {A: 8e5}, {X: 8e5}) == {UP: 8e5}
 
 
-# ---- measured, from before the registration until the flows are counted
+# ---- background measured before the registration, until the flows are counted
 
 JOB = (Counted(A, X), Counted(X, B), Counted(B, Y))
 STRAY = (Counted(C, Y), Counted(Z, C), Counted(C, X), Counted(Z, B))
@@ -113,8 +115,9 @@ INTERVAL_S, WINDOW_S = 2, 6
 
 @dataclass
 class Run:
-    """Flows send, and all counters are read every two seconds. The rules of the job count from ``registered`` on, one
-    interval late."""
+    """Flows that send, with all counters read every two seconds.
+
+    The rules of the job count from ``registered`` on, one interval late."""
 
     load: LinkLoad = field(default_factory=lambda: LinkLoad(WINDOW_S, NOISE))
     now: int = 0
@@ -150,7 +153,7 @@ class Run:
         return background(self.load.measured, self.uncounted(), HOSTS)
 
     def most_sent_bps(self, ips: Iterable[str]) -> float:
-        """By these hosts, each in its busiest interval so far."""
+        """Return the rate that these hosts sent, each in its busiest interval so far."""
         return sum(max(self.sent[ip], default=0.0) for ip in ips)
 
     def takes_off_no_more_than_was_sent(self) -> None:
@@ -222,8 +225,7 @@ def test_own_bytes_are_no_background_though(shares: list[tuple[float, float, flo
 
 @pytest.mark.parametrize("missing_s", [0.0, 0.2, LAG_S])
 def test_a_new_flow_is_no_background_while_counters_of_its_hosts_other_flows_catch_up(missing_s: float) -> None:
-    """They show in the interval in which it begins what they had not shown before: the host seems to send less of it
-    than it does."""
+    """The counters catch up with earlier bytes in the flow's first interval: the host seems to send less."""
     known, new = Counted(A, X), Counted(A, Y)
     paths = {known: on_path(known, 0), new: on_path(new, 1)}
     load = LinkLoad(WINDOW_S, NOISE)
@@ -286,7 +288,7 @@ def test_all_that_others_send_is_background_as_soon_as_the_job_is_counted(
 
 
 def follow(recent: RecentBackground, now: float, background: Mapping[LinkId, float], *on: LinkId) -> set[LinkId]:
-    """The links that are held for plans when flows are on these."""
+    """Return the links that plans must keep free when flows are on these links."""
     flows = {link: frozenset(["flow"]) for link in on}
     recent.follow(background, flows, {}, now)
     planned = planned_background(background, recent.held, recent.left, flows, {})

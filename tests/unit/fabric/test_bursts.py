@@ -1,8 +1,7 @@
-"""Jobs that send in bursts, counters that lag behind, and elephants beside them: what is background, and when.
+"""Background beside jobs that send in bursts, with late counters and elephants.
 
-Three leaves send over one uplink and one downlink. Leaves read the bytes of flows from their datapath twice a second,
-packets wait in queues, and switches are not read at exactly the same time.
-"""
+Three leaves send over one uplink and one downlink. Leaves read the bytes of flows from their datapath twice a second.
+Packets wait in queues, and switches are not polled at exactly the same time."""
 
 from __future__ import annotations
 
@@ -28,13 +27,15 @@ FLOWS = {
     Counted("10.0.3.1", "10.0.2.3"): (Dpid(3), (DOWN,)),
 }
 READ_WITHIN_S = 0.03
-"""Seconds between the readings of all switches."""
+"""Seconds between the polls of all switches."""
 
 
 @dataclass
 class Bursts:
-    """Every flow sends at the rate that its links leave it, in each iteration for a part of the time. ``elephants``:
-    bytes that no rule counts, from when until when, and on which links. ``missed``: share of readings that fail."""
+    """Flows that send in each iteration for a part of the time, at the rate that their links leave them.
+
+    ``elephants``: bytes that no rule counts: begin, end and links.
+    ``missed``: share of polls that fail."""
 
     seed: int
     elephants: list[tuple[float, float, tuple[LinkId, ...]]] = field(default_factory=list)
@@ -86,17 +87,17 @@ class Bursts:
         return int(flows + self.strays[link][place])
 
     def counted(self, flow: Counted, at: float) -> int:
-        """As the datapath was read last."""
+        """Return the bytes that the datapath had counted at its last read."""
         since = (at - self.dumped_at[FLOWS[flow][0]]) % 0.5
         return int(self.sent[flow][max(0, round((at - since) / STEP_S))])
 
     def strayed_bps(self, link: LinkId, at: float) -> float:
-        """What no rule counted of the latest two intervals."""
+        """Return the rate of the bytes of the latest two intervals that no rule counted."""
         begin, end = round((at - 2 * POLL_S) / STEP_S), round(at / STEP_S)
         return 8 * (self.strays[link][end] - self.strays[link][begin]) / (2 * POLL_S)
 
     def poll(self) -> dict[LinkId, float]:
-        """Time passes until the next reading; the background that it shows."""
+        """Advance to the next poll, and return the background that it shows."""
         while self.now % POLL_S > STEP_S / 2 or not self.now:
             self.step()
             self.now = round(self.now, 6)
@@ -111,7 +112,7 @@ class Bursts:
         self.step()
         self.now = round(self.now, 6)
         is_counted = self.load.measured.counted == {flow[:2] for flow in FLOWS}
-        return dict(background_of(self.load)) if is_counted else {}  # until then see ``test_background``
+        return dict(background_of(self.load)) if is_counted else {}  # before that see ``test_background``
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -129,7 +130,7 @@ def test_bursts_are_no_background_when_readings_fail(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_an_elephant_is_known_with_the_second_reading_and_gone_with_the_second(seed: int) -> None:
-    """At any time between two readings, whatever the job does meanwhile."""
+    """The elephant begins at any time between two polls, whatever the job does meanwhile."""
     begin = 20 + random.Random(seed).random() * POLL_S
     end = begin + 20
     bursts = Bursts(seed, elephants=[(begin, end, (UP, DOWN))])

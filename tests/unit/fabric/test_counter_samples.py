@@ -1,4 +1,4 @@
-"""Totals and rates from samples, against the plainest way to work them out."""
+"""Totals and rates from samples, against the plainest computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of drained parts: what is looked at for many of them."""
+"""Names of drained parts: the number of passes over all parts when there are many names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from signalbox.errors import InvalidInput
 
 
 class Read(list[Part]):
-    """``times``: how often all of it was looked at."""
+    """List of parts that counts how often all of it was read (``times``)."""
 
     times = 0
 
@@ -47,7 +47,7 @@ def test_what_is_down_is_named_by_either_end_by_its_ports_and_together() -> None
 
 
 class Links(dict[LinkId, Link]):
-    """``times``: how often all of them were looked at."""
+    """Links that count how often all of them were read (``times``)."""
 
     times = 0
 

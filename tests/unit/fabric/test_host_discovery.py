@@ -34,7 +34,7 @@ def port(number: int, up: bool = True) -> Port:
 
 
 class Edge:
-    """One switch with ``ports`` edge ports; the victim is known at ``HOME``."""
+    """Switch with ``ports`` edge ports; the victim is known at ``HOME``."""
 
     def __init__(self, ports: int = 4, *declared: DeclaredHost) -> None:
         self.topology = TopologyState(SETTINGS, declared)

@@ -1,4 +1,4 @@
-"""Which hosts cannot reach most others."""
+"""Hosts that cannot reach most others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAVES = Dpid(1), Dpid(2), Dpid(3)
 
 @pytest.fixture
 def fabric() -> Fabric:
-    """Three leaves with two hosts each."""
+    """Return three leaves with two hosts each."""
     return fabric_of(leaf_spine(3, 2, 2, 1e9, 1e9))
 
 

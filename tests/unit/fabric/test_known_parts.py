@@ -1,4 +1,4 @@
-"""What was there is remembered: what is down since when, what explains it, what is forgotten."""
+"""Remembered parts: those that are down, since when, the cause, and parts that are forgotten."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fabric(
     hosts: dict[str, tuple[int, int]] = HOSTS,
     dark: Iterable[tuple[int, int]] = (),
 ) -> Fabric:
-    """``cables`` of which both switches are there. ``dark``: ports that are down."""
+    """Return a fabric with the ``cables`` whose switches both exist; ``dark``: ports that are down."""
     there, down = set(switches), set(dark)
     ports = {n: {PortNo(p): Port(PortNo(p), f"{NAMES[n]}-eth{p}", "", (n, p) not in down, 1e9) for p in range(1, 7)}
              for n in there}  # fmt: skip
@@ -47,7 +47,7 @@ def fabric(
 
 @dataclass
 class Scene:
-    """Parts that follow fabrics, with a clock."""
+    """Known parts that follow fabrics, with a clock."""
 
     declared: Declared = field(default_factory=Declared)
     saved: dict[PartKey, Part] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Scene:
         self._dpids: set[Dpid] = set()
 
     def show(self, shown: Fabric, after_s: float = 0.0) -> None:
-        """Of switches that were not there before the connection is told."""
+        """Show a fabric to the parts; switches that were not there before connect first."""
         self.now += after_s
         for dpid in shown.switches.keys() - self._dpids:
             self.parts.switch_connected(dpid, self.now)
@@ -71,20 +71,20 @@ class Scene:
 
     @property
     def down(self) -> dict[str, float]:
-        """Since when, as seconds of ``now``."""
+        """Parts that are down, with the time since when, as seconds of ``now``."""
         parts = self.parts.parts.values()
         return {part.name: part.down_since - EPOCH for part in parts if part.down_since is not None}
 
     @property
     def faults(self) -> set[str]:
-        """Down, and nothing explains it."""
+        """Parts that are down without another part that explains it."""
         parts = self.parts.parts.values()
         return {p.name for p in parts if p.down_since is not None and p.key not in self.parts.explained}
 
 
 @pytest.fixture
 def scene() -> Scene:
-    """The whole fabric, long known."""
+    """Return a scene in which the whole fabric is long known."""
     scene = Scene()
     scene.show(fabric())
     scene.wait(60)
@@ -92,7 +92,7 @@ def scene() -> Scene:
 
 
 def restarted(scene: Scene, declared: Declared | None = None) -> Scene:
-    """Another controller, which has what this one knows."""
+    """Return another controller with the knowledge of this one."""
     return Scene(declared or scene.declared, dict(scene.parts.parts), scene.now)
 
 
@@ -141,7 +141,7 @@ def test_a_cable_that_has_come_back_after_its_switch_and_goes_again_is_a_fault(s
 
 
 def test_a_cable_that_goes_is_a_fault_a_moment_later_and_keeps_its_time(scene: Scene) -> None:
-    """Its switch may go next: one that dies takes the ports of its neighbours down first."""
+    """The switch of the cable may fail next: a dying switch takes down the ports of its neighbours first."""
     scene.show(fabric(cables=CABLES[1:]), 1)
     assert (scene.down, scene.faults) == ({"leaf1:1>spine1": 161}, set())
     scene.show(fabric(switches={LEAF1, LEAF2, SPINE2}), CAUSE_S / 2)
@@ -166,7 +166,7 @@ def test_a_host_is_down_with_its_port_and_moves_with_its_address(scene: Scene) -
 
 
 def test_a_host_that_becomes_known_at_a_port_that_is_down_is_down() -> None:
-    """Its route is found on the switch by a controller that has just started."""
+    """A restarted controller finds the route of the host on the switch."""
     scene = Scene()
     scene.show(fabric(dark=[(1, 5)]))
     assert scene.down.keys() == {"10.0.1.1"}
@@ -271,7 +271,7 @@ def test_cables_of_a_switch_that_was_down_before_a_restart_have_time_to_follow_i
     assert again.faults == {"leaf1:2>spine2", "leaf2:2>spine2"}
 
 
-# ---- what is declared
+# ---- declarations
 
 DECLARED = Declared(
     hosts=(DeclaredHost("10.0.1.1", None, "leaf1", "leaf1-eth5"),),

@@ -1,4 +1,4 @@
-"""Rates, and the background in them."""
+"""Rates of links, and the background in them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ CAPACITY = {LINK: 1e6, OTHER: 1e6}
 HOSTS = {
     ip: Host(ip, None, PortRef(Dpid(1), PortNo(8)), 1e6) for ip in ("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
 }
-"""Nothing counts what they send."""
+"""Hosts whose traffic is not counted."""
 ON_LINK: Uses = {FLOW: (frozenset([LINK]),)}
 
 
 def updated(
     load: LinkLoad, now: float, announced: Uses = ON_LINK, capacity: Mapping[LinkId, float] = CAPACITY
 ) -> dict[LinkId, float]:
-    """The background by what was counted until now."""
+    """Count until now, and return the background."""
 
     def uncounted() -> Uses:
         return {what: links for what, links in announced.items() if what[:2] not in load.measured.counted}
@@ -43,7 +43,7 @@ def updated(
 def run(
     load: LinkLoad, seconds: range, link_bps: float, flow_bps: float, announced: Uses = ON_LINK
 ) -> dict[LinkId, float]:
-    """Counters every two seconds at constant rates; the background after the last."""
+    """Count every two seconds at constant rates, and return the last background."""
     found: dict[LinkId, float] = {}
     for now in seconds:
         if now % 2 == 0:
@@ -96,7 +96,7 @@ def test_links_that_a_flow_without_counters_may_use_have_no_background() -> None
 
 
 def test_background_is_found_where_flows_are_read_before_links(load: LinkLoad) -> None:
-    """What a link carried after the last reading of its flows is not looked at yet."""
+    """Traffic of a link after the last poll of its flows is not evaluated yet."""
     for now in range(0, 40, 2):
         load.count_flows(now, {FLOW: int(4e5 / 8 * now)})
         load.count_links(now + 1, {LINK: int(9e5 / 8 * (now + 1))})
@@ -105,7 +105,7 @@ def test_background_is_found_where_flows_are_read_before_links(load: LinkLoad) -
 
 
 def test_what_a_flow_used_counts_for_two_windows_however_often_routes_change_meanwhile(load: LinkLoad) -> None:
-    """Two changes within one window; the path between them is not forgotten with the one before."""
+    """The routes change twice within one window; the path in between stays in use too."""
     run(load, range(20), 0, 0)
     load.routes_changed(20, lambda: {"job": {FLOW: (frozenset([OTHER]),)}})
 
@@ -140,7 +140,7 @@ def test_a_flow_that_is_announced_while_it_sends_is_not_background(load: LinkLoa
 
 
 def test_background_has_ended_with_the_first_reading_without_it(load: LinkLoad) -> None:
-    """Earlier readings prove that there was some."""
+    """Earlier polls prove that there was some background."""
     assert run(load, range(20), 9e5, 0)[LINK] == pytest.approx(9e5, rel=0.02)
     load.count_links(20, {LINK: int(9e5 / 8 * 18)})
     load.count_flows(20, {FLOW: 0})
@@ -166,8 +166,9 @@ PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, 
 
 
 def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) -> dict[LinkId, float]:
-    """The flow is split over both links, 2:1, ``LINK`` carries ``stray_bps`` of background; counters of the two
-    rules began at ``at_zero``."""
+    """Count a flow that is split over both links, 2:1, while ``LINK`` carries ``stray_bps`` of background.
+
+    The counters of the two rules began at ``at_zero``."""
     found: dict[LinkId, float] = {}
     for now in seconds[::2]:
         load.count_links(now, {LINK: int((4e5 + stray_bps) / 8 * now), OTHER: int(2e5 / 8 * now)})
@@ -205,7 +206,7 @@ def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
 
 
 def test_a_pin_knows_no_more_of_a_flow_than_the_new_rule_that_it_replaces(load: LinkLoad) -> None:
-    """The flow has sent for long; what it sent before its first rule was read is on the link, and not counted."""
+    """The flow has sent for long; its bytes from before the first read of its rule are on the link, and not counted."""
     pin, learning = Counted("10.0.0.3", "10.0.0.4"), Counted("10.0.0.3", "10.0.0.4", "learning")
     since = {learning: 18.5, pin: 20.2}
     run(load, range(20), 7e5, 4e5)
@@ -229,7 +230,7 @@ def test_rules_that_are_gone_count_until_switches_have_removed_them(load: LinkLo
 
 
 def test_links_of_a_rule_that_has_gone_are_measured_with_the_next_counters(load: LinkLoad) -> None:
-    """It counted nothing, as a rule that learns below a pin."""
+    """The rule counted nothing, like a learning rule below a pin."""
     other = Counted("10.0.0.3", "10.0.0.4")
     load.routes_changed(0, lambda: {"job": {FLOW: (frozenset([LINK]),), other: (frozenset([LINK]),)}})
     found = {}
@@ -343,7 +344,7 @@ def test_a_background_is_known_when_a_whole_window_was_measured(load: LinkLoad) 
 
 
 def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
-    """Of links that were counted; a background needs a whole window that was measured."""
+    """Return the figures of counted links; a background needs a whole measured window."""
     links = [*FABRIC.links, *(link for host in FABRIC.hosts.values() for link in (host.uplink, host.downlink))]
     measured = dict(zip(load.measured.place, load.measured.reached.tolist(), strict=True))
     return {

@@ -1,4 +1,4 @@
-"""Which rules use which links, job by job, is what one gets from all uses of the time at once."""
+"""The links of rules, kept job by job, equal those derived from all uses at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPAN_S = 10.0
 
 
 class Kept:
-    """Everything that was ever announced, and samples of some rules and links."""
+    """Record of everything ever announced, and samples of some rules and links."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -31,7 +31,7 @@ class Kept:
         self.recent = RecentUses(SPAN_S)
 
     def change(self) -> None:
-        """Another job has other rules, perhaps some of another job."""
+        """Give a job other rules, perhaps some of another job."""
         draw = self.draw
         name = draw.choice("xyz")
         mine = draw.sample(RULES, draw.randrange(5))
@@ -54,14 +54,14 @@ class Kept:
         self.flows.begin_anew(found.again)
 
     def kept(self) -> list[tuple[float, UsesOf]]:
-        """Uses that have lasted into the time."""
+        """Return the uses that have lasted into the window."""
         later = [at for at, _ in self.history[1:]] if self.history else []
         return [
             one for one, ended in zip(self.history, [*later, self.now + 1], strict=False) if ended > self.now - SPAN_S
         ]
 
     def expected(self) -> Mapping[Counted, Mapping[LinkId, float]]:
-        """Until when each rule may have used each link."""
+        """Return the time until which each rule may have used each link."""
         may: dict[Counted, dict[LinkId, float]] = {}
         kept = self.kept()
         for (_, uses), ended in zip(kept, [*(at for at, _ in kept[1:]), math.inf], strict=False):
@@ -72,7 +72,7 @@ class Kept:
 
 
 def apart(draw: random.Random) -> tuple[frozenset[LinkId], ...]:
-    """One or two sets without a link in common."""
+    """Return one or two sets without a link in common."""
     few = draw.sample(LINKS, 4)
     return tuple(map(frozenset, (few[:2], few[2:])[: draw.choice([1, 2])]))
 

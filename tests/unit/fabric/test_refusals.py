@@ -1,4 +1,4 @@
-"""What is not believed changes nothing and is seen: in the status, as a metric, as an alarm that ends."""
+"""Refused messages change nothing and are visible: in the status, as a metric, and as an alarm that ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VICTIM, THIEF_MAC = "10.0.1.1", "02:00:00:00:99:99"
 
 
 class Fabric(FakeFabric):
-    """Remembers which switches' ports were to be probed."""
+    """Fabric that remembers the switches whose ports were to be probed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def test_a_claim_is_refused_seen_and_moves_nothing(fabric: Fabric) -> None:
 
 
 def test_an_address_whose_owner_is_silent_moves_with_its_routes(fabric: Fabric) -> None:
-    """A virtual machine that went to another port; the old port stays up."""
+    """A virtual machine moved to another port; the old port stays up."""
     fabric.silent_hosts = {VICTIM}
     fabric.send(ArpSeen(fabric.hosts["10.0.2.2"], "request", VICTIM, fabric.mac(VICTIM), "10.0.3.1"))
     before = fabric.status

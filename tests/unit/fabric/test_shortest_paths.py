@@ -1,4 +1,4 @@
-"""Next hops that are kept up link by link are what a search from nothing finds."""
+"""Next hops that are updated link by link equal those of a search from scratch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which links are usable, and where hosts are."""
+"""Plannable links, and the places of hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def port(number: int, up: bool = True) -> Port:
 
 @pytest.fixture
 def state() -> TopologyState:
-    """Two ready switches at time 0, with ports 1, 2 and 7; nothing seen between them yet."""
+    """Return two ready switches at time 0, with ports 1, 2 and 7, and no link between them yet."""
     state = TopologyState(TopologySettings(hold_down_s=(2, 60), edge_after_s=3, capacity_bps=lambda *_: 1e9))
     for dpid in (Dpid(1), Dpid(2)):
         state.switch_connected(dpid, f"s{dpid}", [port(1), port(2), port(7)], 0)
@@ -103,7 +103,7 @@ def fail_and_return(state: TopologyState, now: float) -> None:
 
 
 def out_for(state: TopologyState, since: float) -> float:
-    """How long after ``since`` the link is used again."""
+    """Return the seconds from ``since`` until the link is used again."""
     for tenths in range(2000):
         state.advance(since + tenths / 10)
         if links(state):

@@ -1,4 +1,4 @@
-"""The port that is reserved for a program: nobody else gets it, and the program can listen on it."""
+"""The reserved port of a program: no other program gets it, and the program can listen on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_reserved_port_is_refused_to_others_and_served_by_its_program() -> Non
         other.bind(("127.0.0.1", port))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
-    for _ in range(2):  # a program that is started again has it again
+    for _ in range(2):  # a restarted program gets it again
         with socket.create_server(("127.0.0.1", port)) as server:
             socket.create_connection(server.getsockname()).close()
             server.accept()[0].close()

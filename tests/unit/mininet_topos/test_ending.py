@@ -1,4 +1,4 @@
-"""Signals that end a program, in processes of their own: they are raised where the program can be left."""
+"""Signals that end a program, in processes of their own: they are raised where the program may end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def say(text): print(text, flush=True)
 
 
 def ended(program: str, *wrapper: str, **options: object) -> tuple[int, str, str]:
-    """Status, output and errors."""
+    """Return status, output and errors of the program."""
     argv = [*wrapper, sys.executable, "-c", BEGIN + program]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
     return done.returncode, done.stdout, done.stderr
@@ -138,7 +138,7 @@ except ending.Interrupted as interrupted:
 
 
 def test_a_command_of_the_lab_is_not_ended_by_ctrl_c() -> None:
-    """Not even one that has been started and has no session yet."""
+    """The signal may arrive when the command has started and has no session yet."""
     program = """
 import threading
 from mininet_topos.lab.record import run
@@ -160,7 +160,7 @@ say("all ended well")
 
 
 def test_a_closed_terminal_is_noted_without_a_signal() -> None:
-    """The kernel tells only the process that leads the session."""
+    """The kernel signals only the process that leads the session."""
     program = """
 ending.note_signals()
 say("up")
@@ -170,7 +170,7 @@ ending.run(lambda: ending.sleep(600))
     with subprocess.Popen([sys.executable, "-c", BEGIN + program], stdout=slave) as process:
         os.close(slave)
         said = b""
-        while not said.endswith(b"\r\n"):  # print writes the end of the line by itself
+        while not said.endswith(b"\r\n"):  # print writes the end of the line separately
             said += os.read(terminal, 100)
         os.close(terminal)
         assert process.wait(timeout=60) == 128 + signal.SIGHUP

@@ -79,7 +79,7 @@ def test_a_queue_is_at_most_50_ms_and_takes_at_least_a_burst() -> None:
 
 
 def test_mn_can_load_the_files() -> None:
-    """``mn --custom`` executes them under no module name."""
+    """``mn --custom`` executes the files under no module name."""
     leafspine = runpy.run_path(str(leaf_spine.__file__))["topos"]["leafspine"]
     assert len(leafspine(4, 4, 4, 5, 5).links()) == 32
     fattree = runpy.run_path(str(fat_tree.__file__))["topos"]["fattree"]
@@ -90,7 +90,7 @@ def test_mn_can_load_the_files() -> None:
 
 @pytest.mark.parametrize("module", [leaf_spine, fat_tree, direct_connect])
 def test_mn_needs_no_package_but_mininet(module: ModuleType) -> None:
-    """It runs with the system's Python."""
+    """Mininet runs with the system's Python."""
     code = f"""
 import runpy, sys
 import mininet.link, mininet.node, mininet.topo

@@ -12,7 +12,7 @@ from mininet_topos.node_shells import ShellThatEnds
 
 
 class OneShell(ShellThatEnds, Node):  # type: ignore[misc]
-    """Its shell is the given command."""
+    """Node whose shell is the given command."""
 
     command: tuple[str, ...] = ("true",)
 

@@ -86,7 +86,7 @@ def test_drained_parts_say_how_far_they_are(scrape: Scrape) -> None:
 
 
 def test_what_is_drained_is_named_as_what_is_up_or_down(scrape: Scrape) -> None:
-    """Alerts join them."""
+    """Alerts join these series."""
     down = [labels for labels in scrape.series("signalbox_link_up") if not scrape.value("signalbox_link_up", **labels)]
     drained = scrape.series("signalbox_link_drained")
     assert drained == down
@@ -307,7 +307,7 @@ def test_a_declared_cable_that_was_never_seen_has_one_series() -> None:
 
 
 def test_switches_of_one_name_have_series_each_whether_they_are_there_or_not() -> None:
-    """Bridges on many machines have one name."""
+    """Bridges on many machines have the same name."""
     fabric = example.fabric(second_leaf_name="leaf1")
     lost = [Part(switch_key(Dpid(n)), (End(PortRef(Dpid(n), PortNo(0)), "spine1"),), 1e9) for n in (7, 8)]
     host = Part(host_key("10.0.2.1"), (End(PortRef(Dpid(2), PortNo(1)), "leaf1"),), 1e9)

@@ -1,4 +1,4 @@
-"""Who gets a place of the metrics server, and who goes for it."""
+"""Places of the metrics server: which client gets one, and which client loses one for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from controller.observability.metrics import _Client, displaced
 
 
 class Clients:
-    """Connections in the order of their beginnings: of an address, in capitals when it has asked."""
+    """Connections of clients by address, in the order of their beginnings.
+
+    A name in capitals stands for a client that has sent a request."""
 
     def __init__(self, sockets: ExitStack) -> None:
         self._sockets = sockets

@@ -1,4 +1,4 @@
-"""What Prometheus' own rate() says of a link's bytes while the controller or a switch starts again, or is not heard."""
+"""The rate() of Prometheus for a link's bytes while the controller or a switch restarts, or does not answer."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ RESETS = f"resets(signalbox_link_bytes_total{{{LINK}}}[10m])"
 
 
 class Scraped(FakeFabric):
-    """A link that is always full, while time passes. ``zero_at``: when its port began to count. ``is_heard``: whether
-    its switch answers."""
+    """Fabric with a link that is always full.
+
+    ``zero_at``: time when the counter of its port began.
+    ``is_heard``: whether its switch answers."""
 
     def __init__(self) -> None:
         super().__init__(2, 2, 1)
@@ -51,7 +53,7 @@ class Scraped(FakeFabric):
 
 @pytest.fixture
 def fabric() -> Scraped:
-    """After two minutes."""
+    """Return the fabric after two minutes."""
     fabric = Scraped()
     fabric.start(CONFIG)
     fabric.run(3)

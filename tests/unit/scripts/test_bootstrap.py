@@ -1,4 +1,4 @@
-"""scripts/bootstrap.sh as far as it can be asked without installing system packages."""
+"""Tests of scripts/bootstrap.sh that need no installation of system packages."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ def test_no_commit_hook_is_installed_outside_of_a_checkout(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scripts"]
 
 
-# ---- PyTorch's environment
+# ---- environment of PyTorch
 
 
 class Checkouts:
-    """Checkouts on one machine. A small package with PyTorch's name is what pip installs."""
+    """Checkouts on one machine; pip installs a small package with PyTorch's name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -124,7 +124,7 @@ class Checkouts:
 def test_pytorch_is_installed_once_for_all_checkouts_with_the_same_lock(tmp_path: Path) -> None:
     checkouts = Checkouts(tmp_path)
     lock = checkouts.lock("1.0")
-    (tmp_path / "one/.venv-torch/bin").mkdir(parents=True)  # of a version without the cache
+    (tmp_path / "one/.venv-torch/bin").mkdir(parents=True)  # from a version without the cache
     assert "installing PyTorch" in checkouts.install("one", lock)
     (tmp_path / "wheels/torch-1.0-py3-none-any.whl").unlink()
     for name in ("one", "two"):

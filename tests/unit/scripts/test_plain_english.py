@@ -1,4 +1,4 @@
-"""Findings of scripts/plain_english.py: all that the rules of language forbid, and nothing else."""
+"""Findings of scripts/plain_english.py: all that the language rules forbid, and no others."""
 
 from __future__ import annotations
 

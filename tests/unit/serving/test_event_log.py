@@ -1,4 +1,4 @@
-"""What the log tells of a controller's life."""
+"""Log entries about the life of a controller."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def told(before: Status, after: Status) -> list[str]:
 
 
 def details(before: Status, after: Status) -> list[tuple[str, dict[str, object]]]:
-    """Each of them has a sentence."""
+    """Return the events between two statuses, and assert that each has a sentence."""
     found = [(what, of_it) for _, what, of_it in events(before, after)]
     for what, of_it in found:
         said = sentence(what, {name: str(value) for name, value in of_it.items()})
@@ -168,7 +168,7 @@ def test_a_host_whose_cable_dies_has_a_line_also_if_no_job_names_it() -> None:
 
 
 class Logged(FakeFabric):
-    """With the event history as the controller writes it, over restarts."""
+    """Fabric with the event history that the controller writes, over restarts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class Logged(FakeFabric):
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """Of alarms, without those that come because these switches count nothing."""
+        """Entries about alarms, except those for missing counters: these switches send none."""
         of_alarms = (e for e in self.history.after(0, 10_000) if e.kind in OF_ALARMS)
         return [(e.what, e.details["kind"]) for e in of_alarms if e.details["kind"] != AlarmKind.COUNTERS_STALE]
 

@@ -1,4 +1,4 @@
-"""Who can reach the controller, and as what, in the words of ``signalbox serve --check``."""
+"""The reach of the controller and the roles of its callers, in the words of ``signalbox serve --check``."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ CERTIFICATE = "api.certificate and api.private_key, for TLS"
         ({}, ""),
         (SOCKET, ""),
         ({"listen": ["[::1]:1", "localhost:1"]}, ""),
-        ({"listen": ["no.host.invalid:1"]}, ""),  # what is wrong with it is said elsewhere
+        ({"listen": ["no.host.invalid:1"]}, ""),  # another check reports its error
         (OPEN, f"{CERTIFICATE}; {IDENTITY}"),
         ({"listen": ["127.0.0.1:1", "[::]:1"]}, f"{CERTIFICATE}; {IDENTITY}"),
         ({**OPEN, **TOKENS}, CERTIFICATE),

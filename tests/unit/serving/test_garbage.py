@@ -1,4 +1,4 @@
-"""When garbage is collected."""
+"""The times of garbage collections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Knot:
 
 @pytest.fixture(autouse=True)
 def settings() -> Iterator[None]:
-    """As they were: they belong to the process."""
+    """Restore the settings of the garbage collector, which belong to the process."""
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)

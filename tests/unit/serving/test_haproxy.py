@@ -1,4 +1,4 @@
-"""HAProxy's configuration, from that of the API. ``tests/wire/test_haproxy.py`` runs it."""
+"""HAProxy's configuration, made from that of the API. ``tests/wire/test_haproxy.py`` runs it."""
 
 from __future__ import annotations
 

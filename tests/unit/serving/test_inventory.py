@@ -1,4 +1,4 @@
-"""What is declared rather than found."""
+"""Declared switches, cables and hosts, which discovery need not find."""
 
 from __future__ import annotations
 

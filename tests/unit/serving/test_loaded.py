@@ -1,4 +1,4 @@
-"""What is read again, and checked, while a controller waits, and not any more when it runs."""
+"""Settings that are read and checked again while a controller waits, and no longer when it runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOST = '[[host]]\nip = "10.0.0.1"\nswitch = "leaf1"\nport = "leaf1-eth1"\n'
 
 
 def reload(loaded: Loaded, config: Config) -> None:
-    """Raises ``InvalidInput``."""
+    """Reload the configuration; raise ``InvalidInput`` when it is wrong."""
     for take in [prepare(config) for prepare in loaded.prepare]:
         take()
 
@@ -63,7 +63,7 @@ def test_who_waits_says_that_it_could_not_take_what_is_saved_by_now(tmp_path: Pa
 
 
 def test_settings_that_change_reach_the_control_loop_whenever_it_begins() -> None:
-    """Those that a standby has read before it takes over, too."""
+    """Settings that a standby has read before it takes over reach the loop too."""
     loaded = Loaded(Config(), StatusBoard())
     first, second = (Config.model_validate({"planning": {"max_moves": moves}}) for moves in (7, 8))
     reload(loaded, first)

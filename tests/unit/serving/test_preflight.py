@@ -1,4 +1,4 @@
-"""What ``signalbox serve --check`` finds beyond the form of the file."""
+"""Errors that ``signalbox serve --check`` finds beyond the form of the file."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ COUNTERS = Counters(Dpid(1), 1.0, {}, {})
 
 
 def due_after(told: object, messages: tuple[Message, ...] = (), commands: tuple[Command, ...] = ()) -> float:
-    """Seconds from a status with ``ROUTES`` until the next, in hundredths."""
+    """Return the seconds, in hundredths, from a status with ``ROUTES`` until the next status."""
     publishing = Publishing()
     publishing.done(ROUTES, 100.0)
     publishing.note(messages, commands)

@@ -1,4 +1,4 @@
-"""A service manager hears when the controller is ready."""
+"""The message to the service manager that the controller is ready."""
 
 from __future__ import annotations
 

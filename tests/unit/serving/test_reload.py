@@ -1,4 +1,4 @@
-"""What a reload takes over, and what it leaves for a restart."""
+"""Settings that a reload applies, and settings that need a restart."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_tls_authorities_and_tokens_are_neither_introduced_nor_dropped() -> None
 
 
 def test_who_takes_over_reloads_what_is_not_wrong(tmp_path: Path) -> None:
-    """A token that was withdrawn must not count again because another file is broken."""
+    """A withdrawn token must not become valid again because another file is broken."""
     file = tmp_path / "signalbox.toml"
     taken: list[str] = []
     refused: list[bool] = []

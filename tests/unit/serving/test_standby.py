@@ -1,4 +1,4 @@
-"""Who waits for another controller's end can be stopped while it waits."""
+"""A controller that waits for the end of another one, and can be stopped while it waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates that are not valid: what is checked, what starts, and what a reload refuses."""
+"""Invalid certificates: the checks, what still starts, and what a reload refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which connection has a dpid, and how the controller becomes master, on connections that keep what they are sent."""
+"""The connection that owns a dpid, and how the controller becomes master, on connections that record their messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNSUPPORTED = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_UNSUP)
 
 
 class Peer(Connection):
-    """A connection without a socket. Transaction ids begin at the same number for all peers."""
+    """Connection without a socket. Transaction ids begin at the same number for all peers."""
 
     def __init__(self, peer: str, dpid: int = 0x2A) -> None:
         self.id, self.peer = dpid, peer
@@ -47,16 +47,18 @@ class Peer(Connection):
         return [xid for xid, _ in self.of_kind(ofp.OFPT_ECHO_REQUEST)]
 
     def role_requests(self) -> list[tuple[int, int]]:
-        """Role and generation of each."""
+        """Return role and generation of each role request."""
         return [struct.unpack("!I4xQ", body) for _, body in self.of_kind(ofp.OFPT_ROLE_REQUEST)]
 
     def asked(self) -> int:
-        """The transaction id of the newest role request."""
+        """Return the transaction id of the newest role request."""
         return self.of_kind(ofp.OFPT_ROLE_REQUEST)[-1][0]
 
 
 class Door:
-    """``admitted``: the connections that may be used, in order."""
+    """Admission of connections.
+
+    ``admitted``: the connections that may be used, in order."""
 
     def __init__(self) -> None:
         self.admitted: list[Connection] = []
@@ -67,14 +69,14 @@ class Door:
         return peer
 
     def role(self, peer: Peer, role: int, generation: int = 0) -> None:
-        """The answer to the newest role request."""
+        """Answer the newest role request."""
         self.admission.role_reply(peer, peer.asked(), role, generation)
 
     def fails(self, peer: Peer, code: tuple[int, int]) -> None:
         self.admission.error(peer, peer.asked(), code, "refused")
 
     def admit(self, peer: Peer, now: float = 0.0) -> Peer:
-        """The switch answers both role requests."""
+        """Let the switch answer both role requests."""
         if not peer.role_requests():
             self.arrived(peer, now)
         self.role(peer, EQUAL, 5)
@@ -99,7 +101,7 @@ def test_the_generation_after_that_of_the_switch_is_claimed(held: int, claimed: 
 
 
 def test_being_the_master_already_is_no_answer_to_a_claim() -> None:
-    """A switch that says so before the claim may mean another controller's."""
+    """A switch that reports the role before the claim may mean another controller's claim."""
     door = Door()
     peer = door.arrived(Peer("a"))
     door.role(peer, MASTER, 7)
@@ -188,7 +190,7 @@ def test_an_answer_counts_for_its_own_question_alone() -> None:
 
 @pytest.mark.parametrize("liar", ["the regular echo", "the newcomer"])
 def test_no_other_echo_reply_shows_that_the_holder_is_alive(liar: str) -> None:
-    """A switch answers regular echo requests too, which may have been on their way; a newcomer may guess the number."""
+    """A switch also answers regular echo requests, whose replies may be late; a newcomer may guess the number."""
     door = Door()
     holder = door.admit(Peer("a"))
     newcomer = door.arrived(Peer("b"), 10.0)

@@ -25,7 +25,9 @@ PORT_DESC, MORE = 13, 1
 
 
 class Ends:
-    """``near``: the controller's end. ``far``: the peer's, which does not wait."""
+    """Ends of a connection.
+
+    ``near``: the controller's end. ``far``: the peer's socket, which does not block."""
 
     def __init__(self) -> None:
         here, self.far = socket.socketpair()
@@ -50,7 +52,7 @@ class Ends:
         )
 
     def read(self, turns: int = 3) -> bytes:
-        """What arrives at the peer until nothing more does."""
+        """Read at the peer until nothing more arrives."""
         heard, quiet = b"", 0
         while quiet < turns:
             pause()
@@ -61,7 +63,7 @@ class Ends:
         return heard
 
     def failure(self) -> list[object]:
-        """What a greenlet has raised, as the hub's main greenlet would."""
+        """Return the error of a greenlet, as the hub's main greenlet receives it."""
         self.outbox.stop()
         return list(self.outbox.receive(lambda _: None))
 
@@ -76,7 +78,7 @@ def ends() -> Iterator[Ends]:
 
 
 def test_messages_in_one_turn_to_a_peer_whose_socket_is_full_are_sent_once_and_in_order(ends: Ends) -> None:
-    """They start one greenlet. A second one would fail, and so end the process."""
+    """The messages start a single greenlet. A second one would fail, and so end the process."""
     sent = [bytes([number]) * 50_000 for number in range(5)]
     for data in sent:
         ends.near.send_bytes(data)
@@ -129,8 +131,9 @@ def test_a_peer_is_not_read_while_the_control_loop_has_not_taken_in_what_it_sent
 def test_a_peer_whose_messages_take_more_than_their_share_of_the_hub_is_read_less(
     ends: Ends, monkeypatch: pytest.MonkeyPatch, kind: int
 ) -> None:
-    """Each message takes 1 ms of processor time here. 20 of them are more than a quarter of the few that pass. Empty
-    parts of an answer need not end."""
+    """Each message takes 1 ms of processor time here, and 20 of them exceed a quarter of the time that passes.
+
+    The messages are unfinished parts of an answer."""
     ticks = count()
     clock = SimpleNamespace(thread_time=lambda: next(ticks) / 1000, monotonic=time.monotonic)
     monkeypatch.setattr(connection, "time", clock)

@@ -22,7 +22,10 @@ PORTS, FLOWS, METERS = ofp.OFPMP_PORT_STATS, ofp.OFPMP_FLOW, ofp.OFPMP_METER
 
 
 class Wire:
-    """``open``: the requests without an answer, per switch by kind. ``asked``: when, and of whom."""
+    """Connection to switches.
+
+    ``open``: the unanswered requests, per switch by kind.
+    ``asked``: time, switch and kind of each request."""
 
     def __init__(self, switches: int = 1) -> None:
         self.asked: list[tuple[float, Dpid, int]] = []

@@ -46,7 +46,7 @@ def frames(discovery: Discovery, now: float = 0.0) -> dict[PortRef, bytes]:
 
 
 class Clock:
-    """Ticks like the hub; ``cables`` carry the probes."""
+    """Clock that ticks like the hub; ``cables`` carry the probes."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Clock:
         self.news: list[LinkSeen | LinkLost] = []
 
     def sent_from(self, at: PortRef, seconds: float) -> list[float]:
-        """When probes left a port."""
+        """Run for so many seconds, and return the times when probes left a port."""
         self.run(seconds)
         return self.sent_at[at]
 
@@ -124,7 +124,7 @@ def test_the_probes_of_many_switches_are_spread_over_the_interval_whatever_their
 
 
 def big(leaves: int, spines: int, hosts: int, rate: float = RATE) -> Clock:
-    """A leaf-spine whose switches are all connected."""
+    """Return a leaf-spine whose switches are all connected."""
     discovery = Discovery(INTERVAL, TIMEOUT, rate)
     cables: dict[PortRef, PortRef] = {}
     for leaf in range(1, leaves + 1):
@@ -150,7 +150,7 @@ def test_a_large_fabric_is_found_at_once_probed_within_its_rate_and_silent_links
 
 
 def test_a_fabric_too_large_for_its_rate_is_probed_at_that_rate_and_keeps_its_links() -> None:
-    """No link is lost for probes that were not sent."""
+    """A probe that was not sent costs no link."""
     clock = big(leaves=16, spines=16, hosts=0, rate=60.0)
     assert len(clock.run(15.0)) == len(clock.cables) == 512
     clock.run(40.0)
@@ -160,7 +160,7 @@ def test_a_fabric_too_large_for_its_rate_is_probed_at_that_rate_and_keeps_its_li
 
 
 def test_a_switch_with_thousands_of_ports_delays_the_probes_of_no_other_switch() -> None:
-    """Neither the first probes of such switches nor later ones hinder that a silent cut is found."""
+    """A silent cut is found in spite of the first and of all later probes of such switches."""
     discovery = Discovery(INTERVAL, TIMEOUT, 200.0)
     for dpid in (A, B):
         discovery.switch_connected(dpid, [port(1), port(2)])
@@ -200,7 +200,7 @@ def test_a_switch_is_probed_once_its_rules_are_confirmed_and_the_other_ends_send
     clock = Clock(fabric(), {A1: B1, B1: A1}, without_rules={B})
     assert clock.run(10.0) == [LinkSeen(B1, A1)]
     clock.without_rules = set()
-    clock.now += 0.3  # so that no probe of its own accord is just due
+    clock.now += 0.3  # so that no regular probe is due at this moment
     clock.discovery.rules_confirmed([B])
     assert clock.run(0.4) == [LinkSeen(A1, B1)]
 

@@ -15,7 +15,7 @@ from signalbox.errors import InvalidInput
 
 
 def test_importing_ryu_patches_nothing() -> None:
-    from eventlet import patcher  # only after framework, which knows its warnings
+    from eventlet import patcher  # only after framework, which handles its warnings
 
     for module in ("socket", "thread", "time", "select", "os", "subprocess"):
         assert not patcher.is_monkey_patched(module)

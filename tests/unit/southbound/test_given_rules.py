@@ -1,4 +1,4 @@
-"""Which entries a switch may hold, and how much of its answers is read."""
+"""Table rows that a switch may hold, and the limit of reading its answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(given: GivenRules, *priorities: int, dpid: Dpid = A) -> GivenRules:
 
 
 def counted(given: GivenRules) -> list[int]:
-    """Of the entries 0 to 9, which a switch all says to have."""
+    """Return those of the rows 0 to 9 that are read when a switch reports all of them."""
     counts = {rule(priority).key: COUNT for priority in range(10)}
     return [key.priority for key in given.of_given(A, counts)]
 
@@ -88,7 +88,7 @@ def test_a_switch_that_comes_back_may_have_what_it_had(monkeypatch: pytest.Monke
     given = read(read(GivenRules(), 1, 2), 1, dpid=B)
     given.sent(A, [RuleMod("delete", rule(1)), RuleMod("add", rule(3))])
     given.switch_left(A)
-    given.switch_left(B)  # others that come and go do not make it forgotten
+    given.switch_left(B)  # other switches that connect and disconnect change nothing
     assert given.takes(A, MORE_BYTES + 2 * ENTRY_BYTES)
     assert not given.takes(A, MORE_BYTES + 2 * ENTRY_BYTES + 1)
     assert not given.takes(B, MORE_BYTES + 1)

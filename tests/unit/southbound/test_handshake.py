@@ -31,7 +31,7 @@ def bitmap(*versions: int) -> bytes:
 
 
 def described() -> Handshake:
-    """A handshake that waits for the ports."""
+    """Return a handshake that waits for the ports."""
     handshake = Handshake()
     handshake.take(frame(HELLO))
     handshake.take(frame(FEATURES_REPLY, FEATURES))

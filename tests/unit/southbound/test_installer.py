@@ -18,7 +18,7 @@ def kind(message: bytes) -> int:
 
 
 class Wire:
-    """Switches that keep the messages sent to them, and the reports."""
+    """Switches that record the messages sent to them, and the reports."""
 
     def __init__(self, *connected: Dpid) -> None:
         self.connected = set(connected)

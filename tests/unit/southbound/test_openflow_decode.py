@@ -1,4 +1,4 @@
-"""Rules that a switch was sent are read back as they were; malformed bytes raise ``Malformed`` and nothing else."""
+"""Rules that were sent to a switch are read back unchanged; malformed bytes raise ``Malformed`` and nothing else."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ def port(number: int, up: bool = True) -> Port:
 
 
 def flap(changes: PortChanges, count: int, now: float, dpid: Dpid = A) -> int:
-    """Ports go down and come up; returns how many changes were handed on at once."""
+    """Let ports go down and up; return how many changes were handed on at once."""
     return sum(len(changes.changed(dpid, port(n % 10, up=n // 10 % 2 == 1), False, now)) for n in range(count))
 
 
@@ -46,7 +46,7 @@ def test_of_a_flood_the_latest_state_of_each_port_is_handed_on_once_in_a_period(
 def test_a_change_does_not_overtake_one_that_waits() -> None:
     changes = PortChanges()
     flap(changes, AT_ONCE + 1, 10.0)
-    assert changes.changed(A, port(1, up=False), False, 10.0 + 2 * PERIOD_S) == []  # nobody has asked what waits
+    assert changes.changed(A, port(1, up=False), False, 10.0 + 2 * PERIOD_S) == []  # the changes still wait
     assert not {change.port.up for change in changes.tick(12.0) if change.port.number == 1}.pop()
 
 

@@ -98,7 +98,7 @@ def test_a_part_that_arrives_twice_changes_nothing() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_switch_without_meters_has_none(first: bool) -> None:
-    """Whether it refuses them before or after its other answers."""
+    """The switch may refuse them before or after its other answers."""
     wire = Wire()
     wire.reader.read(A, 0.0)
     if first:
@@ -143,7 +143,7 @@ def test_meters_come_back() -> None:
 
 
 def test_what_others_made_of_a_group_and_a_meter_is_counted_and_put_right() -> None:
-    """Both had the ids of rules of ours: they are there, so they have to be modified."""
+    """The ids are those of rules of ours, so the group and the meter have to be modified."""
     wire = Wire()
     wire.reader.read(A, 0.0)
     kbps = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
@@ -186,7 +186,7 @@ def test_a_reply_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_empty_parts_without_end_are_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each costs time and memory, though it brings nothing."""
+    """Each part costs time and memory, though it has no content."""
     monkeypatch.setattr(multipart, "MAX_BYTES", 100 * multipart.PART_BYTES)
     wire = Wire()
     wire.reader.read(A, 0.0)

@@ -1,4 +1,4 @@
-"""What was saved comes back, or is refused and left as it was."""
+"""Saved states are loaded again, or refused and left unchanged."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ NOTHING = SavedState()
 
 
 def commit(store: Store, before: SavedState, after: SavedState) -> int | OSError:
-    """The revision that the store says it has then, or why it has none."""
+    """Commit, and return the revision that the store then reports, or its error."""
     done: Future[int | OSError] = Future()
     store.commit(changes(before, after), done.set_result)
     return done.result(10)
 
 
 def written(directory: Path, *states: SavedState) -> None:
-    """One commit per state."""
+    """Write one commit per state."""
     store = SqliteStore(directory)
     before = store.load()
     store.begin()
@@ -95,7 +95,7 @@ def read(directory: Path) -> SavedState:
 
 
 def full() -> SavedState:
-    """Something of every kind."""
+    """Return a state with an example of every kind."""
     transfers = JobSpec.parse(
         {
             "job_id": "c",
@@ -130,7 +130,7 @@ def full() -> SavedState:
 
 
 def offer() -> JobSpec:
-    """Of two strategies, one of which computes in a phase and before it."""
+    """Return an offer of two strategies, one of which computes in a phase and before it."""
     first, second = (name_free(spec(name)) for name in ("b", "c"))
     compute = [{"seconds": 0.1}, {"seconds": 0.2, "phase": 2}]
     ways = [{"name": "one", **first, "compute": compute}, {"name": "two", **second}]
@@ -147,7 +147,7 @@ def name_free(one: JobSpec) -> dict[str, object]:
 
 
 def parts() -> list[Part]:
-    """Of every kind; a cable that was never seen, and a name with a space."""
+    """Return parts of every kind, with a cable that was never seen, and a name with a space."""
     leaf, spine = PortRef(Dpid(1), PortNo(3)), PortRef(Dpid(2**64 - 1), PortNo(1))
     nowhere = PortRef(UNKNOWN_DPID, PortNo(0))
     return [
@@ -218,7 +218,7 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
 
 
 def test_a_json_state_is_taken_over_once_and_put_by(tmp_path: Path) -> None:
-    """As the version before wrote it."""
+    """The previous version wrote the JSON state."""
     text = (
         '{"format": 1, "strategy": "planned", "jobs": [{"job_id": "a", "endpoints": ["10.0.0.1", "10.0.0.2"], '
         '"groups": [{"name": "dp", "ranks": [0, 1]}], "collectives": [{"algorithm": "all_to_all", "groups": ["dp"], '
@@ -254,7 +254,7 @@ FORMAT_2 = {
 
 
 def write_format(version: int, directory: Path, records: Mapping[tuple[str, str], str]) -> None:
-    """As the version that had this format wrote it, in two commits."""
+    """Write records in two commits, as the version with this format wrote them."""
     database = sqlite3.connect(directory / "state.db", isolation_level=None)
     with closing(database):
         database.execute("PRAGMA journal_mode = WAL")
@@ -375,11 +375,11 @@ def test_jobs_of_older_versions_have_no_owners_with_lease_tokens(tmp_path: Path,
     store.close()
 
 
-# ---- what cannot be read
+# ---- unreadable states
 
 
 def test_a_virtual_link_has_bytes_and_a_phase() -> None:
-    """One byte in the first phase is the least."""
+    """The smallest link has one byte in the first phase."""
     saved = decode([(Key(Kind.MEASURED, "a"), '[["10.0.0.1", "10.0.0.2", 0, 1]]')])
     assert saved.measured[JobId("a")] == VirtualLinks([VirtualLink("10.0.0.1", "10.0.0.2", 0, 1)])
     for phase, size in ((0, 0), (-1, 1), (0, -1)):
@@ -472,7 +472,7 @@ def states(count: int) -> list[SavedState]:
 def test_damaged_files_open_at_one_earlier_commit_or_are_refused(
     seed: int, tmp_path: Path, killed: tuple[Path, list[SavedState]]
 ) -> None:
-    """A process that was killed leaves the database and its log. Either is cut, or altered, at a random place."""
+    """A killed process leaves the database and its log. Either is cut, or altered, at a random place."""
     directory, commits = killed
     shutil.copytree(directory, tmp_path / "state")
     draw = random.Random(seed)
@@ -496,8 +496,9 @@ def test_damaged_files_open_at_one_earlier_commit_or_are_refused(
 
 @pytest.fixture(scope="session")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedState]]:
-    """A state directory as a killed process may leave it at worst, and its commits: of the later ones none was copied
-    from the log into the database."""
+    """Return a state directory as a killed process leaves it at worst, and its commits.
+
+    Later commits were not copied from the log into the database."""
     original, copy = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("killed") / "state"
     commits = states(30)
     store = SqliteStore(original)
@@ -515,14 +516,14 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedSt
 
 @pytest.fixture
 def left(tmp_path: Path) -> tuple[Path, list[SavedState]]:
-    """A state directory after some commits, while it is used, and the commits."""
+    """Return a state directory after some commits, copied while it is used, and the commits."""
     commits = states(12)
     store = SqliteStore(tmp_path / "live")
     store.load()
     store.begin()
     for before, after in pairwise(commits):
         commit(store, before, after)
-    commit(store, commits[-1], commits[-1])  # what follows a commit is done
+    commit(store, commits[-1], commits[-1])  # work after a commit is done
     shutil.copytree(tmp_path / "live", tmp_path / "killed")
     store.close()
     return tmp_path / "killed", commits
@@ -530,7 +531,7 @@ def left(tmp_path: Path) -> tuple[Path, list[SavedState]]:
 
 @pytest.mark.parametrize("at", [3, 40, 2779, -1])
 def test_damage_in_the_log_costs_the_last_commits_at_most(left: tuple[Path, list[SavedState]], at: int) -> None:
-    """SQLite drops everything that follows."""
+    """SQLite drops everything after the damage."""
     directory, commits = left
     log = directory / "state.db-wal"
     content = bytearray(log.read_bytes())
@@ -559,7 +560,7 @@ def test_a_log_whose_database_is_missing_is_no_new_directory(
 
 
 def test_a_text_that_has_become_bytes_is_refused(tmp_path: Path) -> None:
-    """As one flipped bit in the head of a row does it; SQLite's own check finds nothing."""
+    """A flipped bit in the head of a row does that, and SQLite's own check does not find it."""
     written(tmp_path, full())
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
         database.execute("UPDATE record SET value = CAST(value AS BLOB) WHERE key = 'a'")
@@ -661,7 +662,7 @@ def test_the_owner_is_the_process_that_claimed_the_directory_last(tmp_path: Path
     store.close()
 
 
-# ---- jobs that are dropped
+# ---- dropped jobs
 
 
 def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: Path) -> None:
@@ -675,7 +676,7 @@ def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: P
 
 
 def test_what_cannot_be_read_is_dropped_and_the_rest_stays_as_it_was(tmp_path: Path) -> None:
-    """Also in an older format, which is still that then."""
+    """A state of an older format keeps its format."""
     wrong = spec("a").model_dump() | {"lease_s": -1}
     write_format(2, tmp_path, FORMAT_2 | {("job", "a"): json.dumps(wrong)})
     with pytest.raises(InvalidInput, match=rf"job 'a': lease_s.*\(signalbox state drop --state-dir {tmp_path} JOB\)"):
@@ -708,7 +709,7 @@ def test_nothing_is_dropped_of_an_unknown_job_a_used_directory_a_damaged_state_o
 
 
 def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path) -> None:
-    """That the disk has it cannot be tested here; that SQLite waits for the disk can (2 is FULL)."""
+    """A test cannot show that the disk has the commit, but that SQLite waits for the disk (2 is FULL)."""
     with closing(sqlite_database.opened(tmp_path / "state.db")) as database:
         assert database.execute("PRAGMA synchronous").fetchone() == (2,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -717,7 +718,7 @@ def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["state.db", "lock"])
 @pytest.mark.parametrize("replaced", [False, True])
 def test_changes_are_refused_when_a_file_lost_its_name(tmp_path: Path, name: str, replaced: bool) -> None:
-    """What is written into a file without a name is gone after a restart; a lock that is gone keeps no other out."""
+    """Data in a file without a name is lost after a restart; a lock without a name excludes nobody."""
     store = SqliteStore(tmp_path)
     store.load()
     store.begin()

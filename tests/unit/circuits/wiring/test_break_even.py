@@ -1,4 +1,4 @@
-"""When direct connection loses, by hand."""
+"""The break-even ratio of direct connections, by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_without_pairs_only_rates_count() -> None:
 
 
 def test_it_loses_from_the_ratio_on_at_which_both_are_equal() -> None:
-    """(1 + 4 r) / 40 = (1 + r) / 12.5 at r = 2.75."""
+    """The times are equal at r = 2.75: (1 + 4 r) / 40 = (1 + r) / 12.5."""
     known = BreakEven(0.5, 4.0, 40e9, 12.5e9)
     assert known.most_ratio == pytest.approx(2.75)
     assert not BreakEven(2.74, 4.0, 40e9, 12.5e9).loses

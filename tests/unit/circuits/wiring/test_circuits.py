@@ -1,4 +1,4 @@
-"""Wirings: what optical switches can do, parts of a fabric, and what changes from one to the next."""
+"""Wirings: the limits of optical switches, parts of a fabric, and the changes between two wirings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controller.circuits.wiring.circuits import Circuit, Port, Wiring, circulant
 
 @st.composite
 def wirings(draw: st.DrawFn, servers: int | None = None, interfaces: int | None = None) -> Wiring:
-    """Any partial permutations without servers that send to themselves."""
+    """Draw partial permutations without servers that send to themselves."""
     count = servers or draw(st.integers(2, 9))
     layers = []
     for _ in range(interfaces or draw(st.integers(1, 4))):

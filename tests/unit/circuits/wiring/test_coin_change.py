@@ -1,4 +1,4 @@
-"""Ways on circulant wirings: shortest, even, and accepted by the planner's checker."""
+"""Paths on circulant wirings: shortest, even, and accepted by the planner's checker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_way_makes_up_its_offset_with_the_fewest_steps(servers: int, numbers: 
 
 
 def test_ways_are_chosen_so_that_interfaces_carry_alike() -> None:
-    """Steps 1 and 5 of 12: the eleven offsets are 30 hops away in all, and several can be reached in two ways."""
+    """Steps are 1 and 5 of 12: the eleven offsets are 30 hops away in all, and several have two shortest paths."""
     ways = ways_by_offset(12, (1, 5), [0.0] + [1.0] * 11)
     carried = [sum((way or ()).count(interface) for way in ways) for interface in (0, 1)]
     assert carried == [15, 15]
@@ -57,7 +57,9 @@ def test_ways_are_chosen_so_that_interfaces_carry_alike() -> None:
 def test_single_flows_go_other_ways_until_circuits_carry_alike(
     servers: int, steps: tuple[int, ...], alike: int, even: int
 ) -> None:
-    """Over 12 servers 20 hops of each are five on each of four interfaces; the same way for all leaves one with six."""
+    """The 20 hops of each of 12 servers are five on each of four interfaces.
+
+    The same path for all servers would put six on one interface."""
 
     def most(ways: Mapping[tuple[int, int], Way]) -> int:
         carried = Counter[tuple[int, int]]()

@@ -1,4 +1,4 @@
-"""What the finder makes of what jobs send: divisions of interfaces, matchings, and times that are known by hand."""
+"""Wirings found for given traffic: divisions of interfaces, matchings, and times known by hand."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.unit.circuits.wiring.test_circuits import wirings
 
 GBPS = 1e9
 M = 12_000_000
-"""Bytes of an all-reduce; it divides by all numbers of servers and rings here."""
+"""Bytes of an all-reduce; all numbers of servers and rings here divide it."""
 
 
 def job(servers: int, ranks_per_server: int = 1, **fields: Any) -> JobSpec:
-    """Groups ``all`` and, of four servers each, ``a``, ``b`` and so on."""
+    """Return a job with the group ``all`` and, of four servers each, groups ``a``, ``b`` and so on."""
     endpoints = [f"10.0.0.{1 + rank // ranks_per_server}" for rank in range(servers * ranks_per_server)]
     groups = [{"name": "all", "ranks": range(len(endpoints))}]
     groups += [
@@ -109,7 +109,7 @@ def test_groups_that_share_no_server_send_what_each_of_them_sends() -> None:
 
 
 def test_what_runs_in_rings_is_a_spec_as_any_other() -> None:
-    """Names that are taken, and a group in many collectives, whose rings are the same."""
+    """The spec has names that are taken, and a group in many collectives, whose rings are the same."""
     spec = job(8, collectives=[collective("all_reduce", "a", "b"), collective("all_reduce", "b", phase=1)])
     spec = JobSpec.parse(
         spec.model_dump() | {"groups": [*spec.model_dump()["groups"], {"name": "ring 4", "ranks": [0, 1]}]}
@@ -173,7 +173,7 @@ def test_dark_interfaces_are_joined_where_that_saves_hops() -> None:
 
 
 def test_what_is_passed_on_is_divided_over_all_shortest_ways() -> None:
-    """From 0 to 3 over 1 or 2, and from 1 to 2 over 3 and 0."""
+    """Paths from 0 to 3 lead over 1 or 2, and paths from 1 to 2 over 3 and 0."""
     wiring = Wiring(4, ((1, 3, 0, None), (2, None, 3, 0)))
     sent = np.zeros((4, 4))
     sent[0, 3], sent[1, 2] = 8.0, 1.0
@@ -237,8 +237,9 @@ def test_groups_of_replicas_share_an_interface_and_the_rest_is_for_what_crosses_
 
 
 def test_all_reduces_over_different_groups_have_interfaces_of_their_own() -> None:
-    """Replicas send a hundredth of what tensor ranks send, and would have no interface in proportion to that: their
-    rings of three servers would be three hops from server to server."""
+    """Replicas send a hundredth of what tensor ranks send, and would have no interface in proportion to that.
+
+    The rings of three servers would then have three hops from server to server."""
     replicas = [{"name": f"r{n}", "ranks": [n, n + 4, n + 8]} for n in range(4)]
     spec = job(12, collectives=[collective("all_reduce", "a", "b", "c")])
     fields = spec.model_dump() | {"groups": [*(group.model_dump() for group in spec.groups), *replicas]}
@@ -250,7 +251,7 @@ def test_all_reduces_over_different_groups_have_interfaces_of_their_own() -> Non
 
 
 def test_even_pairs_get_circulant_steps_for_their_offsets() -> None:
-    """Nearly all goes to the servers three and six further, to which no ring over nine servers leads directly."""
+    """Nearly all bytes go to the servers three and six further; no ring over nine servers leads there directly."""
     transfers = [{"src": n, "dst": (n + k) % 9, "bytes_per_iteration": M, "phase": 1} for n in range(9) for k in (3, 6)]
     spec = job(9, collectives=[collective("all_reduce", size=9)], transfers=transfers)
     found = find(traffic_of(spec), 3, GBPS)

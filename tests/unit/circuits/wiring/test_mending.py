@@ -1,4 +1,4 @@
-"""Wirings that have lost interfaces: rings get their circuits back, and nothing that works is given up for nothing."""
+"""Wirings that have lost interfaces: rings get their circuits back, and no working circuit is given up needlessly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of rings and the hops over them: published figures and breadth-first search."""
+"""Steps of rings and the hops over them, against published figures and breadth-first search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's decisions that need no fabric."""
+"""Decisions of the demo that need no fabric."""
 
 from __future__ import annotations
 

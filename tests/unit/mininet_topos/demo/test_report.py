@@ -1,4 +1,4 @@
-"""The demo's figures, from timestamps that can be checked by hand."""
+"""The figures of the demo, from timestamps that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEAF_OF = {"10.0.1.1": "leaf1", "10.0.2.1": "leaf2", "10.0.3.1": "leaf3"}
 
 
 def rank_log(rank: int, durations: list[float], *, ended: bool = True, wrong: tuple[int, ...] = ()) -> RankLog:
-    """Back to back iterations from 0 on, with an arrival every 0.1 s."""
+    """Return a log of back to back iterations from 0 on, with an arrival every 0.1 s."""
     iterations, start = [], 0.0
     for index, duration in enumerate(durations):
         count = round(duration / 0.1)
@@ -57,7 +57,7 @@ def observed(*routes: RouteChange) -> Observed:
 
 
 def routes(at: float, **paths: str) -> RouteChange:
-    """``a_b="leaf1 spine2 leaf2"``: the flow from host a to host b."""
+    """Return a change of routes; ``a_b="leaf1 spine2 leaf2"`` is the flow from host a to host b."""
     ends = {name: tuple(f"10.0.{part}.1" for part in name.strip("f").split("_")) for name in paths}
     return RouteChange(
         at, "ring1", {(ends[name][0], ends[name][1]): tuple(path.split()) for name, path in paths.items()}

@@ -1,4 +1,4 @@
-"""Which TCP connections a Multipath TCP session consists of, from the output of ss."""
+"""The TCP connections of a Multipath TCP session, found in the output of ss."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ mptcp 0      0      10.9.0.1:40502 10.9.0.2:5201
 mptcp 0      0      10.9.0.1:40514 10.9.0.2:5201
 \t subflows:1 add_addr_accepted:1 subflows_max:1 remote_key token:abb05d4d write_seq:df323f040649106b
 """
-"""Of iperf3 (Linux 6.18, iproute2 6.1), shortened: a session for control and one for data, what is left of a session
-whose program has ended, and a connection that is no session's."""
+"""Output for iperf3 (Linux 6.18, iproute2 6.1), shortened.
+
+It has a session for control and one for data, the rest of a session whose program has ended, and a connection without a
+session."""
 
 
 def test_connections_are_told_by_their_session() -> None:

@@ -1,4 +1,4 @@
-"""Figures of probes: counts and times in a window, with packets lost, duplicated and overtaken."""
+"""Figures of probes: counts and times in a window, with lost, duplicated and overtaken packets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ DELAY_S = 0.005
 
 
 def stream(count: int, arrived: list[int]) -> Stream:
-    """A packet each millisecond; those of ``arrived`` come in that order, each a little after it was sent or after the
-    one before it."""
+    """Return a stream with a packet each millisecond.
+
+    Packets of ``arrived`` arrive in that order, each a little after it was sent or after the one before it."""
     sent = [number * INTERVAL_S for number in range(count)]
     arrivals: list[tuple[int, float]] = []
     for number in arrived:
@@ -61,7 +62,7 @@ def test_doubled_and_overtaken_packets_are_told_apart() -> None:
 
 @given(st.lists(st.integers(0, 49), max_size=80), st.integers(0, 50), st.integers(0, 50))
 def test_windows_add_up_and_nothing_is_counted_twice(arrived: list[int], first: int, second: int) -> None:
-    """Cut anywhere, the parts have the counts of the whole; overtaking is only seen within a window."""
+    """The parts have the counts of the whole, wherever it is cut; overtaking is only seen within a window."""
     whole = stream(50, arrived)
     cuts = [0.0, *sorted((first * INTERVAL_S, second * INTERVAL_S)), 1.0]
     parts = [whole.outcome(a, b) for a, b in pairwise(cuts)]

@@ -1,4 +1,4 @@
-"""What a controller is told of the circuits of a job."""
+"""Answers that a controller gets about the circuits of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL_TO_ALL = {"algorithm": "all_to_all", "groups": ["all"], "bytes_per_iteration
 
 
 def asked(job_id: str) -> FindWiring:
-    """Of a job that should be on a switch: on two circuits per server most of it is forwarded."""
+    """Return the request of a job that belongs on a switch: two circuits per server would forward most of its bytes."""
     spec = JobSpec.parse(
         {
             "job_id": job_id,

@@ -1,4 +1,4 @@
-"""Which iterations count."""
+"""The iterations that count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of iterations that are known by hand."""
+"""Times of iterations, known by hand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_on_other_circuits_as_many_rings_run_or_one_in_rank_order_where_that_is_
     assert chosen.rings == 4
     assert chosen.planned_s == pytest.approx(0.5 + RING_BITS / 4 / CIRCUIT_BPS)
     assert chosen.planned_s == pytest.approx(planned_s(way, chosen.spec, best.found.wiring, SIZE))
-    # Circuits to the next server alone: all four rings take them, most of them several times, so one is better.
+    # With circuits to the next server alone all four rings take them, most of them several times, so one ring is
+    # better.
     chain = circulant(12, [1])
     one = on_wiring(way, best.found.orders, chain, Size(12, 1, 2.0))
     assert one.rings == 1
@@ -61,7 +62,7 @@ def test_phases_follow_each_other_and_computing_overlaps_with_its_own() -> None:
     size = Size(7, 3, 2.0)
     (way,) = ways_of(job, ADDRESSES[:7])
     found = evaluated([way], size).best
-    all_to_all_s = 9 / 3 * M / 7 * 8 / CIRCUIT_BPS  # 9 hops of each server's pieces on three interfaces
+    all_to_all_s = 9 / 3 * M / 7 * 8 / CIRCUIT_BPS  # 9 hops of each server's parts on three interfaces
     assert found.found.wiring.steps is not None
     assert planned_s(way, found.spec, found.found.wiring, size) == pytest.approx(100.25 + all_to_all_s)
 

@@ -24,5 +24,5 @@ def test_each_optical_switch_has_a_colour_and_dark_interfaces_nothing(tmp_path: 
     dark = Wiring(3, ((1, None, 0), (None, None, None)))
     draw(tmp_path / "wirings.png", [Panel("before", "1 s", dark), Panel("after", "2 s", circulant(5, [1, 2]))])
     found = colours(tmp_path / "wirings.png")
-    assert set(COLOURS[:2]) <= found  # in the keys; arrows let the ground through
+    assert set(COLOURS[:2]) <= found  # in the keys; the background shows through arrows
     assert not set(COLOURS[2:]) & found

@@ -1,4 +1,4 @@
-"""Random wirings that chosen ones are compared with."""
+"""Random wirings, to which chosen ones are compared."""
 
 from __future__ import annotations
 

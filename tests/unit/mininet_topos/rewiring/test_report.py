@@ -1,4 +1,4 @@
-"""What a run of the demo is judged by, and its tables."""
+"""The criteria for a run of the rewiring demo, and its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of a whole job do in an iteration."""
+"""The work of the ranks of a whole job in an iteration."""
 
 from __future__ import annotations
 

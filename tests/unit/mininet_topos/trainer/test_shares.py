@@ -1,4 +1,4 @@
-"""How bytes are divided over the connections to a peer."""
+"""The division of bytes over the connections to a peer."""
 
 from __future__ import annotations
 
