@@ -34,7 +34,7 @@ def channel(api: Running) -> Iterator[grpc.Channel]:
 
 @pytest.fixture
 def jobs(channel: grpc.Channel) -> Any:
-    """The generated stub, for requests that the typed client cannot make."""
+    """Return the generated stub, for requests that the typed client cannot make."""
     return pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,4 @@
-"""The example of an Alertmanager, run: alerts reach their receivers, and so does their end."""
+"""A real Alertmanager with the example configuration: alerts reach their receivers, and so do their ends."""
 
 from __future__ import annotations
 

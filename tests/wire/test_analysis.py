@@ -57,7 +57,7 @@ Signalbox = Callable[..., tuple[int, str, str]]
 
 
 def a_network() -> Network:
-    """Jobs a and b meet on the first of two spines."""
+    """Return a network where jobs a and b meet on the first of two spines."""
     fabric: Fabric = leaf_spine(2, 2)
     problem: Problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)])
     problem = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
@@ -66,7 +66,7 @@ def a_network() -> Network:
 
 @dataclass
 class Loop:
-    """Stands for the control loop; analyses in this process what the loop would send to another one."""
+    """Stand-in for the control loop; it runs analyses in this process that the loop would send to another process."""
 
     network: Network = field(default_factory=a_network)
     messages: list[Message] = field(default_factory=list)
@@ -188,7 +188,7 @@ def test_the_worker_process_gives_the_same_results_and_errors(loop: Loop) -> Non
     worker = Answerer(analyse)
     replies: list[Future[Any]] = [Future(), Future()]
     requests = [AnalyseJob(loop.network, JobId(job), None) for job in ("a", "nobody")]
-    expected = analyse_job(requests[0])  # before a thread sends what the requests share: it is filled in meanwhile
+    expected = analyse_job(requests[0])  # before a thread sends it: shared objects are filled in later
     try:
         for request, reply in zip(requests, replies, strict=True):
             worker.submit(request, reply)
@@ -200,7 +200,7 @@ def test_the_worker_process_gives_the_same_results_and_errors(loop: Loop) -> Non
 
 
 class Endless:
-    """A request that no process ever finishes: it sleeps where it is unpickled."""
+    """Request that no process ever finishes: it sleeps where it is unpickled."""
 
     def __reduce__(self) -> tuple[object, tuple[int]]:
         return time.sleep, (10_000,)
@@ -216,7 +216,7 @@ def test_a_request_that_is_cancelled_holds_up_no_other(loop: Loop) -> None:
         for number, reply in enumerate(given_up):
             worker.submit(endless, reply)
             if number:
-                reply.cancel()  # it waits, behind the first
+                reply.cancel()  # the request waits behind the first one
         wait_for(lambda: not worker._waiting or given_up[0] is not worker._waiting[0][1])
         worker.submit(request, wanted)
         given_up[0].cancel()
@@ -291,7 +291,7 @@ def test_a_process_that_was_killed_while_it_was_ready_is_replaced() -> None:
 
 
 def process_number(holds: int | None) -> int:
-    """``holds``: bytes that the process keeps."""
+    """Return the process id; ``holds``: bytes that the process keeps."""
     if holds is not None:
         kept.append(b"x" * holds)
     return os.getpid()

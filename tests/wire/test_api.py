@@ -223,7 +223,7 @@ def test_a_page_that_cannot_be_is_an_invalid_argument(jobs: Any, request_: pb.Li
     assert (error.code(), set(violations(error))) == (grpc.StatusCode.INVALID_ARGUMENT, {field})
 
 
-# ---- watching
+# ---- watches
 
 
 def test_watching_sends_the_routes_now_and_on_each_change_and_ends_with_the_job(api: Running, client: Client) -> None:
@@ -246,7 +246,7 @@ def test_watching_sends_the_routes_now_and_on_each_change_and_ends_with_the_job(
 def test_routes_of_a_job_from_before_a_restart_wait_until_it_is_known_what_switches_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They may hold its pins: it is not told that its flows are hashed."""
+    """The switches may hold pins of the job, so the API does not report its flows as hashed."""
     monkeypatch.setattr(watches, "time", SimpleNamespace(time=lambda: time.time() + 60))
     with running_api() as api, Client(api.addresses[0]) as client:
         api.control.routes_generation = 0

@@ -1,4 +1,4 @@
-"""Where the API listens, and the standard services beside it."""
+"""Addresses where the API listens, and the standard services beside it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_living_server_keeps_its_socket(tmp_path: Path) -> None:
 
 
 def test_a_listener_that_takes_no_connection_keeps_its_socket(tmp_path: Path) -> None:
-    """As one that is stopped: its queue is full, and who connects waits."""
+    """The listener may belong to a stopped process: its queue is full, and connecting clients wait."""
     path = str(tmp_path / "api.sock")
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as waiting:
         listener.bind(path)
@@ -135,7 +135,7 @@ def test_stopping_a_server_that_never_started_is_nothing() -> None:
 
 @pytest.mark.parametrize("timeout_s", [0.3, 10.0])
 def test_nobody_at_the_address_is_unreachable(timeout_s: float) -> None:
-    """Also when there is no time for gRPC to try as often as it would."""
+    """The time may be too short for the usual retries of gRPC."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Requests that are refused, and what the status of each says."""
+"""Refused requests, and the content of the status of each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _without_deadline(stub_method: Any, request: Any, timeout: float) -> Any:
     return stub_method(request)
 
 
-# ---- wrong requests
+# ---- invalid requests
 
 
 def test_every_wrong_field_is_named_in_details_and_message(jobs: Any) -> None:
@@ -316,7 +316,7 @@ def test_metadata_that_is_not_utf8_is_not_in_the_log(tmp_path: Path, caplog: pyt
 
 
 def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
-    """The thread's guard then stops the process: an API that nobody can reach must not look like one that runs."""
+    """The guard of the thread then stops the process: an API that nobody can reach must not look like a running one."""
 
     class Ended:
         async def wait_for_termination(self) -> None:

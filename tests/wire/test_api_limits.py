@@ -1,4 +1,4 @@
-"""The API's limits without HAProxy, against clients that speak HTTP/2 in bytes and do not mean well."""
+"""The API's limits without HAProxy, against malicious clients that speak HTTP/2 in bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.wire.control_stand_in import running_api
 from tests.support.wire.raw_client import DEADLINE_S, HEALTH, STATUS, raw, stub
 
 OF_CALLS = ("Timeout", "_ServicerContext")
-"""Types of objects that there are for every call: ours, and gRPC's."""
+"""Types of the objects that exist for every call: ours, and gRPC's."""
 
 
 # ---- connections
@@ -86,7 +86,7 @@ def test_calls_at_one_time_are_limited_and_end_with_their_client(
 
 
 def test_what_a_call_has_taken_is_free_without_a_garbage_collection() -> None:
-    """gRPC's part of it too, which hangs on the context: tens of kB for each call."""
+    """The part of gRPC, which hangs on the context, is free too: tens of kB for each call."""
     with running_api(silent_s=0.5) as api:
         gc.collect()  # not later: a client that makes no call meanwhile would be refused
         gc.disable()
@@ -95,7 +95,7 @@ def test_what_a_call_has_taken_is_free_without_a_garbage_collection() -> None:
                 client.hello()
                 client.call(1, STATUS, b"")  # answered
                 client.call(3, HEALTH, b"")  # a watch, which ends with the connection
-                client.call(5, STATUS)  # its request does not come
+                client.call(5, STATUS)  # its request never arrives
                 client.call(7, "/signalbox.v1.JobService/GetJob", b"")  # refused
                 assert client.ended_stream(5)
             free = lambda: not any(type(found).__name__ in OF_CALLS for found in gc.get_objects())  # noqa: E731
@@ -117,7 +117,7 @@ def test_log_lines_of_a_call_name_its_peer(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_request_that_is_compressed_is_refused() -> None:
-    """What it holds when it is unpacked no limit of bytes has counted."""
+    """No limit of bytes has counted the unpacked content."""
     with running_api() as api, grpc.insecure_channel(api.addresses[0]) as channel:
         jobs: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
         with pytest.raises(grpc.RpcError) as error:
@@ -148,7 +148,7 @@ def test_other_calls_are_answered_while_a_large_request_is_read(monkeypatch: pyt
 
 
 def test_a_job_of_many_virtual_links_costs_its_client_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are made in the API's threads, not in the control loop."""
+    """The links are made in the API's threads, not in the control loop."""
     made_in = []
 
     def noted(spec: JobSpec) -> VirtualLinks:

@@ -133,7 +133,7 @@ def test_a_certificate_has_the_role_of_its_name_and_others_have_none(secured: Se
         ):
             status_of(api.addresses[0], secured.credentials(secured.ours.sign("stranger")))
         assert [line["certificate"] for line in lines if line["event"] == "audit"] == ["stranger"]
-        # A token counts before the certificate, also when it is wrong.
+        # A token takes precedence over the certificate, also when it is wrong.
         assert status_of(api.addresses[0], secured.credentials(secured.ours.sign("stranger"), TOKEN))
         with pytest.raises(Unauthenticated, match="the token is not known"):
             status_of(api.addresses[0], secured.credentials(secured.ours.sign("scheduler"), "sbx_wrong"))
@@ -156,7 +156,7 @@ def test_a_token_is_accepted_through_tls_a_socket_and_loopback(secured: Secured,
 
 
 def test_a_token_is_not_accepted_where_it_could_be_read_on_its_way(secured: Secured) -> None:
-    """The machine's own address stands for one of the network: gRPC sees another peer than loopback."""
+    """The machine's own address stands for one of the network: gRPC sees a peer that is not loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

@@ -1,4 +1,4 @@
-"""Jobs on circuits, over the real API: how the fabric is counted, what commands answer, and what is refused."""
+"""Jobs on circuits, over the real API: counts of the fabric, answers of commands, and refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Running(NamedTuple):
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    """A job on four servers, and one that waits for one of these."""
+    """Run an API with a job on four servers, and one that waits for one of these servers."""
     fabric = ServedCircuits(SERVERS, INTERFACES)
     fabric.start()
     fabric.run(5)

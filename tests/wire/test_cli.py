@@ -60,14 +60,14 @@ bytes_per_iteration = 1000
 
 @pytest.fixture(autouse=True)
 def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of this user."""
+    """Set the user's directory of state."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state"
 
 
 @pytest.fixture
 def leases(state_home: Path, api: Running) -> Path:
-    """Where lease tokens of its jobs are kept."""
+    """Return the folder of the lease tokens for this API."""
     return state_home / "signalbox/leases" / api.addresses[0]
 
 
@@ -432,7 +432,7 @@ def test_events_are_listed_and_watched(api: Running, signalbox: Signalbox) -> No
     assert signalbox("events").out == ""
     now = time.time()
     api.control.board.history.add(EventKind.DRAIN, "drained", {"part": "spine2", "flows": 0}, now - 7200)
-    api.control.board.history.add(EventKind.PLAN, "plan adopted: better", {"moves": 3}, now)  # of another version
+    api.control.board.history.add(EventKind.PLAN, "plan adopted: better", {"moves": 3}, now)  # from another version
     assert [line[21:] for line in signalbox("events").out.splitlines()] == [
         " spine2 drained: no flow is left on it",
         " plan adopted: better  moves=3",
@@ -488,7 +488,7 @@ def test_a_drain_does_not_wait_for_its_cost(api: Running, signalbox: Signalbox) 
 
 
 def without_a_spine() -> FailureAnalysis:
-    """Two jobs, each with a link of two spines; without one of these they share one."""
+    """Return the analysis of a lost spine: two jobs had a link of two spines each, and now share one."""
     fabric = leaf_spine(2, 2)
     problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)])
     problem = pinned(problem, {one.id: whole(problem.candidates(one)[n]) for n, one in enumerate(problem.flows)})

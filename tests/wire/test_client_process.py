@@ -1,4 +1,4 @@
-"""The process that calls the controller for a training process: what either of them does to the other."""
+"""The process that calls the controller for a training process, and the effects of either on the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.wire.test_joined_process_ends import DEADLINE_S, ended, has_job, prog
 
 
 def callers(process: subprocess.Popen[str]) -> list[int]:
-    """The processes that call the controller for this one."""
+    """Return the processes that call the controller for this one."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -42,7 +42,7 @@ if "JOINS" in os.environ:
 
 
 def test_what_every_interpreter_runs_at_its_start_is_not_run_by_that_process(api: Running, tmp_path: Path) -> None:
-    """Otherwise a site that joins there would start one process after the other."""
+    """Otherwise a site that joins at the start of every interpreter would start one process after the other."""
     site = tmp_path / "sitecustomize.py"
     site.write_text(JOINS_ITSELF)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
@@ -125,7 +125,7 @@ joined()
 
 
 def test_a_process_that_forks_while_it_connects_goes_on_and_so_do_its_children(api: Running) -> None:
-    """gRPC in it ended a child by a signal in 7 of 178 such processes, and the process itself in one."""
+    """Run inside the program, gRPC ended a child by a signal in 7 of 178 such processes, and the process in one."""
     with program(api, MANY_CHILDREN) as process:
         assert ended(process)[0] == 0
 
@@ -200,7 +200,7 @@ time.sleep(60)
 
 
 def test_nothing_waits_for_the_process_that_calls_and_it_ends_with_a_killed_program(api: Running) -> None:
-    """Not for its end, where something reads what the program says."""
+    """A reader of the program's output does not wait for the end of the calling process either."""
     with program(api, KEPT_OPEN) as process:
         assert process.stdout
         child = int(process.stdout.readline())

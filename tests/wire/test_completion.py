@@ -1,4 +1,4 @@
-"""Completion in a real bash, which divides words at colons, of names that a running controller has."""
+"""Completion of names of a running controller in a real bash, which divides words at colons."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ while read -ra COMP_WORDS; do
     echo "${COMPREPLY[@]}"
 done
 """
-"""As readline calls it: the words are those between the characters of COMP_WORDBREAKS, and these themselves. A line of
-its input for each; ``_`` at the end stands for a word that has not begun."""
+"""Shell code that calls the completion as readline does, for each line of its input.
+
+Words are the texts between the characters of COMP_WORDBREAKS, and these characters. ``_`` at the end stands for a word
+that has not begun."""
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """With the command as users have it."""
+    """Return a search path with the command as users have it."""
     command = tmp_path / "signalbox"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m controller "$@"\n')
     command.chmod(0o755)

@@ -37,7 +37,7 @@ def test_a_controller_answers_until_it_is_stopped_and_ends_cleanly(tmp_path: Pat
 
 
 def test_the_core_of_grpc_writes_nothing_into_the_log_for_a_client(tmp_path: Path) -> None:
-    """It has a line of its own for each compressed request."""
+    """Otherwise the log would have a line of gRPC for each compressed request."""
     controller = ControllerProcess(tmp_path)
     with controller.running(), grpc.insecure_channel(controller.address) as channel:
         status: Any = channel.unary_unary("/signalbox.v1.ControllerService/GetStatus")
@@ -78,7 +78,7 @@ ONE_JOB: Settings = {"jobs": {"max_jobs": 1}}
 
 
 def test_what_was_acknowledged_is_there_after_a_kill_unless_the_state_is_lost(tmp_path: Path) -> None:
-    """Also a start over a lowered limit, which is refused and changes nothing."""
+    """A start over a lowered limit is refused, and changes nothing."""
     (tmp_path / "recommender.yaml").write_text(OFFER)
     (offer,) = jobs_in(tmp_path / "recommender.yaml")
     assert [len(way.collectives) + len(way.transfers) for way in offer.spec.strategies] == [1, 5]
@@ -118,7 +118,7 @@ def test_what_was_acknowledged_is_there_after_a_kill_unless_the_state_is_lost(tm
 
 
 def alarm_times_ms(client: Client) -> dict[str, int]:
-    """When each alarm was raised; there is one for each of two jobs."""
+    """Return the time when each alarm was raised, by job; there is one for each of two jobs."""
     wait_for(lambda: len(client.get_status().alarms) == 2, "the alarms")
     return {alarm.subject: alarm.raise_time.ToMilliseconds() for alarm in client.get_status().alarms}
 

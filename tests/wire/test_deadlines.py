@@ -1,4 +1,4 @@
-"""Every call but a stream ends by itself, whatever deadline its client has set; a new method is tried here too."""
+"""Every call except streams ends by itself, whatever deadline its client has set; the tests include new methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HUGE_S = 1e9
 
 
 def about_a_job(request: Any) -> Any:
-    """What names no job is refused before a handler is asked."""
+    """Fill in the job of a request, because a request without a job is refused before its handler runs."""
     for about in (request, request.spec) if "spec" in request.DESCRIPTOR.fields_by_name else (request,):
         if "job_id" in about.DESCRIPTOR.fields_by_name:
             about.job_id = "job"

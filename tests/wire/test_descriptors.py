@@ -1,5 +1,4 @@
-"""A controller behind HAProxy with few file descriptors: who connects to one of the ports takes nothing from the
-others."""
+"""A controller behind HAProxy with few file descriptors: clients of one port take nothing from the other ports."""
 
 from __future__ import annotations
 

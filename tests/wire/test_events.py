@@ -17,7 +17,7 @@ from tests.support.wire.control_stand_in import Running
 
 
 def happen(api: Running, *whats: str, kind: EventKind = EventKind.PLAN) -> None:
-    """And publish, as the controller does after that."""
+    """Record events, and publish a status afterwards, as the controller does."""
     for what in whats:
         api.control.board.history.add(kind, what, {"n": 1}, time.time())
     api.control.put(lambda: setattr(api.control, "status", replace(api.control.status)))
@@ -72,7 +72,7 @@ def test_wrong_requests_name_the_field(client: Client, request_: pb.ListEventsRe
 
 
 def test_a_watch_of_too_many_kinds_is_refused(client: Client) -> None:
-    """Each watch would keep its list, and look through it for each event."""
+    """Each watch would keep its list of kinds, and search it for each event."""
     with pytest.raises(InvalidInput, match="kinds: at most 64 are allowed"):
         next(client.watch_events(kinds=["drain"] * 100_000))
 
@@ -89,7 +89,7 @@ def test_a_wrong_resume_token_is_refused(client: Client) -> None:
 
 @pytest.mark.parametrize("call", ["watch", "list"])
 def test_a_token_that_is_later_than_all_events_is_refused(api: Running, client: Client, call: str) -> None:
-    """Nothing would come, and nothing would say so."""
+    """The watch would receive nothing, and report no error."""
     happen(api, "one")
     later = str(api.control.board.history.last + 1)
     asked = {

@@ -1,4 +1,4 @@
-"""Switches that send or claim too much: what others are told, how often, and in which order."""
+"""Switches that send or claim too much: the reports to other parts, how often, and in which order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_of_a_flood_of_port_changes_others_hear_the_latest_states_and_who_floods
 
 
 def refused(bench: Bench, dpid: int, ports: int) -> None:
-    """A switch whose connection the controller ends after the handshake."""
+    """Connect a switch whose connection the controller ends after the handshake."""
     switch = FakeSwitch(bench.port, dpid, mute=True).connect(ports)
     switch.wait_closed()
     switch.close()
@@ -120,7 +120,7 @@ def test_a_switch_that_was_there_before_finds_a_connection_although_strangers_ha
 
 
 def comes(bench: Bench, dpid: int) -> None:
-    """A switch tries again, as Open vSwitch does, when one that was refused has not left yet."""
+    """Connect a switch repeatedly, as Open vSwitch does, while a refused one has not left yet."""
     while True:
         with suppress(EOFError, ConnectionError), bench.switch(dpid):
             return

@@ -22,7 +22,7 @@ def following_of(address: str) -> Following:
 
 
 def until(following: Following, found: Callable[[], object]) -> frozenset[Kind]:
-    """All changes until it is so."""
+    """Return all changes until the condition holds."""
     changed, end = frozenset[Kind](), time.monotonic() + WAIT_S
     while not found():
         assert time.monotonic() < end

@@ -1,5 +1,6 @@
-"""A state directory that fills up or cannot be written any more, a process without descriptors: what is acknowledged is
-there after a SIGKILL."""
+"""Full or unwritable state directories, and a process without descriptors.
+
+Every acknowledged change is there after a SIGKILL."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ FULL = r"the disk is full: \S*/state has \d+ of 65536 bytes free that are needed
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Whose ``state`` is a file system of 128 kB."""
+    """Yield a folder whose ``state`` is a file system of 128 kB."""
     with small_disk(tmp_path, "128k"):
         yield tmp_path
 
@@ -47,7 +48,7 @@ def job(number: int, **more: float) -> JobSpec:
 
 
 def register(client: Client, numbers: range) -> list[str]:
-    """The jobs that were acknowledged; stops after ``REFUSED`` that were not."""
+    """Register jobs until ``REFUSED`` of them were refused, and return the acknowledged ones."""
     acknowledged: list[str] = []
     refused = 0
     for number in numbers:
@@ -63,7 +64,7 @@ def register(client: Client, numbers: range) -> list[str]:
 
 
 def change_strategy(client: Client, times: int) -> None:
-    """What was written in vain leaves room for the first of them."""
+    """Change the strategy repeatedly; the first change fits into the space of failed writes."""
     for number in range(times):
         client.set_strategy(Strategy.PLANNED if number % 2 else Strategy.SHADOW)
 
@@ -100,21 +101,22 @@ def test_what_a_full_disk_does_not_take_is_not_acknowledged(folder: Path) -> Non
 
 
 def limit(controller: ControllerProcess, **limits: int | str) -> None:
-    """Of the running process: ``nofile``, ``fsize``; "unlimited" or a number."""
+    """Limit the running process: ``nofile``, ``fsize``; "unlimited" or a number."""
     assert controller.process
     options = [f"--{name}={value}:" for name, value in limits.items()]
     subprocess.run(["prlimit", "--pid", str(controller.process.pid), *options], check=True)
 
 
 def logged(controller: ControllerProcess, event: str) -> list[str]:
-    """The jobs of these lines."""
+    """Return the jobs of the log lines with this event."""
     lines = controller.log.read_text().splitlines()
     return [re.findall(r"\bjob=(\S+)", line)[0] for line in lines if f'event="{event}"' in line]
 
 
 def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path) -> None:
-    """As on a file system that became read-only: what is beyond the first bytes of a file cannot be written. Then
-    without descriptors, which changes nothing."""
+    """The file size limit acts like a file system that became read-only: no file can be written beyond its first bytes.
+
+    Afterwards the process has no free descriptors, which changes nothing."""
     controller = ControllerProcess(tmp_path)
     with controller.running() as client:
         acknowledged = register(client, range(3))
@@ -139,7 +141,7 @@ def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path)
 
 
 def without_descriptors(controller: ControllerProcess, client: Client) -> list[str]:
-    """Register jobs, end job 0 and change job 1, which needs no new descriptor: the database is open."""
+    """Register jobs, end job 0 and change job 1; the database is open, so that needs no new descriptor."""
     assert controller.process
     wait_for(lambda: "event=ready" in controller.log.read_text(), "the southbound", 60.0, 0.05)
     descriptors = Path("/proc", str(controller.process.pid), "fd")
@@ -155,7 +157,7 @@ def without_descriptors(controller: ControllerProcess, client: Client) -> list[s
 
 
 def start(store: SqliteStore) -> None:
-    """And end."""
+    """Start the store, and end it."""
     store.load()
     store.begin()
     store.close()
@@ -172,7 +174,7 @@ def test_a_start_on_a_full_disk_says_how_much_is_missing_where(tmp_path: Path, k
 
 
 def test_a_full_disk_is_not_well_again_because_an_empty_commit_fits(tmp_path: Path) -> None:
-    """SQLite writes that into pages that it has already."""
+    """SQLite writes an empty commit into pages that it already has."""
     with small_disk(tmp_path, "1m") as state:
         store = SqliteStore(state)
         before = store.load()
@@ -191,14 +193,14 @@ def test_a_full_disk_is_not_well_again_because_an_empty_commit_fits(tmp_path: Pa
 
 
 def commit(store: SqliteStore, before: SavedState, after: SavedState) -> int | OSError:
-    """The revision that it has then, or why it has none."""
+    """Commit, and return the new revision, or the error."""
     done: Future[int | OSError] = Future()
     store.commit(changes(before, after), done.set_result)
     return done.result(10)
 
 
 def exchanged(turn: int) -> list[JobSpec]:
-    """Both jobs, with the hosts of each other in every other turn."""
+    """Return both jobs, with exchanged hosts in every other turn."""
     return [job(n).model_copy(update={"endpoints": job((n + turn) % 2).endpoints}) for n in range(2)]
 
 
@@ -207,7 +209,7 @@ def hosts(client: Client) -> list[tuple[str, ...]]:
 
 
 def test_an_exchange_is_saved_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
-    """By a disk that takes nothing for a while, and by a controller that is killed while it answers."""
+    """The disk accepts nothing for a while, and the controller is killed while it answers."""
     controller = ControllerProcess(tmp_path)
     answered = Event()
 

@@ -1,4 +1,4 @@
-"""What pages of docs/how-to say works, with the real API server: joining from Python and PyTorch, commands, TLS."""
+"""Claims of pages of docs/how-to, with the real API server: joining from Python and PyTorch, commands, TLS."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_programs_announce_their_job_report_and_release_it(number: int, monk
             return removed(registry, job_id, *how)
 
         def started(*announced: Any, **more: Any) -> signalbox.Job:
-            jobs.append(join(*announced, **more, strict=True))  # else a short program may end before its job begins
+            jobs.append(join(*announced, **more, strict=True))  # a short program may end before its job begins
             return jobs[-1]
 
         jobs: list[signalbox.Job] = []
@@ -119,7 +119,7 @@ def test_the_commands_that_run_others_announce_their_job(
 
 
 def run(command: str, folder: Path) -> str:
-    """In a shell; ``signalbox`` is that of this checkout."""
+    """Run a command in a shell; ``signalbox`` is that of this checkout."""
     here = command.replace("192.0.2.10", "127.0.0.1")
     if here.startswith("signalbox "):
         here = f"{sys.executable} -m controller {here.removeprefix('signalbox ')}"
@@ -129,7 +129,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def tls_settings(folder: Path) -> dict[str, Any]:
-    """The section ``api`` of the guide, with its files in ``folder`` and a free port."""
+    """Return the section ``api`` of the guide, with its files in ``folder`` and a free port."""
     text = next(block.text for block in TLS_GUIDE.blocks if block.language == "toml" and "[api]" in block.text)
     settings: dict[str, Any] = tomllib.loads(text.replace("/etc/signalbox/", f"{folder}/"))["api"]
     del settings["listen"]

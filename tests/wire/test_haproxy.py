@@ -1,4 +1,4 @@
-"""The API behind a real HAProxy: who calls, whatever a client says of itself, and what is limited there."""
+"""The API behind a real HAProxy: identities of callers, forged claims of clients, and limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REPLAN = "/signalbox.v1.ControllerService/Replan"
 
 @pytest.fixture(scope="module")
 def scheduler(secured: Secured) -> Certificate:
-    """Of a reader."""
+    """Return the certificate of a reader."""
     return secured.ours.sign("scheduler")
 
 
@@ -45,7 +45,7 @@ def der(certificate: Certificate) -> bytes:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Without identities: behind HAProxy, and at a Unix socket beside it."""
+    """Run an API without identities: behind HAProxy, and at a Unix socket beside it."""
     directory = tmp_path_factory.mktemp("plain")
     with proxied_api(directory, f"unix:{directory}/api.sock") as api:
         yield api
@@ -53,13 +53,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def with_tokens(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """On loopback without TLS, and at a Unix socket through which only tokens count."""
+    """Run an API on loopback without TLS, and at a Unix socket through which only tokens count."""
     directory = tmp_path_factory.mktemp("tokens")
     with proxied_api(directory, f"unix:{directory}/api.sock", tokens=secured.tokens, socket_role="none") as api:
         yield api
 
 
-# ---- who calls
+# ---- identities
 
 
 def test_a_call_is_made_by_who_has_connected_to_haproxy(plain: Running) -> None:
@@ -73,7 +73,7 @@ def test_a_call_is_made_by_who_has_connected_to_haproxy(plain: Running) -> None:
 
 
 def forgeries(der: bytes) -> list[tuple[tuple[str, str | bytes], ...]]:
-    """Metadata that would make its sender a reader, or somebody else, if it counted."""
+    """Return metadata that would make its sender a reader, or another caller, if it were believed."""
     certificate = ("x-signalbox-certificate-bin", der)
     address = ("x-signalbox-address", "10.9.9.9")
     return [
@@ -95,7 +95,7 @@ def forgeries(der: bytes) -> list[tuple[tuple[str, str | bytes], ...]]:
 def test_fields_that_a_client_sends_give_it_no_identity(
     scheduler: Certificate, with_tokens: Running, number: int, at: int
 ) -> None:
-    """The status says why: an address that was believed would be in the message of the gate."""
+    """The status shows the reason: the gate's message would contain an address that it believed."""
     with grpc.insecure_channel(with_tokens.addresses[at]) as channel:
         controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
         with pytest.raises(grpc.RpcError, match="a token is required") as error:
@@ -104,7 +104,7 @@ def test_fields_that_a_client_sends_give_it_no_identity(
 
 
 def field(name: bytes, value: bytes) -> bytes:
-    """A header field, literal and not indexed."""
+    """Return a header field, literal and not indexed."""
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
@@ -126,7 +126,7 @@ CLAIM = field(b"x-signalbox-address", b"10.9.9.9")
     ],
 )
 def test_bytes_that_claim_an_address_are_refused_or_not_believed(plain: Running, fields: bytes) -> None:
-    """Fields as no gRPC client sends them."""
+    """No gRPC client sends such fields."""
     with capture_logs() as lines, raw(plain) as client:
         head = http2.headers(1, REPLAN)[9:]
         client.socket.sendall(http2.hello() + http2.frame(http2.Kind.HEADERS, http2.END_HEADERS, 1, head + fields))
@@ -220,7 +220,7 @@ def test_a_call_without_its_request_ends_and_the_controller_never_sees_it(tmp_pa
         client.call(1, STATUS)
         assert client.ended_stream()
         assert ("GetStatus", "OK") not in api.control.board.call_times
-        with raw(api) as large:  # more than HAProxy's buffer: the controller sees this one
+        with raw(api) as large:  # more than HAProxy's buffer: the controller receives this one
             large.hello()
             large.call(1, STATUS)
             for part in (b"\0" + struct.pack("!I", 1 << 20) + bytes(15_000), bytes(15_000)):

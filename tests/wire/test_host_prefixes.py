@@ -1,4 +1,4 @@
-"""Hosts of tenants, through gRPC: what a tenant with a list may name, and a list that changes while its job runs."""
+"""Hosts of tenants, through gRPC: the hosts that a listed tenant may name, and a list that changes beside a job."""
 
 from __future__ import annotations
 

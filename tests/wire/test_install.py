@@ -1,4 +1,4 @@
-"""Wheels in fresh environments, as users install them: from the index, without what pip keeps, without the checkout."""
+"""Wheels in fresh environments, as users install them: from the index, without the cache of pip or the checkout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ START_S = 60.0
 
 
 def find_python(minor: int) -> str:
-    """Python 3.``minor``, on the path or of pyenv. Skips the test where there is none."""
+    """Return Python 3.``minor`` from the path or from pyenv; skip the test when there is none."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = [shutil.which(f"python3.{minor}"), *map(str, sorted(pyenv.glob(f"3.{minor}.*/bin/python")))]
     if sys.version_info.minor == minor:
@@ -40,7 +40,7 @@ def find_python(minor: int) -> str:
 
 @dataclass(frozen=True)
 class Installed:
-    """A fresh environment, and what its programs are given."""
+    """Fresh environment, and the settings of its programs."""
 
     folder: Path
     environ: dict[str, str]
@@ -50,7 +50,7 @@ class Installed:
         return subprocess.run(argv, env=self.environ, cwd=self.folder, capture_output=True, text=True, check=False)
 
     def signalbox(self, *arguments: object) -> str:
-        """What it prints. It may not fail."""
+        """Run the program, check that it succeeds, and return its output."""
         done = self.run("signalbox", *arguments)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
@@ -65,7 +65,7 @@ Install = Callable[[int, str], Installed]
 
 @pytest.fixture
 def install(tmp_path: Path) -> Install:
-    """Makes an environment of Python 3.N, and installs a distribution into it."""
+    """Return a function that makes an environment of Python 3.N, and installs a distribution into it."""
 
     def install(minor: int, name: str) -> Installed:
         python, wheels = find_python(minor), tmp_path / "dist"
@@ -131,7 +131,9 @@ def test_tools_on_paper_bring_the_controller_of_their_version_and_need_no_minine
 
 @contextmanager
 def serving(controller: Installed, folder: Path) -> Iterator[str]:
-    """Until it answers requests and takes switches, for which it loads Ryu. Out: the address of its API."""
+    """Run the controller until it answers requests and accepts switches, for which it loads Ryu.
+
+    Yields the address of its API."""
     described = ControllerProcess(folder)
     (folder / "signalbox.toml").write_text(described.config())
     program = (str(controller.folder / "bin/signalbox"), "serve", "--config", str(folder / "signalbox.toml"))

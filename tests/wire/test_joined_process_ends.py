@@ -1,4 +1,4 @@
-"""A process that has joined a job ends, in every way, or forks: the job is released, or stays its owner's."""
+"""A joined process ends, in every way, or forks: the job is released, or remains its owner's."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def has_job(api: Running) -> bool:
 
 @contextmanager
 def program(api: Running | ControllerProcess, text: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """That has joined, and says so."""
+    """Run a program that has joined and has printed so."""
     address = api.addresses[0] if isinstance(api, Running) else api.address
     argv = [sys.executable, "-W", "error", "-c", BEGIN + text, address]
     env = os.environ | environ
@@ -74,12 +74,12 @@ def program(api: Running | ControllerProcess, text: str, **environ: str) -> Iter
 
 
 def waits(process: subprocess.Popen[str]) -> bool:
-    """Whether the program's main thread waits in the kernel."""
+    """Return whether the program's main thread waits in the kernel."""
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Its status, and what else it said. It reads the end of its input."""
+    """Wait for the end of the program, which reads the end of its input; return its status, output and errors."""
     said, errors = process.communicate(timeout=DEADLINE_S)
     return process.returncode, said, errors
 
@@ -122,7 +122,7 @@ def test_sigterm_also_ends_one_that_waits_inside_a_library(api: Running) -> None
 
 
 def test_sigterm_ends_one_whose_library_it_interrupts(api: Running) -> None:
-    """The library's call returns early, and the program comes to its end while the job is released."""
+    """The library's call returns early, and the program ends while the job is released."""
     with program(api, "import ctypes; join(); joined(); ctypes.CDLL(None).pause()") as process:
         wait_until(lambda: waits(process))
         process.send_signal(signal.SIGTERM)

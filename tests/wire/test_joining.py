@@ -49,7 +49,7 @@ def joined(api: Running) -> Iterator[signalbox.Job]:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """That the client has logged."""
+    """Return the lines that the client has logged."""
     return [record.getMessage() for record in caplog.records if record.name == "signalbox"]
 
 
@@ -119,7 +119,7 @@ TWICE = {
     "groups": [{"name": "all", "ranks": [0, 1]}],
     "collectives": [{"algorithm": "ring_all_reduce", "groups": ["all", "all"], "bytes_per_iteration": 1000}],
 }
-"""What only the controller looks at."""
+"""Spec with an error that only the controller checks."""
 
 
 def test_a_spec_that_the_controller_refuses_is_told_with_its_fields(
@@ -193,7 +193,7 @@ def test_tls_that_fails_is_one_line(tmp_path: Path, trusts: str, caplog: pytest.
 def test_a_job_waits_for_a_paused_controller_and_goes_on_with_killed_ones_that_start_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The controller hears of the time between, and has the same registration unless its state was lost."""
+    """The controller learns of the time between, and has the same registration unless its state was lost."""
     controller = ControllerProcess(tmp_path)
     with ExitStack() as stack:
         client = stack.enter_context(controller.running())

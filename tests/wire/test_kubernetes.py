@@ -1,7 +1,6 @@
-"""``signalbox kubernetes`` with the real kopf, between a Kubernetes API server that replays objects and the real API.
+"""``signalbox kubernetes`` with the real kopf, between a stand-in for the Kubernetes API server and the real API.
 
-Not a cluster: see tests/data/README.md.
-"""
+The stand-in replays objects of a real cluster: see tests/data/README.md."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Its API allows what the delivered manifest asks for, and nothing else."""
+    """Run a cluster whose API allows what the delivered manifest requests, and nothing else."""
     (role,) = (each for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "ClusterRole")
     with running_cluster(role, tmp_path / "kubeconfig") as cluster:
         yield cluster
@@ -75,7 +74,7 @@ def following(
 
 
 def endpoints(api: Running, job_id: str) -> tuple[str, ...]:
-    """Empty when there is no such job."""
+    """Return the endpoints of the job, empty when there is no such job."""
     job = api.control.registry.jobs.get(JobId(job_id))
     return job.spec.endpoints if job else ()
 
@@ -133,7 +132,7 @@ def test_the_job_of_the_guide_is_registered_and_its_commands_work(
 
 
 def in_place(pod: dict[str, Any], number: int) -> dict[str, Any]:
-    """A pod like this one, with this index in the first job of the workers."""
+    """Return a copy of the pod, with this index in the first job of the workers."""
     new = deepcopy(pod)
     new["metadata"] |= {"name": f"llama-workers-0-{number}", "uid": f"pod-{number}"}
     for labels in (new["metadata"]["labels"], new["metadata"]["annotations"]):
@@ -180,7 +179,7 @@ def test_a_wrong_annotation_and_an_end_by_an_operator_are_told_by_events(
 
 
 def test_a_restart_goes_on_with_the_same_registration(cluster: Cluster, api: Running, tmp_path: Path) -> None:
-    """Also when a pod was replaced meanwhile, and after SIGKILL."""
+    """SIGKILL ends the first process, and a pod is replaced meanwhile."""
     job, pods = recorded("Job")
     cluster.put(job, *pods)
     with following(api, tmp_path, end=signal.SIGKILL):

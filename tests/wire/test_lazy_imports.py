@@ -1,4 +1,4 @@
-"""Nothing is imported while requests are served: it takes time, and without a free descriptor it fails."""
+"""No module is imported while requests are served: it takes time, and fails without a free descriptor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.wire.fake_switch import FakeSwitch
 PROGRAM = "tests.support.wire.recorded_imports"
 SERVING = ("control-loop", "grpc-api")
 SECONDS = 1
-"""For each call: a watch that has nothing to tell does not answer at all."""
+"""Seconds for each call; a watch without news does not answer at all."""
 
 
 def test_no_method_imports_anything_in_the_threads_that_serve(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_no_method_imports_anything_in_the_threads_that_serve(tmp_path: Path) ->
 
 
 def call_all(client: Client) -> None:
-    """As programs do, with answers and errors."""
+    """Call all methods as programs do, with answers and errors."""
     transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}]
     spec = JobSpec.parse({"job_id": "job", "endpoints": ["10.0.0.1", "10.0.0.2"], "transfers": transfers})
     calls: list[Callable[[], object]] = [
@@ -62,7 +62,7 @@ def call_all(client: Client) -> None:
 
 
 def call_all_raw(channel: grpc.Channel) -> None:
-    """Every method, with an empty request and with bytes that are none."""
+    """Call every method with an empty request, and with bytes that are no request."""
     with ExitStack() as stack:
         for service in pb.DESCRIPTOR.services_by_name.values():
             for method in service.methods:

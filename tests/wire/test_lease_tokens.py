@@ -1,4 +1,4 @@
-"""Who may change a job, over gRPC: whoever has the token of its registration, and who says to do without."""
+"""Permission to change a job, over gRPC: by the token of its registration, or by an explicit override."""
 
 from __future__ import annotations
 
@@ -112,8 +112,9 @@ def test_the_owner_learns_that_the_job_was_taken_over(owner: Client, stranger: C
 @pytest.mark.parametrize("saved", [True, False])
 @pytest.mark.parametrize("name", ["register", "update"])
 def test_who_is_overtaken_learns_it_once_that_is_certain(api: Running, owner: Client, name: str, saved: bool) -> None:
-    """A call has succeeded, and before it is answered another registration takes the job over, which is on disk a
-    moment later, or cannot be saved."""
+    """The call has succeeded, and another registration takes the job over before the answer is sent.
+
+    The take-over is on disk a moment later, or cannot be saved."""
     registry = api.control.registry
     registered = owner.register_job(spec(), request_id="first")
     carry_out = getattr(registry, name)

@@ -1,4 +1,4 @@
-"""Answers that take long to make: other calls are answered meanwhile, and what many ask for is made once."""
+"""Slow answers: other calls are answered meanwhile, and an answer for many callers is made once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEADLINE_S = 60.0
 
 
 class Held:
-    """Stands for a function that makes an answer: it counts its calls and returns when it may."""
+    """Stand-in for a function that makes an answer: it counts its calls, and returns when the test lets it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -39,7 +39,7 @@ class Held:
 
 @contextmanager
 def together(call: Callable[[], object], count: int = 1) -> Iterator[list[object]]:
-    """Runs the call in threads; their results at the end."""
+    """Run the call in threads while the block runs, and yield the list of their results."""
     results: list[object] = []
     threads = [threading.Thread(target=lambda: results.append(call())) for _ in range(count)]
     for thread in threads:
@@ -50,7 +50,7 @@ def together(call: Callable[[], object], count: int = 1) -> Iterator[list[object
 
 
 def large_job(job_id: str = "large") -> JobSpec:
-    """With more virtual links than are converted at once."""
+    """Return a job with more virtual links than are converted at once."""
     endpoints = [f"10.0.{n // 250}.{n % 250 + 1}" for n in range(SMALL + 1)]
     transfers = [{"src": n, "dst": n + 1, "bytes_per_iteration": 1} for n in range(SMALL)]
     transfers.append({"src": SMALL, "dst": 0, "bytes_per_iteration": 1})

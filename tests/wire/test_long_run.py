@@ -1,4 +1,4 @@
-"""The long run, in short: a real controller with TLS, tokens and a state directory, and jobs that come and go."""
+"""A short version of the long run: a real controller with TLS, tokens and a state directory, and changing jobs."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @contextmanager
 def secured(authority: Authority, board: StatusBoard, mutual: bool) -> Iterator[int]:
-    """The port of a server with TLS."""
+    """Run a server with TLS, and yield its port."""
     own = authority.sign("metrics", also="IP:127.0.0.1")
     authorities = authority.certificate if mutual else None
     files = {"certificate": own.certificate, "private_key": own.private_key, "ca_certificates": authorities}
@@ -184,7 +184,7 @@ def test_a_real_prometheus_scrapes_and_answers_every_panel_of_the_dashboard(scra
     assert bytes_total["value"][1] == "1000000"
     (worst,) = scraping.query("bottomk(1, signalbox_job_efficiency_measured_ratio)")
     assert worst["metric"]["job_id"] == "llama"
-    missing = re.compile("certificate|rpc")  # there are neither TLS nor calls
+    missing = re.compile("certificate|rpc")  # the server has neither TLS nor calls
     wanted = [expression for expression in dashboard_expressions("llama") if not missing.search(expression)]
     for expression in wanted:
         assert scraping.until_it_answers(expression), expression
@@ -209,7 +209,7 @@ def test_a_scrape_gets_through_whoever_holds_the_connections(board: StatusBoard)
 
 
 def scrape(port: int, source: str) -> bytes:
-    """From another address of the loopback network."""
+    """Scrape from another address of the loopback network."""
     with socket.create_connection(("127.0.0.1", port), 30, (source, 0)) as sock:
         sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         return b"".join(iter(partial(sock.recv, 1 << 16), b""))

@@ -96,7 +96,7 @@ def test_a_read_back_in_several_parts_some_of_them_twice(bench: Bench) -> None:
     with bench.switch(0x31) as switch:
         bench.controller.send(ReadRules(Dpid(0x31)))
         flows = switch.expect_multipart(FLOW_STATS)
-        while flows.body[8] != 0xFF:  # the counter poll asks for one table
+        while flows.body[8] != 0xFF:  # the counter poll requests a single table
             flows = switch.expect_multipart(FLOW_STATS)
         count, groups, meters = (switch.expect_multipart(kind) for kind in (AGGREGATE, GROUP_DESC, METER_CONFIG))
         switch.reply_multipart(meters, METER_CONFIG, b"")
@@ -153,7 +153,7 @@ def test_probes_make_links_and_silence_ends_them(bench: Bench) -> None:
         b.packet_in(1, frame)
         link = (PortRef(Dpid(0x61), PortNo(1)), PortRef(Dpid(0x62), PortNo(1)))
         bench.controller.first(LinkSeen, src=link[0], dst=link[1])
-        for _ in range(20):  # probes go into nothing, but both switches are heard
+        for _ in range(20):  # probes reach nothing, but both switches answer
             a.packet_in(1, ARP_REQUEST)
             b.packet_in(1, ARP_REQUEST)
             a.expect_frame()

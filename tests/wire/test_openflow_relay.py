@@ -1,4 +1,4 @@
-"""The relay of ``benchmarks faults``: all passes but, when it is told so, answers with port counters."""
+"""The relay of ``benchmarks faults``: it passes everything, and on request holds back answers with port counters."""
 
 from __future__ import annotations
 

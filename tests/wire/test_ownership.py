@@ -1,4 +1,4 @@
-"""One connection per dpid, one master per switch."""
+"""The owner of a dpid is one connection, and a switch has one master."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def install(bench: Bench, change_id: int, dpid: int, *mods: RuleMod) -> None:
 
 
 def greet(bench: Bench, dpid: int) -> FakeSwitch:
-    """A switch before it is asked for its role."""
+    """Connect a switch up to its role request."""
     switch = FakeSwitch(bench.port, dpid, mute=True).connect()
     switch.mute = False
     return switch
@@ -60,7 +60,7 @@ def test_a_second_switch_with_a_known_dpid_is_refused_while_the_first_is_alive(b
         since = len(bench.controller.received)
         newcomer = greet(bench, 0x201)
         asked = old.expect(ECHO_REQUEST)
-        while not asked.body:  # the regular ones have none
+        while not asked.body:  # regular echo requests have no body
             old.send(ECHO_REPLY, asked.body, asked.xid)
             asked = old.expect(ECHO_REQUEST)
         old.send(ECHO_REPLY, asked.body, asked.xid)

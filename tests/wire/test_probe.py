@@ -23,7 +23,7 @@ def prober(ip: str, port: int, out: Path) -> subprocess.Popen[str]:
 
 def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path) -> None:
     outs = {ip: tmp_path / f"{ip}.json" for ip in (ONE, TWO)}
-    port = reserve_port()  # its UDP namesake is nobody's either
+    port = reserve_port()  # the UDP port of the same number is free too
     processes = {ip: prober(ip, port, out) for ip, out in outs.items()}
     for process in processes.values():
         assert process.stdout

@@ -1,4 +1,4 @@
-"""``signalbox report``: one file, of a controller that runs or of its support bundle, opened in a real Chromium."""
+"""``signalbox report``: a file about a running controller or its support bundle, opened in a real Chromium."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ HOSTILE = "<script>alert(1)</script>\u202e\"'&"
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """One ring of each leaf's first hosts trains; one cable is down; another job waits for a host."""
+    """Run an API where one ring of each leaf's first hosts trains.
+
+    A cable is down, and another job waits for a host."""
     fabric = ServedFabric(4, 4, 4)
     fabric.start(CONFIG)
     fabric.run(5)
@@ -64,7 +66,7 @@ def counted(page: Browser, css: str) -> int:
 
 
 def asked_for(page: Browser) -> set[str]:
-    """Addresses of all requests since the last call but of the browser's own page, which is there first."""
+    """Return the addresses of all requests since the last call, except those of the browser's initial page."""
     logged = (json.loads(entry["message"])["message"] for entry in page.driver.get_log("performance"))  # type: ignore[no-untyped-call]
     urls = {each["params"]["request"]["url"] for each in logged if each["method"] == "Network.requestWillBeSent"}
     return {url for url in urls if urlsplit(url).scheme not in ("chrome", "data")}
@@ -82,7 +84,7 @@ def packed(parts: Mapping[str, Any]) -> bytes:
 
 
 def large() -> dict[str, Any]:
-    """64 leaves, 32 spines, and 1,000 jobs of 16 flows over leaves and spines."""
+    """Return a state of 64 leaves, 32 spines, and 1,000 jobs of 16 flows over leaves and spines."""
     leaves, spines = range(1, 65), range(101, 133)
 
     switches = [

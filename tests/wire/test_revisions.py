@@ -1,4 +1,4 @@
-"""Clients that change one job at the same time, through gRPC: none loses what another one has changed."""
+"""Clients that change one job at the same time, through gRPC: no change is lost."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ def test_two_clients_that_read_change_and_write_lose_nothing(api: Running, clien
 
 @pytest.fixture
 def overtaken(api: Running, client: Client, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of each update of some fields: another client changes the job after it was read. The sizes that it gives."""
+    """Let another client change the job between the read and each update of some fields.
+
+    Returns the sizes that the other client sets."""
     uid = client.register_job(ring()).job.uid
     updated_spec, sizes = convert.updated_spec, list(range(9, 9 + 2 * UPDATE_TRIES))
 

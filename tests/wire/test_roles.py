@@ -1,4 +1,4 @@
-"""Every method of both services, as each kind of caller: what is not allowed is refused, and tells nothing."""
+"""Every method of both services, called by each kind of caller: refusals, which reveal nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ METHODS: dict[str, Any] = {
 JOB = "blues-job"
 ADDRESSES = ("10.0.66.1", "10.0.77.1")
 SECRETS = (*ADDRESSES, "first-uid", "reports")
-"""Of the job: none of it may be in an answer to others."""
+"""Texts about the job, none of which may be in an answer to other callers."""
 
 DENIED, NONE, OK = "PERMISSION_DENIED", "NOT_FOUND", "OK"
 EXPECTED = {
@@ -69,8 +69,9 @@ EXPECTED = {
     "ListRules": (DENIED, OK),
     "ForgetParts": (DENIED, DENIED),
 }
-"""Per method what a tenant gets that does not have the job, and what a reader gets: written down once more, so that a
-rule that is loosened is seen."""
+"""Results of each method for a tenant that does not have the job, and for a reader.
+
+They are written down a second time, so that a loosened rule makes a test fail."""
 REASON = {DENIED: "NOT_ALLOWED", NONE: "NO_SUCH_JOB", "ALREADY_EXISTS": "JOB_EXISTS", OK: ""}
 AUDITED = {
     "RegisterJob",
@@ -102,7 +103,10 @@ def token(name: str) -> str:
 
 
 class Served(NamedTuple):
-    """``lease_token``: of the job. ``former``: of its registration before."""
+    """Running server with a job.
+
+    ``lease_token``: token of the job.
+    ``former``: token of its previous registration."""
 
     api: Running
     directory: Path
@@ -136,7 +140,7 @@ def tokens_file(directory: Path, quotas: str = "") -> Path:
 
 @contextmanager
 def serving(directory: Path) -> Iterator[Served]:
-    """A job of blue, whose registration it has taken over from an earlier one of its own."""
+    """Run a server with a job of blue, whose registration blue has taken over from its own earlier one."""
     with running_api(tokens=tokens_file(directory), socket_role="none") as api:
         with client(api, directory, "blue") as blue:
             former = blue.register_job(spec()).lease_token
@@ -153,13 +157,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Served]:
-    """With all lines of its audit log to come."""
+    """Run a fresh server, with all lines of its audit log to come."""
     with serving(tmp_path) as served:
         yield served
 
 
 def requests(lease_token: str) -> dict[str, Message]:
-    """A valid request of each method, of the job where it names one. A new method belongs here, too."""
+    """Return a valid request of each method, about the job where it names one; new methods have to be added."""
     own = JOB, lease_token
     iteration = pb.Iteration(index=1, duration=Duration(seconds=2), communication=Duration(seconds=1))
     wire_spec = pb.JobSpec(
@@ -204,7 +208,10 @@ def requests(lease_token: str) -> dict[str, Message]:
 
 
 class Answer(NamedTuple):
-    """``text``: all that the server has sent, to look for what must not be in it. ``reason``: of a refusal."""
+    """Answer of the server.
+
+    ``text``: everything that the server has sent, which must not contain certain texts.
+    ``reason``: reason of a refusal."""
 
     code: str
     text: str
@@ -212,7 +219,7 @@ class Answer(NamedTuple):
 
 
 def call(served: Served, method: str, metadata: tuple[tuple[str, str], ...], lease_token: str) -> Answer:
-    """One call; of a stream the first message."""
+    """Make one call; of a stream, read the first message."""
     found = METHODS[method]
     path = f"/{found.containing_service.full_name}/{method}"
     request = requests(lease_token)[method]
@@ -280,7 +287,7 @@ def test_nobody_may_call_anything(served: Served, method: str, metadata: tuple[t
 
 @pytest.mark.parametrize("method", METHODS)
 def test_bytes_that_are_no_message_change_nothing_of_that(served: Served, method: str) -> None:
-    """Who may call the method is told that they are none; others what they are told anyway."""
+    """Permitted callers learn that the bytes are invalid; the others get the same answer as before."""
     path = f"/{METHODS[method].containing_service.full_name}/{method}"
     red, reader = EXPECTED[method]
     expected = {"red": red != DENIED, "reader": reader != DENIED}
@@ -336,7 +343,7 @@ CHANGES_WITH_A_LEASE_TOKEN: dict[str, Callable[[Client, str], object]] = {
 
 
 def has_lease_token(message: Any) -> bool:
-    """Itself, or one of its entries."""
+    """Return whether the message or one of its entries has a lease token."""
     fields = message.fields_by_name
     return "lease_token" in fields or ("jobs" in fields and "lease_token" in fields["jobs"].message_type.fields_by_name)
 
@@ -385,7 +392,7 @@ def test_health_is_for_everyone(served: Served) -> None:
 
 
 def test_a_tenant_that_lost_its_job_id_learns_how(served: Served) -> None:
-    """Red had the id once; what it may know is its own end, and nothing of who has it now."""
+    """The tenant red had the id once. It may learn of its own end, and nothing of the present owner."""
     with served.client("red") as red, served.client("operator") as operator, served.client("blue") as blue:
         old = red.register_job(spec("shared", ("10.0.88.1", "10.0.88.2")))
         operator.deregister_job("shared", force=True)
@@ -422,7 +429,7 @@ def audited(served: Served, name: str | None, act: Callable[[Client], object]) -
     refused = (NotAllowed, NotFound, Unauthenticated, WrongLeaseToken)
     with capture_logs() as lines, served.client(name) as caller, suppress(*refused):
         act(caller)
-    # Without a method a line counts what had none before, maybe of another server of this process.
+    # A line without a method counts suppressed lines, maybe those of another server of this process.
     return [line for line in lines if line["event"] == "audit" and "method" in line]
 
 

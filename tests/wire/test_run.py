@@ -25,7 +25,7 @@ DEADLINE_S = 60.0
 RUN = [sys.executable, "-m", "signalbox", "run"]
 HOSTS = ("--hosts", f"{H1},{H2}")
 HOLD = ("sh", "-c", "echo started; read line; exit 3")
-"""Runs until it is told to end."""
+"""Command that runs until it is told to end."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def jobs(api: Running) -> dict[JobId, Any]:
 def running(
     *words: str, address: str | None = None, before: Sequence[str] = (), **more: Any
 ) -> Iterator[subprocess.Popen[str]]:
-    """``words``: after ``signalbox run --job job``; ``before``: before it."""
+    """Run the command; ``words`` follow ``signalbox run --job job``, and ``before`` precedes it."""
     argv = [*before, *RUN, "--job", "job", *(("--address", address) if address else ()), *words]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(argv, text=True, **{**pipes, **more}) as process:
@@ -87,7 +87,7 @@ def test_a_job_is_announced_while_its_command_runs(api: Running) -> None:
 
 @pytest.fixture
 def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs with the names of launchers, which run until they are told to end."""
+    """Make programs with the names of launchers, which run until they are told to end."""
     for name in ("mpirun", "torchrun"):
         program = tmp_path / name
         program.write_text("#!/bin/sh\nread line\n")
@@ -162,7 +162,7 @@ def test_the_command_has_its_environment(api: Running) -> None:
     assert run("--", *command, address=api.addresses[0])[1] == f"job 1 {api.addresses[0]}\n"
 
 
-# ---- without a controller
+# ---- no controller
 
 NOT_ANNOUNCED = "signalbox: job 'job' is not announced, the command runs: "
 
@@ -226,7 +226,7 @@ def test_on_one_host_there_is_nothing_to_announce(words: tuple[str, ...]) -> Non
         assert ended(process, "")[0] == 0
 
 
-# ---- wrong usage
+# ---- invalid usage
 
 WRONG = [
     (("--job", "Job"), "error: --job: 'Job' must have 1 to 63 lower-case letters"),
@@ -352,7 +352,7 @@ KEYS = [
     (b"\x03", [b"SIGINT"]),
     (b"\x1c", [b"SIGQUIT", b"ended 7"]),
 ]
-"""Each with what is said then."""
+"""Keys, each with the output that follows."""
 
 
 def test_keys_of_a_terminal_reach_the_command_once_stop_it_and_a_shell_continues_it() -> None:
@@ -361,7 +361,7 @@ def test_keys_of_a_terminal_reach_the_command_once_stop_it_and_a_shell_continues
     attributes[3] &= ~termios.ECHO
     termios.tcsetattr(terminal, termios.TCSANOW, attributes)
     pipes: dict[str, Any] = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-    program = f"import os; os.close(os.open(os.ttyname(0), os.O_RDWR))\n{SHELL}"  # it becomes the session's terminal
+    program = f"import os; os.close(os.open(os.ttyname(0), os.O_RDWR))\n{SHELL}"  # opening it makes it the session's
     with subprocess.Popen([sys.executable, "-c", program], start_new_session=True, **pipes) as shell:
         os.close(terminal)
         said = os.fdopen(control, "rb+", buffering=0)

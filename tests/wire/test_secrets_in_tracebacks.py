@@ -1,4 +1,4 @@
-"""A defect in a handler puts a traceback into the log: with no token of the call in it, in whatever form logs have."""
+"""A defect in a handler logs a traceback, which contains no token of the call in any log format."""
 
 from __future__ import annotations
 

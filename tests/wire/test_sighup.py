@@ -1,4 +1,4 @@
-"""SIGHUP to a real controller process: what it takes over, what it keeps, and what it says."""
+"""SIGHUP to a real controller process: what it reloads, what it keeps, and its log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ DEADLINE_S = 60.0
 
 
 class Reloaded:
-    """A controller with TLS on all its ports, and tokens. Its certificates and tokens are files that tests replace."""
+    """Controller with TLS on all its ports, and tokens.
+
+    Its certificates and tokens are files that tests replace."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,7 +67,7 @@ class Reloaded:
         (self.folder / "ca.pem").write_bytes(authority.certificate.read_bytes())
 
     def accept(self, *tokens: str) -> None:
-        """These tokens, of operators, and no other."""
+        """Accept exactly these tokens, as operators."""
         self.tokens.write_text(
             "\n".join(
                 f'[[token]]\nname = "{token}"\nrole = "operator"\n'
@@ -85,7 +87,7 @@ class Reloaded:
             return client.get_status()
 
     def hang_up(self, expected: str) -> None:
-        """Returns when the log has the line."""
+        """Send SIGHUP, and return when the log has the line."""
         assert self.controller.process is not None
         before = self.log().count(expected)
         os.kill(self.controller.process.pid, signal.SIGHUP)
@@ -100,7 +102,7 @@ class Reloaded:
             return str(answer.read().decode())
 
     def metrics_over(self, authority: Authority, most: int = 15) -> bytes:
-        """The first bytes of the answer."""
+        """Return the first bytes of the answer of the metrics server."""
         context = ssl.create_default_context(cafile=str(authority.certificate))
         with (
             socket.create_connection(("127.0.0.1", self.metrics_port), timeout=60) as sock,
@@ -110,7 +112,7 @@ class Reloaded:
             return b"".join(iter(partial(tls.recv, most), b""))[:most]
 
     def openflow_over(self, authority: Authority) -> str | None:
-        """The TLS version, once the controller has shown a certificate of the authority."""
+        """Return the TLS version of a connection on which the controller shows a certificate of the authority."""
         context = ssl.create_default_context(cafile=str(authority.certificate))
         context.check_hostname = False
         context.load_cert_chain(*authority.sign("leaf"))
@@ -130,7 +132,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reloaded]:
 
 @pytest.fixture
 def controller(running: Reloaded) -> Reloaded:
-    """With the first authority, the token ``old``, and the configuration that it was started with."""
+    """Return the controller with the first authority, the token ``old``, and its initial configuration."""
     running.certify(running.first)
     running.accept("old")
     running.tokens.chmod(0o600)
@@ -281,7 +283,7 @@ def test_a_setting_that_changes_is_logged_with_both_values(controller: Reloaded)
 
 
 def test_no_secret_is_in_the_log_or_the_metrics_whatever_fails(controller: Reloaded) -> None:
-    """Nor is a part of one."""
+    """The log has no part of a secret either."""
     token, sha256 = new_token()
     controller.accept("old")
     with controller.tokens.open("a") as file:

@@ -1,4 +1,4 @@
-"""docs/how-to/when-a-job-is-slow.md: each of its commands answers what is written there, on a fabric with slow jobs."""
+"""docs/how-to/when-a-job-is-slow.md: each of its commands prints what the page shows, on a fabric with slow jobs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ CONFIG = Config(
 ITERATION_S, COMMUNICATION_S = 10.25, 10.05
 DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 TENTHS = re.compile(r"(?<=\d)\.\d(?=%)")
-"""Of shares that were measured: when counters were read decides these."""
+"""Tenths of measured shares, which depend on the times of polls."""
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A cable is down, so that ``vision`` is slow; ``language`` sends backwards, at half of the rate that it could."""
+    """Run an API with two slow jobs.
+
+    A cable is down, so that ``vision`` is slow. ``language`` sends backwards, at half of its rate."""
     fabric = ServedFabric(4, 4, 4)
     fabric.start(CONFIG)
     fabric.run(5)
@@ -56,7 +58,7 @@ def address() -> Iterator[str]:
 
 
 def answers() -> dict[str, str]:
-    """By command."""
+    """Return the answers of the page by command."""
     found: dict[str, str] = {}
     for block in GUIDE.blocks:
         for part in block.text.split("$ ")[1:]:
@@ -66,7 +68,7 @@ def answers() -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    """In one line, lines of tables left out; every time is the same, and percentages are whole."""
+    """Return the text on one line, without rules of tables, with "DATE" for dates and whole percentages."""
     return " ".join(TENTHS.sub("", DATE.sub("DATE", text)).replace("─", "").split())
 
 

@@ -1,4 +1,4 @@
-"""The hooks of ``deploy/slurm`` by themselves: they end with status 0 and in time, whatever is wrong."""
+"""The hooks of ``deploy/slurm`` by themselves: they end with status 0 and in time after any error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from mininet_topos.joining.slurm_hooks import installed_hooks
 
 ENDS_WITHIN_S = 60.0
-"""Far above what a hook may take."""
+"""Seconds far above those that a hook may take."""
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def hook(site: Path, name: str, job: int = 7, nodes: str = "n[1-4]", **more: str) -> str:
-    """As slurmctld runs it: with its variables and nothing else. It waits until all have closed its output."""
+    """Run a hook as slurmctld does, with its variables and no others; wait until all have closed its output."""
     done = subprocess.run(
         [site / "hooks" / f"{name}.sh"],
         env={"SLURM_JOB_ID": str(job), "SLURM_JOB_NODELIST": nodes, **more},
@@ -43,7 +43,7 @@ def jobs(site: Path) -> dict[str, object]:
 
 @pytest.fixture
 def program(site: Path) -> Iterator[Path]:
-    """Where the hooks look for programs first."""
+    """Yield the path where the hooks look for programs first."""
     (site / "bin").mkdir()
     settings = site / "hooks" / "settings.sh"
     settings.write_text(settings.read_text().replace("\nPATH=", f"\nPATH={site}/bin:"))
@@ -58,7 +58,7 @@ def put(program: Path, text: str) -> None:
 
 
 def put_hanging(program: Path) -> None:
-    """It hangs for as long as its file is there."""
+    """Make the program hang for as long as its file exists."""
     put(program, f"while [ -e {program} ]; do sleep 0.1; done")
 
 
@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_leaves_no_part_of_a_file(site: Path) -> None:
     assert done.stdout == "full\n"
 
 
-# ---- files of jobs that are gone
+# ---- files of ended jobs
 
 
 def sweep(site: Path, *words: str, cwd: Path | None = None) -> None:
@@ -160,7 +160,7 @@ def test_without_a_folder_of_jobs_nothing_is_written_or_removed_elsewhere(
 
 
 def test_files_of_jobs_that_slurm_does_not_know_are_removed(site: Path, program: Path) -> None:
-    (site / "jobs" / ".swept").touch()  # what the hooks start in the background has nothing to do
+    (site / "jobs" / ".swept").touch()  # the background work of the hooks has nothing to do
     for job in (1, 10, 100):
         hook(site, "prolog-slurmctld", job)
     (site / "jobs" / "by-hand.yaml").write_text('{"endpoints": ["n[1-2]"]}')

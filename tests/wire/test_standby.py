@@ -1,4 +1,4 @@
-"""Two real controller processes: what a standby has loaded, how it answers SIGHUP, and with what it takes over."""
+"""Two real controller processes: the state of a standby, its answer to SIGHUP, and its settings after a take-over."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ PARTLY = 'event="reloaded in part: files with problems stay as before"'
 
 
 class Pair:
-    """An active controller and a standby, with the same ports, certificate, tokens, inventory and state. Each has a log
-    and a configuration file of its own."""
+    """Active controller and standby, with the same ports, certificate, tokens, inventory and state.
+
+    Each has a log and a configuration file of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,7 +75,7 @@ class Pair:
             self.active.kill()
 
     def accept(self, token: str) -> None:
-        """This token, of operators, and no other."""
+        """Accept exactly this token, as an operator."""
         sha256 = hashlib.sha256(token.encode()).hexdigest()
         self.tokens.write_text(f'[[token]]\nname = "{token}"\nrole = "operator"\nsha256 = "{sha256}"\n')
 
@@ -94,11 +95,11 @@ class Pair:
         return next(line.partition(" ")[2] for line in lines if line.startswith(f"{name} "))
 
     def log(self) -> str:
-        """The standby's."""
+        """Return the log of the standby."""
         return self.standby.log.read_text()
 
     def hang_up(self, expected: str) -> str:
-        """Sends SIGHUP to the standby; returns its log from then on, once the line is there."""
+        """Send SIGHUP to the standby; return its log from then on, once it has the line."""
         assert self.standby.process is not None
         begin = len(self.log())
         os.kill(self.standby.process.pid, signal.SIGHUP)
@@ -106,14 +107,14 @@ class Pair:
         return self.log()[begin:]
 
     def take_over(self, token: str) -> str:
-        """Kills the active controller; returns the standby's log from then on, once it answers who has the token."""
+        """Kill the active controller; return the standby's log from then on, once it answers the owner of the token."""
         begin = len(self.log())
         self.active.kill()
         self.until(lambda: self.status(token), "the standby's API")
         return self.log()[begin:]
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Also while nobody answers."""
+        """Wait for the condition, which may need answers that do not come yet."""
 
         def holds() -> bool:
             for controller in (self.active, self.standby):

@@ -27,7 +27,7 @@ class Secured(NamedTuple):
     other_authority: Authority
 
     def context(self, shown: Certificate | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:
-        """For a switch: it verifies the controller's certificate and presents its own."""
+        """Return the context of a switch, which verifies the controller's certificate and presents its own."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.maximum_version = version

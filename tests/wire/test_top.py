@@ -42,7 +42,7 @@ WAIT_S = 60.0
 
 @pytest.fixture(scope="module")
 def fabric() -> Iterator[tuple[ServedFabric, str]]:
-    """Two jobs train; a cable is down; a third job waits for a host."""
+    """Return a fabric where two jobs train, a cable is down, and a third job waits for a host."""
     fabric = ServedFabric(4, 4, 4)
     fabric.start(CONFIG)
     fabric.run(5)
@@ -60,7 +60,7 @@ def fabric() -> Iterator[tuple[ServedFabric, str]]:
 
 
 def screen(pilot: Pilot[None]) -> str:
-    """As the terminal shows it."""
+    """Return the screen as the terminal shows it."""
     strips = pilot.app.screen._compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
@@ -101,7 +101,7 @@ def test_what_matters_is_on_the_screen(fabric: tuple[ServedFabric, str], size: t
             pilot, lambda text: all(word in text for word in said) and bool(re.search(r":\d>spine\d ", text))
         )
         (tmp_path / "screen").write_text(shown)
-        lines = shown.split("\n")  # the last line may be empty yet
+        lines = shown.split("\n")  # the last line may still be empty
         assert len(lines) == size[1]
         assert "30/32 links, 2 alarms" in lines[0]
         assert shown.index("waits") < shown.index("language")
@@ -231,7 +231,7 @@ def test_the_terminal_is_as_before(fabric: tuple[ServedFabric, str], end: str | 
 
 @contextmanager
 def in_terminal(address: str) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
-    """The process, and both ends of its terminal, once it shows jobs."""
+    """Run the command until it shows jobs; yield the process, and both ends of its terminal."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(ours, (24, 80))
     words = [sys.executable, "-m", "signalbox", "top", "--address", address]

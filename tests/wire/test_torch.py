@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "torch" / "ranks.py"
 PARAMETERS = 4 * (20 * 20 + 20)
 SHARD = (20 * 20 + 20) // 2
 COMPUTED_S = 0.3
-"""As the program has it, which cannot be imported here."""
+"""Copy of the program's constant; the program cannot be imported here."""
 
 
 def sends(spec: JobSpec) -> list[tuple[str, tuple[str, ...], int, int]]:
@@ -24,7 +24,7 @@ def sends(spec: JobSpec) -> list[tuple[str, tuple[str, ...], int, int]]:
 
 
 def is_final(spec: JobSpec) -> bool:
-    """What the first iteration sends is announced as provisional."""
+    """Return whether the announcement is final; the one after the first iteration is provisional."""
     return not spec.provisional
 
 
@@ -35,13 +35,14 @@ def of_all(what: str, size: int, phase: int = 0) -> tuple[str, tuple[str, ...], 
 ANNOUNCED = {
     "ddp": [of_all("all_reduce", 4 * PARAMETERS)],
     "hooked": [of_all("all_reduce", 2 * PARAMETERS)],
-    # FSDP1 has one unit here. Gloo does a reduce-scatter as an all-reduce, and FSDP2 overlaps both backwards.
+    # FSDP1 has one unit here. Gloo carries out a reduce-scatter as an all-reduce, and FSDP2 overlaps both backwards.
     "fsdp1": [of_all("all_gather", 4 * PARAMETERS), of_all("all_reduce", 4 * PARAMETERS, 1)],
     "fsdp2": [of_all("all_gather", 2 * 4 * PARAMETERS), of_all("all_reduce", 4 * PARAMETERS)],
     "plain": [of_all("all_reduce", 4 * 1500)],
-    # L-BFGS asks for gradients once before its three steps and after all but the last.
+    # L-BFGS computes gradients once before its three steps, and after all but the last.
     "closures": [of_all("all_reduce", 3 * 4 * PARAMETERS)],
-    # Two pairs of layers: outputs of two samples forwards, and backwards the gradient of what the second pair is given.
+    # There are two pairs of layers: outputs of two samples forwards, and backwards the gradient of the second pair's
+    # input.
     "tensor": [("all_reduce", ("tensor",), 4 * 2 * 20 * 3, 0)],
 }
 
@@ -52,13 +53,15 @@ NOT_ANNOUNCED = {
     "misplaced": "job 'misplaced' is not announced, the training continues: rank 0: endpoint: must be an IPv4",
     "alone": "job 'alone' is not announced, the training continues: 1 of 2 ranks have called",
 }
-"""What rank 0 says."""
+"""Output of rank 0."""
 
 
 def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gradients of DistributedDataParallel with the first announcement, strategies that a program gives in place
-    of them, all else after some iterations. Two processes join one job after the other, so that what one leaves behind
-    would be seen by the next; they train on where one joins wrongly and where there is no controller."""
+    """Two processes join one job after the other, so that the next job would show what a job leaves behind.
+
+    The first announcement has the gradients of DistributedDataParallel, or strategies that a program gives in their
+    place. Other traffic is announced after some iterations. The processes continue to train where one of them joins
+    wrongly, and where there is no controller."""
     begun: list[JobSpec] = []
     left: list[Any] = []
     register, deregister = JobRegistry.register, JobRegistry.deregister
@@ -100,12 +103,12 @@ def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, mon
         assert job.spec.library == "gloo"
         assert job.vitals.reported.iterations == (6 if job.id == "plain" else 5)
         assert all(seconds > 0 for seconds in job.vitals.reported.recent_communication_s)
-        # What is computed while a call is under way does not count once that has ended.
+        # Time of computing while a call is under way does not count once the call has ended.
         assert job.id != "plain" or min(job.vitals.reported.recent_communication_s, default=0.0) < COMPUTED_S
 
 
 def reported(api: Running, job_id: str) -> int:
-    """How many iterations."""
+    """Return the number of reported iterations."""
     job = api.control.registry.jobs.get(JobId(job_id))
     return job.vitals.reported.iterations if job else 0
 
@@ -116,8 +119,10 @@ def known(api: Running, job_id: str) -> JobSpec:
 
 
 def test_roots_and_overlaps_are_announced_as_they_are(tmp_path: Path) -> None:
-    """A tree from the last rank. Gloo's reduction is a ring backwards of 2/3, and a gather of 1/3 to the root. There is
-    no optimizer, so nothing loads PyTorch's compiler, which takes seconds of processor time on every rank."""
+    """The broadcast is a tree from the last rank.
+
+    Gloo's reduction is a ring backwards of 2/3, and a gather of 1/3 to the root. There is no optimizer, so nothing
+    loads PyTorch's compiler, which takes seconds of processor time on every rank."""
     words = ["-X", "importtime", str(PROGRAM), str(tmp_path), "roots", "overlapping"]
     with running_api() as api, ranks(tmp_path, 3, words, api.addresses[0]) as run:
         run.wait_until(lambda: bool(known(api, "roots").collectives))

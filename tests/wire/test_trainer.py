@@ -137,12 +137,12 @@ def test_even_dealing_gives_every_connection_the_same_bytes_from_any_port(tmp_pa
 
 
 def bytes_sent(sock: socket.socket) -> int:
-    """``tcpi_bytes_acked`` of linux/tcp.h; the last of them may still be on their way."""
+    """Return ``tcpi_bytes_acked`` of linux/tcp.h; the last bytes may still be on their way."""
     return int(struct.unpack_from("Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), 120)[0])
 
 
 def bytes_received(sock: socket.socket) -> int:
-    """``tcpi_bytes_received``."""
+    """Return ``tcpi_bytes_received``."""
     return int(struct.unpack_from("Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), 128)[0])
 
 

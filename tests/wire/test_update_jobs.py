@@ -25,7 +25,7 @@ NEAR, FAR = (H1, H2), ("10.0.8.1", "10.0.9.1")
 
 @pytest.fixture
 def client(api: Running) -> Iterator[Client]:
-    """With a job near and one far."""
+    """Return a client, with a job near and one far."""
     with Client(api.addresses[0], timeout_s=10) as client:
         client.register_job(ring("a", NEAR))
         client.register_job(ring("b", FAR))
@@ -113,7 +113,7 @@ def test_a_refused_request_names_the_entry_and_the_field_and_changes_nothing(cli
 
 
 def test_specs_with_too_many_virtual_links_in_all_are_refused_before_these_are_made(client: Client) -> None:
-    """A small request may make millions."""
+    """A small request may make millions of them."""
     hosts = [f"10.{a}.{b}.1" for a in range(2) for b in range(105)]
     many: dict[str, Any] = {
         "groups": [{"name": "dp", "ranks": range(len(hosts))}],

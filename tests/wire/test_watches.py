@@ -34,12 +34,12 @@ from tests.wire.test_roles import tokens_file
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Watchers are told of changes so often that no test waits."""
+    """Publish changes so often that no test waits."""
     monkeypatch.setattr(watches, "SPACING_S", 0.01)
 
 
 def publish(api: Running, change: Callable[[Status], Status]) -> None:
-    """Returns when the changed status is there for all."""
+    """Change the status, and return when it is published."""
     done = threading.Event()
 
     def change_it() -> None:
@@ -51,12 +51,12 @@ def publish(api: Running, change: Callable[[Status], Status]) -> None:
 
 
 def until(watch: Iterator[Any], found: Callable[[Any], bool]) -> Any:
-    """The first message that is it."""
+    """Return the first message that fulfils the condition."""
     return next(message for message in watch if found(message))
 
 
 def cables(count: int, rate_bps: float = 1e9) -> Callable[[Status], Status]:
-    """A fabric of two switches with so many cables, all with this rate."""
+    """Return a change to a fabric of two switches with so many cables, all with this rate."""
     links = [
         Link(PortRef(Dpid(src), PortNo(n)), PortRef(Dpid(3 - src), PortNo(n)), 1e11)
         for src in (1, 2)
@@ -334,7 +334,7 @@ def test_routes_go_on_with_the_same_registration_or_not_at_all(client: Client) -
 def test_routes_of_a_registration_that_is_not_known_are_no_others(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a controller that was started with another state, for instance."""
+    """The routes may belong to a controller that was started with another state."""
     monkeypatch.setattr(services, "UNKNOWN_S", 0.05)
     client.register_job(ring())
     address = f"unix:{tmp_path}/api.sock"
@@ -347,7 +347,7 @@ def test_routes_of_a_registration_that_is_not_known_are_no_others(
 
 
 def test_routes_are_resumed_when_it_is_certain_whose_they_are(api: Running, client: Client) -> None:
-    """The take-over is not on disk yet: it may be taken back, and then the registration goes on."""
+    """The take-over is not on disk yet: it may be taken back, and then the old registration continues."""
     client.register_job(ring())
     first = next(client.watch_routes("ring"))
     jobs = api.control.status.jobs
@@ -415,7 +415,7 @@ def test_routes_of_a_job_that_goes_end_also_when_resuming(client: Client) -> Non
         next(watch)
 
 
-# ---- many, slow and gone
+# ---- many, slow and disconnected watchers
 
 
 def test_no_one_listens_when_all_watchers_have_gone(api: Running, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""``signalbox web`` in Chromium: what is drawn is what the API has, and what is clicked is answered."""
+"""``signalbox web`` in Chromium: it draws the state of the API, and answers clicks."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Looking:
     chromium: Browser
 
     def state(self) -> State:
-        """As the API has it."""
+        """State of the API."""
         state = State()
         state.take_fabric(self.client.get_fabric())
         return state
 
     def title(self, chart: str) -> str:
-        """Empty while nothing is drawn."""
+        """Return the title of the chart, empty while nothing is drawn."""
         found = self.chromium.options(chart).get("title") or [{"text": ""}]
         return str(found[0]["text"])
 
@@ -276,7 +276,7 @@ def test_drains_are_offered_to_operators_alone_after_a_question(looking: Looking
 
     def shape_of(switch: str) -> str:
         drawn = chromium.series("fabric", "fabric")["data"]
-        # The chart has no nodes at the moment in which it is drawn anew.
+        # The chart has no nodes while it is drawn anew.
         return next((str(node.get("symbol", "")) for node in drawn if node["name"] == switch), "")
 
     chromium.opened(looking.page.url)
@@ -285,7 +285,7 @@ def test_drains_are_offered_to_operators_alone_after_a_question(looking: Looking
     spine = next(dpid for dpid, switch in looking.state().switches.items() if switch.name == "spine3")
     with web_page(looking.address, "--operate") as page:
         chromium.opened(page.url)
-        chromium.complaints()  # of pages before, whose servers have ended
+        chromium.complaints()  # of earlier pages, whose servers have ended
         press("Drain")
         chromium.until(lambda: "Choose a switch or a cable first." in chromium.text(".said"))
         chromium.click_on("fabric", {"componentType": "series", "data": {"dpid": f"{spine:#x}"}})

@@ -1,4 +1,4 @@
-"""What a browser that sends anything has ``signalbox web`` write into its log."""
+"""Lines that a malicious browser can cause in the log of ``signalbox web``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVENTS = [
 
 
 class Browser:
-    """Speaks Engine.IO 4 by polling, and Socket.IO 5 over it."""
+    """Browser that speaks Engine.IO 4 by polling, and Socket.IO 5 over it."""
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}_nicegui_ws/socket.io/?EIO=4&transport=polling"

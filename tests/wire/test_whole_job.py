@@ -47,7 +47,7 @@ TRANSFERS = [(0, 4, 70_000, 3, 0), (4, 0, 40_000, 3, 0), (2, 0, 4_000, 3, 0), (4
 
 
 def spec_of(collectives: list[Any], transfers: list[Any]) -> JobSpec:
-    """A job's addresses may not be loopback ones."""
+    """Return the spec of a job, whose addresses may not be loopback ones."""
     spec = JobSpec.parse(
         {
             "job_id": "job",
@@ -167,7 +167,7 @@ def test_a_rank_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) ->
 
 
 class Sent:
-    """By pair of addresses, bytes that are data, and headers."""
+    """Sent data bytes and headers, by pair of addresses."""
 
     def __init__(self, spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
         self.data, self.headers = Counter[Pair](), Counter[Pair]()
