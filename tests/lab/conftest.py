@@ -1,8 +1,7 @@
-"""Fixtures and hooks of all lab tests: root and Open vSwitch, names that no other test uses, turns, static rules.
+"""Fixtures and hooks of all lab tests: root and Open vSwitch, unique names, turns, static rules.
 
 Lab tests fail without root or Open vSwitch; they are never skipped, so that a green run means that they ran. Several
-run side by side when each worker of pytest-xdist is started with ``scripts/lab_python.sh``.
-"""
+run in parallel when each worker of pytest-xdist is started with ``scripts/lab_python.sh``."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from mininet_topos.probe.queues import large_socket_buffers
 from tests.support.lab.turns import turn
 
 NEEDS_ROOT = "lab tests need root: they make network namespaces and bridges"
-PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case: names continue with it
+PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case: it continues a name
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,8 +38,10 @@ _files = itertools.count(os.getpid())
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Raise the socket buffers before workers start Open vSwitch: no worker can, in a network namespace of its own. A
-    test that needs them says so where this is not allowed either."""
+    """Raise the socket buffers before workers start Open vSwitch.
+
+    A worker in its own network namespace cannot raise them. Tests that need them fail with a message where raising is
+    not allowed."""
     if not hasattr(session.config, "workerinput"):
         if os.geteuid() and session.config.getoption("tx", None):
             raise pytest.UsageError(NEEDS_ROOT)  # workers would not start
@@ -52,15 +53,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test with the mark ``alone`` waits until no other lab test runs. Waiting is before the test's time limit."""
+    """Let a test with the mark ``alone`` wait until no other lab test runs.
+
+    The wait comes before the test's time limit starts."""
     with turn(alone=item.get_closest_marker("alone") is not None):
         return (yield)
 
 
 @pytest.fixture(scope="module")
 def lab_prefix() -> str:
-    """Three characters, others for each file of tests: what a test leaves harms only its own file. They begin with the
-    process id, so that test runs at once in one network do not take each other's names."""
+    """Return three characters, others for each file of tests: what a test leaves harms only its own file.
+
+    They begin with the process id, so that simultaneous test runs in one network have different names."""
     number, digits = next(_files), ""
     for _ in range(2):
         number, digit = divmod(number, len(PREFIX_DIGITS))
@@ -70,7 +74,9 @@ def lab_prefix() -> str:
 
 @pytest.fixture
 def lab(lab_prefix: str) -> Iterator[Lab]:
-    """Two leaves, two spines, two hosts each at 5 Mbit/s; no controller, static routes over spine1."""
+    """Run a lab of 2 leaves x 2 spines x 2 hosts at 5 Mbit/s.
+
+    The lab has no controller, and static routes over spine1."""
     with Lab(LeafSpine(2, 2, 2, prefix=lab_prefix), controller=None) as lab:
         install_static_routes(lab)
         yield lab

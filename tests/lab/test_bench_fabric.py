@@ -20,7 +20,7 @@ LITTLE = ("--quiet-s", "2", "--idle-s", "1", "--settled-s", "1", "--hosts-per-le
 
 
 def marked_bridges() -> dict[str, str]:
-    """Bridges of this benchmark and whose they are."""
+    """Return the bridges of this benchmark and their owners."""
     found = run("ovs-vsctl", "--format=json", "--columns=name,external_ids", "find", "Bridge")
     rows = [(name, dict(ids[1]).get(openvswitch.MARK)) for name, ids in json.loads(found)["data"]]
     return {name: owner for name, owner in rows if owner}
@@ -32,7 +32,7 @@ def bridges_of(pid: int) -> list[str]:
 
 @contextmanager
 def started(*argv: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A run in the middle of its life: its bridges are there and its controller runs."""
+    """Run the benchmark until its bridges exist and its controller runs."""
     with subprocess.Popen([*BENCHMARK, *argv], stderr=subprocess.DEVNULL) as bench:
         try:
             wait_for(lambda: bool(controllers_of(bench.pid)), "the benchmark to start its controller")
@@ -47,7 +47,7 @@ def controllers_of(pid: int) -> list[int]:
 
 
 def command_of(pid: str) -> bytes:
-    """The command line of a process, empty when it has ended: the benchmark also starts programs of a moment."""
+    """Return the command line of a process, empty when it has ended; the benchmark also starts short-lived programs."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,5 +1,4 @@
-"""Jobs that train on emulated optical switches, which the controller drives: wired, beside each other, mended,
-restarted."""
+"""Jobs on emulated optical switches that the controller drives: wired, side by side, mended, restarted."""
 
 from __future__ import annotations
 
@@ -71,8 +70,9 @@ def running(lab_prefix: str, tmp_path: Path) -> Iterator[Running]:
 
 
 def job(job_id: str, servers: Sequence[int]) -> dict[str, Any]:
-    """The first has only rings. The second may be trained by data, or with an all-to-all and a smaller all-reduce,
-    which is better here."""
+    """Return one of two jobs; the first has only rings.
+
+    The second may train by data, or with an all-to-all and a smaller all-reduce, which is better here."""
     group = [{"name": "all", "ranks": list(range(len(servers)))}]
 
     def sends(algorithm: str, size: int, phase: int) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def train(running: Running, folder: Path, job_id: str, servers: range) -> WholeT
 
 
 def iterations(folder: Path, job_id: str) -> int:
-    """That rank 0 has done; none of them may be wrong."""
+    """Return the iterations of rank 0, and assert that none was wrong."""
     log = folder / job_id / "rank0.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     assert all(line["ok"] for line in lines if "ok" in line)
@@ -127,7 +127,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
     assert (found.state, found.wiring.unwired) == (pb.JOB_STATE_PINNED, "")
     assert len(found.wiring.runs.groups) == 3  # all, and its rings with the steps 1 and 3
 
-    # Another job is wired while the first one trains: none of its packets is lost.
+    # Another job is wired while the first one trains, and none of its packets is lost.
     hosts, drops = lab.hosts[:4], all_drops(lab)
     with Probing(lab, hosts, tmp_path / "probes", PROBE_TOS) as probes:
         for pair in permutations([host.ip for host in hosts], 2):
@@ -141,7 +141,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
     assert circuits(client, "first") | circuits(client, "second") == made(client)
     assert not client.get_status().alarms
 
-    # A fibre pair is cut: iterations go on, and other circuits are made.
+    # A fibre pair is cut: iterations continue, and other circuits are made.
     before = circuits(client, "first")
     lab.cut("server2", "optical2")
     wait_for(lambda: circuits(client, "first") != before, "other circuits", 20)
@@ -154,7 +154,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
     lab.plug("server2", "optical2")
     wait_for(lambda: not client.get_status().alarms, "the alarm to end", 10)
 
-    # The controller is killed: forwarding goes on, and the next one finds all as it was.
+    # The controller is killed: switches keep forwarding, and the next controller finds everything unchanged.
     process = controller.process
     assert process
     process.send_signal(signal.SIGKILL)
@@ -173,7 +173,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
 
 
 def held_by(lab: Lab) -> dict[str, set[str]]:
-    """What the optical switches hold, as Open vSwitch has it."""
+    """Return the rules of the optical switches, as Open vSwitch reports them."""
     found = {}
     for switch in lab.switches:
         if switch.name.startswith("optical"):
@@ -187,7 +187,7 @@ def held_by(lab: Lab) -> dict[str, set[str]]:
 def test_a_controller_killed_at_any_instant_of_a_change_is_followed_by_one_that_completes_it(
     lab_prefix: str, tmp_path: Path
 ) -> None:
-    """Darkness lasts long here, so that instants fall into it."""
+    """Circuits stay dark for long here, so that some instants fall into that time."""
     with fabric(lab_prefix, tmp_path, dark_s=0.4) as (lab, controller, client):
         train(Running(lab, controller, client), tmp_path, "first", range(1, 5))
         hosts, drops = lab.hosts[:4], all_drops(lab)
@@ -214,11 +214,13 @@ def test_a_controller_killed_at_any_instant_of_a_change_is_followed_by_one_that_
 
 
 def lost(streams: Mapping[Pair, Stream]) -> int:
-    """Packets that have not arrived."""
+    """Return the number of packets that have not arrived."""
     return sum(len(each.sent) - len({number for number, _ in each.arrivals}) for each in streams.values())
 
 
 def excused(before: AllDrops, lab: Lab) -> int:
-    """By full queues of links and ports, on a busy machine; with a packet of data Open vSwitch drops others."""
+    """Return the packets dropped by full queues of links and ports on a busy machine.
+
+    Open vSwitch drops other packets together with a packet of data."""
     drops = drops_since(before, all_drops(lab))
     return drops.data + drops.probes + drops.late

@@ -1,9 +1,7 @@
-"""The services of ``docker-compose.yml`` on the images of ``deploy/Dockerfile``, without an engine: they work, and each
-comes back alone.
+"""The services of ``docker-compose.yml`` on the images of ``deploy/Dockerfile``, without an engine.
 
-Images are built in folders, with a Debian of debootstrap as their base and in place of the images that cannot be had
-here: Debian's Prometheus and Alertmanager. Grafana is not run.
-"""
+The services work, and each restarts alone. Images are built in folders, with a Debian of debootstrap as their base.
+Debian's Prometheus and Alertmanager replace the images that cannot be downloaded here. Grafana is not run."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ def prometheus_and_alertmanager(base: DebianRoot, folder: Path) -> dict[str, Sta
 
 
 class Running:
-    """What the containers say of the fabric."""
+    """State of the fabric, as the containers report it."""
 
     def __init__(self, engine: Engine, containers: dict[str, Container]) -> None:
         self.engine = engine
@@ -93,7 +91,7 @@ class Running:
         return {alert["labels"]["alertname"] for alert in json.loads(self.get("alertmanager", "/api/v2/alerts"))}
 
     def wait_trains(self) -> None:
-        """Every job has its paths, and finishes another iteration."""
+        """Wait until every job has its paths, and finishes another iteration."""
         wait_for(self._pinned, "all jobs to be pinned", 180, 1.0)
         before = self.iterations()
         wait_for(lambda: self._further(before), f"all jobs to go on from {before}", 120, 1.0)
@@ -164,9 +162,9 @@ def test_a_real_fabric_has_a_controller_that_wants_certificates_and_tokens_and_a
 
 
 def make_files_of_fabric(project: Path, folder: Path) -> Path:
-    """As docs/how-to/install.md says. Returns a file with the token of the page, for this process."""
+    """Make the files of docs/how-to/install.md; return a file with the token of the page, for this process."""
     authority = Authority(folder, "ca")
-    address = DYNAMIC[3]  # of HAProxy, the second of three by name
+    address = DYNAMIC[3]  # HAProxy is the second of three by name
     made = authority.sign("controller", also=f"IP:{address}")
     controller, proxy, web = (project / "fabric" / name for name in ("controller", "haproxy", "web"))
     for folder_of_one in (controller, proxy, web):

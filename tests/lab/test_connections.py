@@ -58,7 +58,7 @@ def training(lab: Lab, job: TrainingJob, api: str, folder: Path, elements: int =
 
 
 def assert_right(folder: Path) -> None:
-    """All ranks have ended, and every sum was right."""
+    """Assert that all ranks have ended, and that every sum was right."""
     for log in map(read_rank_log, (folder / "raw").glob("*.jsonl")):
         assert log.ended
         assert log.iterations
@@ -78,7 +78,7 @@ def go_on(running: Training, more: int = 3) -> None:
 
 
 def spines(client: Client, job_id: str) -> dict[Pair, list[str]]:
-    """That the job's flows cross, subflow by subflow."""
+    """Return the spines that the job's flows cross, subflow by subflow."""
     with closing(client.watch_routes(job_id)) as updates:
         told = next(updates).routes
     return {(route.src, route.dst): [piece.switches[1] for piece in route.subflows] for route in told}
@@ -86,7 +86,7 @@ def spines(client: Client, job_id: str) -> dict[Pair, list[str]]:
 
 @contextmanager
 def paused(*trainings: Training) -> Iterator[None]:
-    """Nothing is sent: the rings wait for their first ranks. Counters have all that was."""
+    """Stop the first ranks while the block runs, so that nothing is sent; the counters include everything before."""
     ranks = [running.rank_process(running.jobs[0].job_id, 0) for running in trainings]
     for rank in ranks:
         rank.send_signal(signal.SIGSTOP)
@@ -107,8 +107,10 @@ def ofctl(command: str, bridge: str, *more: str) -> str:
 
 
 def rule_bytes(lab: Lab) -> Counter[tuple[Pair, bool]]:
-    """By pair, and whether the rule is for one connection, or for all other packets. Of each leaf: only it counts what
-    its hosts send."""
+    """Return the bytes of the leaves' rules by pair.
+
+    The second part of the key is whether the rule is for one connection or for all other packets. A leaf counts only
+    the packets of its own hosts."""
     found: Counter[tuple[Pair, bool]] = Counter()
     hosts = {host.ip: host.leaf for host in lab.hosts}
     for leaf in sorted(set(hosts.values())):
@@ -119,7 +121,7 @@ def rule_bytes(lab: Lab) -> Counter[tuple[Pair, bool]]:
 
 
 def uplink_bytes(lab: Lab) -> dict[tuple[str, str], int]:
-    """Sent by each leaf towards each spine, which has its bridge's name."""
+    """Return the bytes that each leaf has sent towards each spine, by names of bridges."""
     sent: dict[tuple[str, str], int] = {}
     for leaf in {host.leaf for host in lab.hosts}:
         bridge = lab.bridge(leaf)
@@ -130,7 +132,7 @@ def uplink_bytes(lab: Lab) -> dict[tuple[str, str], int]:
 
 
 def test_two_jobs_on_the_same_hosts_travel_apart_and_are_counted_apart(lab_prefix: str, tmp_path: Path) -> None:
-    """``first`` keeps its connections to itself, ``second`` reports them."""
+    """The job ``second`` alone reports its connections."""
     size = LeafSpine(4, 2, 1, host_mbps=HOST_MBPS, fabric_mbps=FABRIC_MBPS, prefix=lab_prefix)
     with running_fabric(size, tmp_path, settings=RATES) as (lab, controller, client), ExitStack() as stack:
         jobs = (TrainingJob("first", lab.hosts), TrainingJob("second", lab.hosts, reports_connections=True))
@@ -169,7 +171,7 @@ def test_two_jobs_on_the_same_hosts_travel_apart_and_are_counted_apart(lab_prefi
 
 
 def send_third(lab: Lab, stack: ExitStack) -> None:
-    """A flow that is not announced, from the first host to the second."""
+    """Send an unannounced flow from the first host to the second."""
     here, there = lab.hosts[:2]
     server = lab.popen(there.name, [sys.executable, "-c", THIRD_SERVER], stdout=subprocess.PIPE, text=True)
     stack.callback(server.kill)
@@ -183,8 +185,9 @@ def send_third(lab: Lab, stack: ExitStack) -> None:
 
 @pytest.mark.alone
 def test_even_connections_from_any_port_use_every_spine(lab_prefix: str, tmp_path: Path) -> None:
-    """Two connections, each way, over two spines of half of a NIC's rate: twice as fast as a flow that stays whole. As
-    long as another spec has the job's name, the trainers are not heard."""
+    """Two connections per direction use two spines of half of a NIC's rate, twice as fast as a whole flow.
+
+    While another spec has the job's name, the controller ignores the trainers."""
     size = LeafSpine(2, 2, 1, host_mbps=HOST_MBPS, fabric_mbps=FABRIC_MBPS, prefix=lab_prefix)
     elements = 3 * ELEMENTS
     with running_fabric(size, tmp_path, settings=RATES) as (lab, controller, client):
@@ -205,7 +208,7 @@ def test_even_connections_from_any_port_use_every_spine(lab_prefix: str, tmp_pat
 
 
 def communication_s(running: Training, folder: Path) -> float:
-    """Median of some iterations; the one that was under way is left out."""
+    """Return the median of some iterations, without the one that was under way."""
     before = len(read_rank_log(folder / "raw" / "ring-rank0.jsonl").iterations) + 2
     go_on(running, 2 + MEASURED)
     log = read_rank_log(folder / "raw" / "ring-rank0.jsonl")

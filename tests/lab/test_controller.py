@@ -1,4 +1,4 @@
-"""The whole controller on real switches: found, pinned, cut, killed, started again; wrong jobs change nothing."""
+"""The whole controller on real switches: discovery, pins, cuts, kills, restarts; wrong jobs change nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Fabric = tuple[Lab, ControllerProcess, Client]
 
 @pytest.fixture(scope="module")
 def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """3 leaves x 2 spines x 2 hosts; one ring over the leaves, planned, and found without an inventory."""
+    """Run 3 leaves x 2 spines x 2 hosts with a planned ring over the leaves, found without an inventory."""
     size = LeafSpine(LEAVES, SPINES, 2, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     soon = {"discovery": {"hold_down_s": 0.5}}
     with running_fabric(size, tmp_path_factory.mktemp("controller"), settings=soon) as (lab, controller, client):
@@ -60,7 +60,7 @@ def pinned(client: Client, job_id: str) -> int:
 
 
 def spine_of(client: Client, job_id: str) -> dict[str, str]:
-    """Per source address the spine its flow is pinned to, as the switches confirmed it."""
+    """Return the spine to which each source's flow is pinned, as the switches confirmed it."""
     with closing(client.watch_routes(job_id)) as updates:
         return {route.src: route.switches[1] for route in next(updates).routes if route.pinned}
 
@@ -73,7 +73,7 @@ def test_the_first_packet_to_a_host_that_nobody_knew_arrives(fabric: Fabric) -> 
 
 
 def test_the_routes_in_force_come_with_their_proof(fabric: Fabric) -> None:
-    """The paths are those that ``WatchRoutes`` gives."""
+    """The proof has the paths that ``WatchRoutes`` gives."""
     _, _, client = fabric
     proof = json.loads(client.get_plan_proof().document)
     assert verify(proof) == ("worst level 1, none is below 1; 1 of 1 proven", 0)
@@ -145,7 +145,7 @@ def test_jobs_exchange_hosts_by_the_command_line_without_a_lost_packet(fabric: F
 
 
 def test_neighbours_refresh_while_the_controller_is_dead(fabric: Fabric) -> None:
-    """Stale neighbour entries are probed by unicast ARP, which no controller has to answer."""
+    """Hosts probe stale neighbour entries by unicast ARP, which no controller has to answer."""
     lab, controller, client = fabric
     assert_pings(lab, "h1_2", "h3_2")
     controller.kill()
@@ -162,7 +162,7 @@ def test_neighbours_refresh_while_the_controller_is_dead(fabric: Fabric) -> None
 
 
 def stale(lab: Lab, host: str) -> list[str]:
-    """Arguments that make the host's entry for its partner stale."""
+    """Return arguments that make the host's entry for its partner stale."""
     partner = next(h for h in lab.hosts if h.name == {"h1_2": "h3_2", "h3_2": "h1_2"}[host])
     return [partner.ip, "lladdr", partner.mac, "dev", lab.topo.interface(host, 0), "nud", "stale"]
 

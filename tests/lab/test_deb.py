@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 @pytest.fixture(scope="module")
 def deb(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Not compressed: that takes minutes."""
+    """Build the package without compression, which would take minutes."""
     folder = tmp_path_factory.mktemp("deb")
     environ = os.environ | {"DPKG_DEB_COMPRESSOR_TYPE": "none"}
     subprocess.run([ROOT / "scripts/deb.sh", folder], env=environ, check=True)
@@ -48,19 +48,21 @@ def deb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def machine(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
-    """Has what the package depends on, systemd as the first process, and the package as /root/new.deb."""
+    """Run a machine with the dependencies of the package, and the package as /root/new.deb.
+
+    Its first process is systemd."""
     (depends,) = re.findall("^Depends: (.*)$", CONTROL, re.MULTILINE)
     names = {part.split()[0] for part in depends.split(", ")}
     root = debootstrap(tmp_path_factory.mktemp("root") / "debian", (*sorted(names), "systemd-sysv"))
     (root.folder / "root/new.deb").hardlink_to(deb)
-    (root.folder / "usr/sbin/policy-rc.d").unlink()  # it is a machine: packages may restart what runs
+    (root.folder / "usr/sbin/policy-rc.d").unlink()  # it is a machine: packages may restart its services
     with booted(root.folder) as machine:
         yield machine
     root.remove()
 
 
 def files(machine: Booted) -> set[str]:
-    """All of it but what dpkg, journald and the accounts' tools write down."""
+    """Return the files of the machine, except those that dpkg, journald and the account tools write."""
     kept = ("/proc", "/sys", "/dev", "/tmp", "/run", "/var/log", "/var/lib/dpkg", "/var/cache")
     pruned = [word for folder in kept for word in ("-path", folder, "-o")][:-1]
     found = machine.run("find", "/", "(", *pruned, ")", "-prune", "-o", "-print")
@@ -72,7 +74,7 @@ def files(machine: Booted) -> set[str]:
 
 
 def state(machine: Booted, unit: str) -> tuple[str, str, str]:
-    """Whether it is active, what it says of itself, and its process."""
+    """Return whether the unit is active, its own status text, and its process."""
     shown = machine.run("systemctl", "show", "--property=ActiveState,StatusText,MainPID", unit)
     values = dict(line.split("=", 1) for line in shown.splitlines())
     return values["ActiveState"], values["StatusText"], values["MainPID"]
@@ -84,7 +86,7 @@ def install(machine: Booted) -> str:
 
 @pytest.fixture
 def switch(machine: Booted) -> Iterator[None]:
-    """Connects when the controller is there."""
+    """Run a switch that connects when the controller is there."""
     environ = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/client"}
     enter = ["nsenter", "--target", str(machine.leader), "--net", "setpriv", "--pdeathsig", "KILL"]
     with subprocess.Popen([*enter, sys.executable, "-c", SWITCH], cwd=ROOT, env=environ) as process:
@@ -145,7 +147,9 @@ def stands_by_and_takes_over(machine: Booted) -> None:
 
 
 def keeps_configuration_and_jobs(machine: Booted) -> None:
-    """While it is upgraded. Both instances and the page run again, with the new version."""
+    """Assert that an upgrade keeps configuration and jobs.
+
+    Both instances and the page run again, with the new version."""
     job = (ROOT / "examples/language.json").read_text()
     machine.run("sh", "-c", 'printf %s "$1" | XDG_STATE_HOME=/tmp signalbox jobs register -', "sh", job)
     machine.run("sh", "-c", f"echo '# ours' >> {CONFIG}")

@@ -97,7 +97,7 @@ def test_a_whole_job_with_an_all_to_all_and_a_ring_on_each_interface_has_right_s
     for log in logs:
         assert [done.ok for done in log.iterations] == [True, True]
         assert log.ended is not None
-        # All rings at once: 4 times 2*11/12 of 96 kB through a host of four interfaces take 0.7 s at least.
+        # All rings at once send 4 times 2*11/12 of 96 kB through a host of four interfaces, which takes at least 0.7 s.
         assert all(len(done.phases_s) == 2 and done.phases_s[1] > 0.65 for done in log.iterations)
 
 

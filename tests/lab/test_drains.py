@@ -1,5 +1,6 @@
-"""A spine is drained while a job trains and the controller is killed, pulled, and used again; the benchmark ``drains``
-measures it."""
+"""A spine is drained while a job trains and the controller is killed, then pulled, and used again.
+
+The benchmark ``drains`` measures such drains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``signalbox lab --train``: jobs train for as long as the lab is up, through faults and restarts of the controller."""
+"""``signalbox lab --train``: jobs train while the lab is up, through faults and restarts of the controller."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_jobs_train_before_and_after_a_restart_of_the_controller_and_leave_it_at
 def test_a_job_that_has_ended_starts_again_and_leaves_no_files(
     tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also without a controller."""
+    """No controller is needed."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rings, idle = rings_and_idle(lab.hosts)
     assert [[host.name for host in ring] for ring in rings] == [["h1_1", "h2_1"]]

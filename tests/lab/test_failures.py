@@ -1,8 +1,7 @@
 """Failures and moves under traffic on real switches, in short; the benchmarks ``failures`` and ``moves`` measure them.
 
-Nothing is said about times. What every machine must show: all phases end with everything in order, jobs train through
-them, and what is sent after a phase is over arrives once.
-"""
+The tests check no times. They check what holds on every machine: all phases end in order, and jobs train through them.
+Packets sent after the end of a phase arrive once."""
 
 from __future__ import annotations
 
@@ -18,12 +17,13 @@ from mininet_topos.leaf_spine import LeafSpine
 pytestmark = pytest.mark.lab
 
 WITHOUT_CONTROLLER = ("cable without controller",)
-"""Other failures are in ``test_controller``, ``test_known_parts`` and ``test_three_tiers``, without probes."""
+"""Failures tested here; ``test_controller``, ``test_known_parts`` and ``test_three_tiers`` have others, without
+probes."""
 LEAVES, SPINES, HOSTS = 3, 2, 2
 MBPS = 5.0
 ELEMENTS = 20_000
 LOAD, SMALL_FRAMES = 0.03, 200
-"""Three hundred packets a second in all, which no busy machine loses."""
+"""Load of three hundred packets a second in all, which no busy machine loses."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A host that forges and replays LLDP, claims another's address, floods: refused, seen, and nothing changes."""
+"""A host that forges and replays LLDP, claims another's address, and floods: all is refused, and nothing changes."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from tests.support.lab.snoop import Snoop
 pytestmark = pytest.mark.lab
 
 LINK_MBPS = 20.0
-"""Enough for 10,000 ARP requests a second out of one host."""
+"""Rate of a link, enough for 10,000 ARP requests a second out of one host."""
 FLOOD_PPS = 10_000
 FLOOD_S = 4.0
 MAX_BUSY = 0.5
-"""Of a core; without its meters the flood alone would take more than one."""
+"""Largest share of a core; without its meters the flood alone would take more than one core."""
 FRESH_S = 15.0
-"""Three link time-outs."""
+"""Seconds of three link time-outs."""
 TOOL = Path(raw_frames.__file__)
 PROBE_MARK = bytes.fromhex("02534201")
 ATTACKER, OTHER, VICTIM = "h1_2", "h2_2", "h2_1"
 
 
 class Attack:
-    """A running fabric whose hosts are all known, and what the attacker has heard."""
+    """Running fabric whose hosts are all known, and the packets that the attacker has heard."""
 
     def __init__(self, lab: Lab, controller: ControllerProcess, client: Client, folder: Path) -> None:
         self.lab, self.controller, self.client = lab, controller, client
@@ -59,13 +59,13 @@ class Attack:
         return next(host for host in self.lab.hosts if host.name == name)
 
     def ping(self, source: str, target: str, count: int = 3) -> None:
-        """At least one echo is answered: on a busy machine a single one may be late."""
+        """Assert that at least one echo is answered: on a busy machine a single one may be late."""
         argv = ["ping", "-c", str(count), "-i", "0.2", "-W", "3", self.host(target).ip]
         out = self.lab.popen(source, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
         assert " bytes from " in out, out
 
     def neighbour(self, name: str, ip: str) -> str:
-        """The MAC that a host has for an address."""
+        """Return the MAC address that a host has for an IP address."""
         argv = ["ip", "-json", "neigh", "show", ip]
         out = self.lab.popen(name, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
         return str(json.loads(out)[0]["lladdr"])
@@ -79,7 +79,7 @@ class Attack:
         return self.lab.popen(name, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def listen(self, name: str) -> bytes:
-        """A probe that the controller sends out of the host's port."""
+        """Return a probe that the controller sends out of the host's port."""
         tool = self._tool(name, "listen", 20)
         assert tool.stdout
         line = tool.stdout.readline()
@@ -88,7 +88,7 @@ class Attack:
         return bytes.fromhex(line)
 
     def send(self, name: str, *frames: bytes) -> None:
-        """Once each."""
+        """Send each frame once."""
         self.start_sending(name, *frames).communicate()
 
     def start_sending(self, name: str, *frames: bytes, rate: float = 0, seconds: float = 0) -> subprocess.Popen[str]:
@@ -100,7 +100,7 @@ class Attack:
         return tool
 
     def metric(self, name: str, host: str, **labels: str) -> float:
-        """Of the host's port; 0 when there is no such series."""
+        """Return the metric of the host's port, or 0 when there is no such series."""
         address = re.findall(r"metrics=(\S+)", self._log.read_text())[-1]
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
             text = answer.read().decode()
@@ -119,7 +119,7 @@ class Attack:
         wait_for(lambda: self.refused(host, reason) > 0, f"{reason} frames of {host} are counted", 10)
 
     def wait_alarm(self, text: str) -> None:
-        """In the status and, with the name of the attacker's port, in the log."""
+        """Wait for the alarm in the status and, with the name of the attacker's port, in the log."""
         wait_for(lambda: any(text in alarm.text for alarm in self.client.get_status().alarms), f"an alarm: {text}", 10)
         assert re.search(rf"alarm .*{text}", self._log.read_text())
 
@@ -127,7 +127,7 @@ class Attack:
         return f"{self.lab.topo.prefix}{self.host(host).leaf}:{self.host(host).port}"
 
     def cpu_s(self) -> float:
-        """User and system time of the controller so far (proc(5), stat)."""
+        """Return the user and system time of the controller so far (proc(5), stat)."""
         assert self.controller.process
         fields = Path(f"/proc/{self.controller.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -139,7 +139,7 @@ class Attack:
 
     @contextmanager
     def nothing_changes(self) -> Iterator[None]:
-        """No link, no host, and not one rule on any switch."""
+        """Assert that the block changes no link, no host and no rule on any switch."""
         before = self._picture()
         with Snoop(self.lab, self._folder) as snoop:
             wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes", 20)
@@ -162,7 +162,7 @@ def test_lldp_that_is_forged_or_sent_back_makes_no_link(attack: Attack) -> None:
         frame = bytearray(attack.listen(ATTACKER))
         attack.send(ATTACKER, bytes(frame))
         said = frame.index(PROBE_MARK) + len(PROBE_MARK)
-        frame[said : said + 12] = bytes.fromhex("0000000000000001 00000001")  # a spine's port instead
+        frame[said : said + 12] = bytes.fromhex("0000000000000001 00000001")  # port of a spine instead
         attack.send(ATTACKER, bytes(frame))
         attack.wait_refused(ATTACKER, "forged")
         attack.wait_refused(ATTACKER, "reflected")
@@ -170,7 +170,7 @@ def test_lldp_that_is_forged_or_sent_back_makes_no_link(attack: Attack) -> None:
 
 
 def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack: Attack) -> None:
-    """Broadcast, and unicast to a neighbour that knows the victim and would accept it."""
+    """The claims are broadcast, and unicast to a neighbour that knows the victim and would accept it."""
     attacker, victim, neighbour = (attack.host(name) for name in (ATTACKER, VICTIM, OTHER))
     claims = [
         arp_frame(to_mac, attacker.mac, Arp(op, attacker.mac, victim.ip, to_mac, to_ip))
@@ -187,8 +187,10 @@ def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack:
 
 @pytest.mark.alone
 def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: Attack) -> None:
-    """Broadcast requests for addresses that no host has. Meanwhile others find each other anew, with their neighbour
-    tables emptied, and discovery goes on; the controller stays idle."""
+    """The host sends broadcast requests for addresses that no host has.
+
+    Meanwhile other hosts find each other again with empty neighbour tables, discovery continues, and the controller
+    stays idle."""
     attacker = attack.host(ATTACKER)
     asked = [f"10.0.{leaf}.{number}" for leaf in (1, 2) for number in range(100, 108)]
     flood = [
@@ -210,7 +212,7 @@ def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: A
 
 
 def test_lldp_that_is_replayed_from_another_port_makes_no_link(attack: Attack) -> None:
-    """A frame that another host handed over; once it is too old it is refused."""
+    """The frame comes from another host; once it is too old the controller refuses it."""
     time.sleep(max(0.0, attack.heard_at + FRESH_S + 0.5 - time.monotonic()))
     with attack.nothing_changes():
         attack.send(OTHER, attack.old_frame)

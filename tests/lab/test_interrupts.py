@@ -1,7 +1,6 @@
-"""The lab and Open vSwitch below it, ended at some instants in every way: nothing stays.
+"""The lab and its Open vSwitch, ended at some instants in every way: nothing is left.
 
-``python -m benchmarks interrupts`` has many instants.
-"""
+``python -m benchmarks interrupts`` has many instants."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ LONG = ("SIGTERM", "SIGHUP", "Ctrl-C again and again")
     [pytest.param(*item, marks=[pytest.mark.long] * (item[0] in LONG)) for item in STARTING.items()],
 )
 def test_a_lab_that_starts_leaves_nothing(way: str, instant_s: float) -> None:
-    """The instants are in the start of Open vSwitch, of Python and of the lab, depending on the machine."""
+    """The instants fall into the start of Open vSwitch, of Python or of the lab, depending on the machine."""
     assert interrupted("lab", LITTLE, way, instant_s).stayed == ()
 
 
@@ -40,5 +39,5 @@ def test_a_lab_that_is_up_leaves_nothing(way: str) -> None:
     ("way", "shown"), [("closed terminal", b""), pytest.param("Ctrl-C", b"fabric: ", marks=pytest.mark.long)]
 )
 def test_a_demo_leaves_nothing(way: str, shown: bytes, tmp_path: Path) -> None:
-    """With its controller: while that starts, and when the fabric is up."""
+    """The demo is ended while its controller starts, and when the fabric is up."""
     assert interrupted("demo", (*DEMO, "--out", str(tmp_path)), way, 3.0, shown).stayed == ()

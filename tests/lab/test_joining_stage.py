@@ -1,4 +1,4 @@
-"""Jobs that begin and end on a benchmark's stage, as forks of one process that has PyTorch."""
+"""Jobs that begin and end on a benchmark's stage, as forks of one process that has loaded PyTorch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ DEADLINE_S = 60.0
 
 
 def test_jobs_begin_while_others_train_and_end_when_asked(lab_prefix: str, tmp_path: Path) -> None:
-    """The second one has two collectives in each iteration. The third one cannot begin: its error is told.
-    Switches go before other programs meanwhile."""
+    """The second job has two collectives in each iteration, and the third cannot begin: its error is reported.
+
+    Meanwhile the switches have priority over other programs."""
     needs(missing().get("gloo"))
     autogroup = Path("/proc", (RUN_FOLDER / "ovs-vswitchd.pid").read_text().strip(), "autogroup")
     before = autogroup.read_text() if autogroup.exists() else ""

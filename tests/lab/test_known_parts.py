@@ -1,4 +1,4 @@
-"""What is broken is named within seconds, in the API, on the command line and in the metrics, until it is repaired."""
+"""Broken parts are named within seconds, in the API, on the command line and in the metrics, until their repair."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ REPAIRED_S = 40.0
 
 
 class Seen:
-    """What an operator sees. ``metrics``: the port of the metrics."""
+    """View of an operator.
+
+    ``metrics``: port of the metrics server."""
 
     def __init__(self, lab: Lab, controller: ControllerProcess, client: Client, metrics: int) -> None:
         self.lab, self.controller, self.client = lab, controller, client
         self._metrics = metrics
 
     def alarms(self) -> dict[str, str]:
-        """The subject of each kind."""
+        """Return the subject of the alarm of each kind."""
         return {
             pb.AlarmKind.Name(alarm.kind).removeprefix("ALARM_KIND_").lower(): alarm.subject
             for alarm in self.client.get_status().alarms
         }
 
     def up(self, series: str) -> list[float]:
-        """The values of the series whose name and labels begin so."""
+        """Return the values of the series whose name and labels begin so."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         return [float(value) for value in re.findall(rf"^{re.escape(series)}[^}}]*}} (\S+)$", text, re.MULTILINE)]
@@ -54,7 +56,7 @@ class Seen:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def wait_for_alarms(self, **subjects: str) -> None:
-        """By kind, within ``NAMED_S``, and there are no others."""
+        """Wait for exactly these alarms, by kind, within ``NAMED_S`` seconds."""
         wait_for(lambda: subjects.keys() <= self.alarms().keys(), f"the alarms {', '.join(subjects)}", NAMED_S)
         assert self.alarms() == subjects
 
@@ -66,7 +68,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """2 leaves x 2 spines x 1 host, and a job of both hosts."""
+    """Run 2 leaves x 2 spines x 1 host, and a job of both hosts."""
     size = LeafSpine(LEAVES, SPINES, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     metrics = reserve_port()
     settings: Settings = {"metrics": {"port": metrics}, "discovery": {"hold_down_s": 0.5, "adoption_patience_s": 5.0}}
@@ -111,7 +113,7 @@ def test_a_cut_cable_is_named_across_a_restart_of_the_controller(seen: Seen) -> 
         assert seen.alarms() == {"link_down": down.name}
         assert down.name.startswith(seen.lab.bridge("leaf1"))
         wait_for(lambda: seen.client.get_status().state_revision > 0, "the commit", 20)
-        time.sleep(3)  # parts are saved a second after the last has gone
+        time.sleep(3)  # parts are saved a second after the last one has been removed
         seen.controller.kill()
         seen.controller.start()
         wait_for(lambda: settled(seen.client, LINKS - 2), "the others", 60)

@@ -1,4 +1,4 @@
-"""The lab on real Open vSwitch: it comes up, carries traffic, breaks on request, and leaves nothing behind."""
+"""The lab on real Open vSwitch: it starts, carries traffic, breaks on request, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ with socket.create_connection((sys.argv[1], 7000)) as connection:
 
 
 def traces(prefix: str) -> list[str]:
-    """Everything on this machine that has the lab's prefix."""
+    """Return everything on this machine that has the lab's prefix."""
     bridges = [name for name in run("ovs-vsctl", "list-br").split() if name.startswith(prefix)]
     spaces = [name for name in namespaces() if name.startswith(f"signalbox-{prefix}")]
     interfaces = [path.name for path in Path("/sys/class/net").iterdir() if path.name.startswith(prefix)]
@@ -165,7 +165,7 @@ def test_a_leaf_that_returns_has_its_dpid_its_ports_its_rates_and_its_hosts(lab:
 
 
 def described_ports(bridge: str) -> dict[int, str]:
-    """Port numbers and MACs, as the switch describes them."""
+    """Return the port numbers and MAC addresses that the switch describes."""
     described = run("ovs-ofctl", "-O", "OpenFlow13", "show", bridge)
     return {int(port): mac for port, mac in re.findall(r"^ (\d+)\(.*addr:(\S+)", described, re.MULTILINE)}
 
@@ -185,7 +185,7 @@ def test_a_failing_body_still_takes_the_lab_down(lab_prefix: str) -> None:
 
 
 def lab_process(prefix: str) -> subprocess.Popen[str]:
-    """A lab in a process of its own, up."""
+    """Start a lab in its own process, and wait until it is up."""
     argv = [sys.executable, "-m", "signalbox", "lab", "--leaves", "2", "--spines", "1", "--hosts", "1"]
     owner = subprocess.Popen([*argv, "--prefix", prefix], stdout=subprocess.PIPE, text=True)
     assert owner.stdout
@@ -217,7 +217,7 @@ def test_what_a_killed_lab_left_goes_with_the_next_labs_start(lab_prefix: str) -
 def test_taps_of_a_dead_lab_go_though_open_vswitch_stopped_before_it(
     lab_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bridge's own device outlives Open vSwitch (userspace datapath)."""
+    """The device of a bridge outlives Open vSwitch (userspace datapath)."""
     tap = f"w{lab_prefix[1:]}leaf1"
     left = RECORDS / f"w{lab_prefix[1:]}.json"
     run("ip", "tuntap", "add", "dev", tap, "mode", "tap")
@@ -233,7 +233,7 @@ def test_taps_of_a_dead_lab_go_though_open_vswitch_stopped_before_it(
 
 
 def test_a_bridge_that_no_lab_has_a_record_of_any_more_goes(lab_prefix: str) -> None:
-    """Open vSwitch remembers bridges that it was not there to delete."""
+    """Open vSwitch remembers bridges that were deleted while it did not run."""
     bridge = f"w{lab_prefix[1:]}leaf1"
     run("ovs-vsctl", "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev")
     run("ovs-vsctl", "set", "Bridge", bridge, f"external_ids:{BRIDGE_MARK}=w{lab_prefix[1:]}")

@@ -29,7 +29,7 @@ M = 4 * ELEMENTS
 
 
 def assert_right(jobs: RunningJobs) -> None:
-    """All ranks have ended after the same iterations, and every sum was right."""
+    """Assert that all ranks have ended after the same iterations, and that every sum was right."""
     for job in jobs.jobs:
         logs = jobs.logs(job)
         assert [log.rank for log in logs] == list(range(RANKS))
@@ -40,7 +40,7 @@ def assert_right(jobs: RunningJobs) -> None:
 
 
 def test_a_gloo_all_reduce_is_right_and_sockets_tell_which_way_its_ring_goes(lab: Lab, tmp_path: Path) -> None:
-    """Rank r sends to r - 1, whatever the switches say."""
+    """Rank r sends to r - 1, whatever the switches report."""
     needs(missing().get("gloo"))
     job = LibraryJob("job", "gloo", "all_reduce", lab.hosts[:RANKS], ELEMENTS)
     jobs = RunningJobs(lab, [job], tmp_path)
@@ -71,8 +71,9 @@ def test_an_open_mpi_all_reduce_is_right(lab: Lab, tmp_path: Path) -> None:
 def test_two_mpiruns_that_start_at_once_have_directories_of_their_own(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nodes of all have the same names. The directory that Open MPI makes for such a name by default cannot be made
-    here, as when another mpirun is about to make it. None is left behind."""
+    """All nodes have the same names. The default directory of Open MPI for such a name cannot be made here.
+
+    That is also the case when another mpirun is about to make it. No directory is left behind."""
     needs(missing().get("open-mpi"))
     scratch = tmp_path / "tmp"
     scratch.mkdir()
@@ -94,7 +95,7 @@ def test_two_mpiruns_that_start_at_once_have_directories_of_their_own(
 
 
 def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix: str, tmp_path: Path) -> None:
-    """Only its hosts are announced. Its bytes go to rank r - 1; the other way there are acknowledgements."""
+    """The job announces only its hosts. Its bytes go to rank r - 1; acknowledgements go the other way."""
     needs(missing().get("gloo"))
     topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     with running_fabric(topo, tmp_path, settings=SETTINGS) as (lab, _, client):
@@ -116,7 +117,7 @@ def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix:
 
 
 def test_signalbox_run_announces_what_mpirun_says_until_it_ends(lab_prefix: str, tmp_path: Path) -> None:
-    """Of a ring, bytes go to rank r + 1."""
+    """The bytes of the ring go to rank r + 1."""
     needs(missing().get("open-mpi"))
     topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     with running_fabric(topo, tmp_path, settings=SETTINGS) as (lab, controller, client):

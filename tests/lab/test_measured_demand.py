@@ -1,4 +1,4 @@
-"""Real switches count what real jobs send: one announced rightly, one backwards, one not at all."""
+"""Real switches count the traffic of real jobs: one announced rightly, one backwards, one not at all."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_what_switches_count_decides(lab_prefix: str, tmp_path: Path) -> None:
 
 
 def pair_of(lab: Lab, number: int) -> tuple[str, str]:
-    """A host of each leaf, by address."""
+    """Return the addresses of a host of each leaf."""
     leaves = sorted({host.leaf for host in lab.hosts})
     src, dst = (sorted(host.ip for host in lab.hosts if host.leaf == leaf)[number] for leaf in leaves)
     return src, dst
 
 
 def announcement(job: str, pair: tuple[str, str]) -> JobSpec:
-    """Of a pipeline: only the first rank sends to the second."""
+    """Return the announcement of a pipeline in which only the first rank sends to the second."""
     ranks = [1, 0] if job == "backwards" else [0, 1]
     pipeline = {"algorithm": "pipeline_send", "groups": ["all"], "bytes_per_iteration": 4 * ELEMENTS}
     return JobSpec.parse(
@@ -70,7 +70,7 @@ def announcement(job: str, pair: tuple[str, str]) -> JobSpec:
 
 @contextmanager
 def trained(lab: Lab, folder: Path, job: str, pair: tuple[str, str]) -> Iterator[None]:
-    """Ranks that know nothing of a controller."""
+    """Train with ranks that know of no controller, while the block runs."""
     names = {host.ip: host.name for host in lab.hosts}
     logs = [folder / f"{job}-{rank}.jsonl" for rank in range(2)]
     processes = []

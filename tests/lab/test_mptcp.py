@@ -1,9 +1,8 @@
 """iperf3 over Multipath TCP: two subflows of one session on two spines, which ECMP may put on one.
 
-Both subflows are between the same two addresses. The server also listens on another port, which its kernel signals.
-Which links carry the bytes is asserted on every machine; rates only where single paths fill their links: else the
-machine is what limits them.
-"""
+Both subflows are between the same two addresses. The server also listens on another port, which its kernel signals. The
+tests check on every machine which links carry the bytes. They check rates only where single paths fill their links:
+elsewhere the machine is the limit."""
 
 from __future__ import annotations
 
@@ -38,9 +37,9 @@ pytestmark = pytest.mark.lab
 FABRIC_MBPS, HOST_MBPS = 5.0, 20.0
 RATES: Settings = {"fabric": {"link_bps": FABRIC_MBPS * 1e6, "host_link_bps": HOST_MBPS * 1e6}}
 RECEIVE_BUFFER = "4096 131072 6291456"
-"""Linux's default. That of the lab's hosts fits one path: ``FabricHost`` in ``mininet_topos/fabric_topo.py``."""
+"""Linux's default; that of the lab's hosts fits one path (``FabricHost`` in ``mininet_topos/fabric_topo.py``)."""
 LINKS_ARE_FULL = 0.85
-"""Of their rate in payload: headers and acknowledgements take 5 %."""
+"""Share of a link's rate, in payload, from which the link counts as full: headers and acknowledgements take 5 %."""
 INTERVAL_S = 0.5
 SETTLE_S = 1.0
 MEASURED_S = 2.5
@@ -50,7 +49,7 @@ MPTCPIZE = ["mptcpize", "run"]
 
 @pytest.mark.alone
 def test_two_subflows_on_two_spines_are_as_fast_as_both_together(lab_prefix: str, tmp_path: Path) -> None:
-    """With the same subflows on one spine they are not."""
+    """The same subflows on one spine are slower."""
     if not KERNEL.exists():
         pytest.skip("the kernel has no Multipath TCP")
     needs(missing())
@@ -89,7 +88,7 @@ def test_two_subflows_on_two_spines_are_as_fast_as_both_together(lab_prefix: str
 
 
 def prepare_hosts(lab: Lab) -> None:
-    """One more subflow per session, between the same addresses, and room for what arrives out of order."""
+    """Allow one more subflow per session between the same addresses, and room for segments out of order."""
     for host in lab.hosts:
         in_host(lab, host, "sysctl", "-q", "net.mptcp.enabled=1", f"net.ipv4.tcp_rmem={RECEIVE_BUFFER}")
         in_host(lab, host, "ip", "mptcp", "limits", "set", "subflows", "1", "add_addr_accepted", "1")
@@ -98,7 +97,7 @@ def prepare_hosts(lab: Lab) -> None:
 
 
 def uplink_bytes(lab: Lab) -> list[int]:
-    """What each uplink of the first leaf has sent."""
+    """Return the bytes that each uplink of the first leaf has sent."""
     ports = [link.a_port for link in lab.links if (link.a, link.b[:-1]) == ("leaf1", "spine")]
     out = run("ovs-ofctl", "-O", "OpenFlow13", "dump-ports", lab.bridge("leaf1"))
     sent = dict(re.findall(r"port +(\d+): rx.*?tx pkts=\d+, bytes=(\d+)", out, re.DOTALL))
@@ -111,7 +110,9 @@ def in_host(lab: Lab, host: Host, *argv: str) -> None:
 
 @dataclass
 class Transfer:
-    """A running iperf3 from the first host to the second. ``spans``: seconds after its start, by name."""
+    """Running iperf3 from the first host to the second.
+
+    ``spans``: seconds after its start, by name."""
 
     output: Path
     started: float
@@ -124,7 +125,7 @@ class Transfer:
         self.spans[name] = begin, time.monotonic() - self.started
 
     def per_stream_bps(self, name: str) -> list[int]:
-        """What the server's program has received on each connection that it sees."""
+        """Return the rate of each connection that the server's program has received."""
         begin, end = self.spans[name]
         rates: dict[int, list[float]] = {}
         for interval in json.loads(self.output.read_text())["intervals"]:
@@ -155,14 +156,14 @@ def listens(lab: Lab, host: Host) -> bool:
 
 
 def received_much(lab: Lab) -> frozenset[Connected]:
-    """Those of the second host's connections that carry the data, and not control."""
+    """Return the second host's connections that carry the data, without those for control."""
     found = read_connections(lab.namespace(lab.hosts[1]))
     return frozenset(Connected(*one[:4]) for one in found if one.received >= LEAST_BYTES)
 
 
 @contextmanager
 def reporting(lab: Lab, job_id: str, api: str, token_file: Path) -> Iterator[None]:
-    """The program that reports the connections of the first host, as an operator runs it."""
+    """Run the program that reports the connections of the first host, as an operator runs it."""
     source, sink = lab.hosts
 
     def subflows() -> frozenset[Connected]:
@@ -179,7 +180,7 @@ def reporting(lab: Lab, job_id: str, api: str, token_file: Path) -> Iterator[Non
 
 
 def announce(client: Client, lab: Lab, job_id: str, subflows: int) -> str:
-    """Returns the lease token."""
+    """Announce the job, and return the lease token."""
     spec: dict[str, Any] = {
         "job_id": job_id,
         "endpoints": [host.ip for host in lab.hosts],
@@ -193,7 +194,7 @@ def announce(client: Client, lab: Lab, job_id: str, subflows: int) -> str:
 
 
 def wait_pinned(client: Client, job_id: str, spines: int) -> None:
-    """Until switches have confirmed routes of both connections, over so many spines."""
+    """Wait until switches have confirmed routes of both connections, over so many spines."""
 
     def pinned() -> bool:
         (route,) = next(iter(client.watch_routes(job_id))).routes

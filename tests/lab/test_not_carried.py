@@ -1,5 +1,6 @@
-"""What the fabric does not carry, sent by real hosts: each kind is counted, at the switch that drops it. And what a
-gateway makes of it."""
+"""Packets of real hosts that the fabric does not carry: the switch that drops them counts each kind.
+
+The tests also cover the effect of a gateway."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ SENT = {"ipv6": 1, "multicast": 2, "broadcast": 3, "dhcp": 4, "unknown_host": 5,
 
 @pytest.fixture(scope="module")
 def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Client]]:
-    """h2_1 is a gateway."""
+    """Run a fabric in which h2_1 is a gateway."""
     size = LeafSpine(2, 1, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     router = size.fabric.hosts[1]
     settings = {"fabric": {"gateway": [{"ip": router.ip, "mac": router.mac}]}}

@@ -1,4 +1,4 @@
-"""scripts/openvswitch.sh with daemons of its own, in directories of its own: the machine's are not touched."""
+"""scripts/openvswitch.sh with its own daemons in its own directories; those of the machine are not touched."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ case "$*" in
 esac
 exec {OVS_CTL} "$@"
 """
-"""Waits before it starts the daemons."""
+"""Script that waits before it starts the daemons."""
 
 TIDY_COMMAND = """
 import signal, sys
@@ -47,7 +47,7 @@ signal.pause()
 
 @pytest.fixture
 def private(tmp_path: Path) -> Iterator[Mapping[str, str]]:
-    """An environment in which Open vSwitch lives under ``tmp_path``; nothing of it runs yet."""
+    """Yield an environment in which Open vSwitch lives under ``tmp_path``; none of it runs yet."""
     places = {"OVS_RUNDIR": "run", "OVS_DBDIR": "db", "OVS_SYSCONFDIR": "etc", "OVS_LOGDIR": "log"}
     for place in (*places.values(), "etc/openvswitch"):
         (tmp_path / place).mkdir(exist_ok=True)

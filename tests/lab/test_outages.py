@@ -1,5 +1,6 @@
-"""A job trains while its controller is paused, and stays registered while its first rank waits for one that was killed;
-the benchmark ``outages`` measures more outages and exits."""
+"""A job trains while its controller is paused, and keeps its registration while its first rank waits for a killed one.
+
+The benchmark ``outages`` measures more outages and exits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose the switches are, on real ones: changed by hand, full, claimed twice, their controllers killed."""
+"""Ownership of real switches: changed by hand, full, claimed twice, or left by killed controllers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Rules = dict[str, tuple[list[str], list[str]]]
 
 @pytest.fixture(scope="module")
 def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """2 leaves x 2 spines x 3 hosts, all hosts known, no job."""
+    """Run 2 leaves x 2 spines x 3 hosts, with all hosts known, and no job."""
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     folder = tmp_path_factory.mktemp("ownership")
     settings = {"openflow": {"audit_interval_s": AUDIT_S}}
@@ -43,7 +43,7 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def all_hosts(lab: Lab, job_id: str) -> JobSpec:
-    """All to all over every host: 18 virtual links between the leaves."""
+    """Return an all-to-all over every host: 18 virtual links between the leaves."""
     hosts = [host.ip for host in lab.hosts]
     return job(job_id, hosts, "all_to_all")
 
@@ -73,7 +73,7 @@ def bridge(lab: Lab, switch: str) -> str:
 
 
 def rules(lab: Lab) -> Rules:
-    """Flows and groups of every switch, without counters."""
+    """Return the flows and groups of every switch, without counters."""
     return {
         switch.name: (
             sorted(ofctl(lab, switch.name, "dump-flows", "--no-stats").splitlines()),
@@ -88,7 +88,7 @@ def crossing(client: Client, job_id: str) -> int:
 
 
 def all_pinned(client: Client) -> bool:
-    """Both directions between every two hosts at different leaves."""
+    """Return whether both directions between every two hosts at different leaves are pinned."""
     return settled(client, LINKS) and crossing(client, "all") == 2 * HOSTS**2
 
 
@@ -101,7 +101,7 @@ def all_in_sync(client: Client) -> Callable[[], bool]:
 
 
 def roles(target: str) -> set[str]:
-    """What the controller is to its switches; Open vSwitch updates it every few seconds."""
+    """Return the controller's roles at its switches, which Open vSwitch updates every few seconds."""
     rows = run("ovs-vsctl", "--columns=role", "--bare", "find", "controller", f'target="{target}"')
     return set(rows.split())
 
@@ -199,7 +199,7 @@ def test_a_table_with_little_room_is_named_before_it_is_full(fabric: Fabric) -> 
         assert used < limit
         nearly = ("--id=@t", "create", "Flow_Table", f"flow_limit={limit}", "overflow_policy=refuse")
         run("ovs-vsctl", "--", *nearly, "--", "set", "bridge", leaf, "flow_tables:1=@t")
-        run("ovs-appctl", "bridge/reconnect", leaf)  # limits are read at once then, else once a minute
+        run("ovs-appctl", "bridge/reconnect", leaf)  # limits are read at once then, otherwise once a minute
         named = f"table 1 of {leaf} is nearly full: {used} of {limit} entries"
         wait_for(lambda: named in alarms(client), "the limit is read", 70)
         run("ovs-vsctl", "clear", "bridge", leaf, "flow_tables")

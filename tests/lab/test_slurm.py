@@ -52,7 +52,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 @dataclass
 class Announced:
-    """What the API has of Slurm's jobs. ``folder``: of their files."""
+    """Jobs of Slurm that the API has.
+
+    ``folder``: folder of their files."""
 
     slurm: Slurm
     api: Running
@@ -64,13 +66,13 @@ class Announced:
         return self.slurm.folder / "jobs"
 
     def submit(self, *words: str, program: str = "waits") -> tuple[int, Path]:
-        """A job that ends when the path exists; and its number."""
+        """Submit a job that ends when a path exists; return its number and the path."""
         self.number += 1
         end = self.slurm.folder / f"end{os.getpid()}-{id(self)}-{self.number}"
         return self.slurm.submit("-o", "/dev/null", *words, str(self.slurm.folder / program), str(end)), end
 
     def has(self, **jobs: str) -> None:
-        """Return when these are all that are announced. ``slurm_7="n1 n2"``: with these nodes."""
+        """Wait until exactly these jobs are announced; ``slurm_7="n1 n2"`` is a job with these nodes."""
         wanted = {
             name.replace("_", "-"): tuple(ADDRESS[node] for node in nodes.split()) for name, nodes in jobs.items()
         }

@@ -1,4 +1,4 @@
-"""What docs/how-to/join-from-slurm.md says, on the emulated fabric with a real Slurm: jobs of MPI are pinned."""
+"""Claims of docs/how-to/join-from-slurm.md, on the emulated fabric with a real Slurm: jobs of MPI are pinned."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ exec {SYSTEM_PYTHON} -m mininet_topos.joining.mpi_rank --job $SLURM_JOB_ID --pee
 
 
 def block(language: str) -> str:
-    """The first one of the page."""
+    """Return the first block of the page in this language."""
     return next(block.text for block in GUIDE.blocks if block.language == language)
 
 
 def at_site(text: str, folder: Path) -> str:
-    """With folders of this test in place of the page's."""
+    """Return the text with folders of this test in place of the page's."""
     return text.replace("/etc/signalbox", str(folder)).replace("/etc/slurm", str(folder))
 
 
 def command(begins: str, folder: Path) -> str:
-    """The output of the page's command that begins so."""
+    """Run the page's command that begins so, and return its output."""
     (found,) = {line for line in GUIDE.commands() if line.startswith(begins)}
     text = at_site(found, folder).replace("signalbox get", f"{sys.executable} -m signalbox get")
     return subprocess.run(text, shell=True, cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -78,7 +78,7 @@ def test_two_jobs_of_mpi_are_pinned_and_released_also_when_a_node_dies(
     (site / "train").chmod(0o755)
     topo = LeafSpine(4, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     with running_fabric(topo, tmp_path, settings=SETTINGS) as (lab, controller, client):
-        for host in lab.hosts:  # which are found by what they send
+        for host in lab.hosts:  # the controller finds hosts by what they send
             run("ip", "netns", "exec", lab.namespace(host), "ping", "-c1", "-w10", lab.hosts[host is lab.hosts[0]].ip)
         wait_for(lambda: len(client.get_fabric().hosts) == 4, "hosts")
         monkeypatch.setenv("SIGNALBOX_ADDRESS", controller.address)

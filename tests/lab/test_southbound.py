@@ -188,7 +188,7 @@ def test_a_cable_is_seen_once_in_each_direction(lab: Lab) -> None:
     a, b = (PortRef(dpid, PATCH) for dpid in lab.dpids)
     for dpid in lab.dpids:
         lab.controller.first(SwitchConnected, dpid=dpid)
-        read(lab, dpid)  # counters are taken in once it is known what the switch holds
+        read(lab, dpid)  # counters are accepted once the rules of the switch are known
         lab.controller.send(punt_lldp(dpid))
     lab.controller.first(LinkSeen, src=a, dst=b)
     lab.controller.first(LinkSeen, src=b, dst=a)

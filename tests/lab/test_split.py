@@ -1,7 +1,6 @@
 """Split flows on real switches: four flows out of each leaf share three spines evenly, which whole flows cannot.
 
-Whole, two of the four share a spine and the ring waits for them: level 2. Split, every spine carries 4/3 flows.
-"""
+Two of four whole flows share a spine, and the ring waits for them: slowdown 2. Split, every spine carries 4/3 flows."""
 
 from __future__ import annotations
 
@@ -49,8 +48,9 @@ Key = tuple[str, str, Ports]
 
 @pytest.mark.alone
 def test_split_flows_use_what_whole_ones_leave_idle_and_survive_a_restart(lab_prefix: str, tmp_path: Path) -> None:
-    """The trainers can divide their bytes from the start. What they are told changes when the job is announced anew: at
-    first the controller knows them as a job that stays whole."""
+    """The trainers can divide their bytes from the start, but the controller first knows a job that stays whole.
+
+    The published routes change when the job is announced anew."""
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
     with running_fabric(size, tmp_path, MBPS) as (lab, controller, client):
         hosts = ring(lab.hosts)
@@ -71,7 +71,8 @@ def test_split_flows_use_what_whole_ones_leave_idle_and_survive_a_restart(lab_pr
                 assert snoop.count("OFPT_FLOW_MOD") == snoop.count("OFPT_GROUP_MOD") == 0, controller.log.read_text()
                 assert snoop.count("OFPT_PACKET_OUT") > 0
             assert routes(client) == told, "paths, classes and shares"
-            # Last: pauses are seen as other traffic than announced, and then rules are added that count all pairs.
+            # This check is the last one: pauses count as other traffic than announced, and then rules that count all
+            # pairs are added.
             assert_counters_add_up(lab, job, told)
     assert whole / split > 1.2, f"whole {whole:.3f} s, split {split:.3f} s; ideal are 2 and 4/3 times the same"
 
@@ -86,7 +87,7 @@ def is_split(client: Client) -> bool:
 
 @dataclass
 class Job:
-    """A running job: its trainer processes and the file of its first rank."""
+    """Running job: its trainer processes and the file of its first rank."""
 
     training: Training
     log: Path
@@ -101,7 +102,7 @@ class Job:
         assert all(line["ok"] for line in self.lines())
 
     def communication_s(self) -> float:
-        """Median of some iterations; the one that was under way when the job was told its routes is left out."""
+        """Return the median of some iterations, without the one that was under way when the job received its routes."""
         first = len(self.lines()) + 2
         wait_for(lambda: len(self.lines()) >= first + MEASURED, "iterations to measure", 60)
         assert all(line["ok"] for line in self.lines())
@@ -109,7 +110,7 @@ class Job:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Nothing is sent: the ring waits for its first rank."""
+        """Stop the first rank while the block runs, so that nothing is sent."""
         process = self.training.rank_process("ring", 0)
         process.send_signal(signal.SIGSTOP)
         try:
@@ -129,13 +130,13 @@ def training(lab: Lab, job: TrainingJob, api: str, folder: Path) -> Iterator[Job
 
 
 def ring(hosts: tuple[Host, ...]) -> tuple[Host, ...]:
-    """Every flow crosses from one leaf to the other."""
+    """Return a ring in which every flow crosses from one leaf to the other."""
     by_leaf = [[host for host in hosts if host.leaf == f"leaf{leaf}"] for leaf in range(1, LEAVES + 1)]
     return tuple(host for pair in zip(*by_leaf, strict=True) for host in pair)
 
 
 def routes(client: Client) -> dict[tuple[str, str], list[tuple[float, tuple[str, ...], Ports]]]:
-    """Per flow each subflow's share, path and ports."""
+    """Return share, path and ports of each subflow, by flow."""
     with closing(client.watch_routes("ring")) as updates:
         told = next(updates).routes
     return {
@@ -147,7 +148,7 @@ def routes(client: Client) -> dict[tuple[str, str], list[tuple[float, tuple[str,
 
 
 def assert_counters_add_up(lab: Lab, job: Job, told: dict[tuple[str, str], Any]) -> None:
-    """The rules of a leaf's hosts count what its uplinks carry, and each subflow has its share of its flow."""
+    """Assert that the rules of a leaf's hosts count what its uplinks carry, and that each subflow has its share."""
     leaves = {switch.name: lab.bridge(switch.name) for switch in lab.switches if switch.name.startswith("leaf")}
     samples = []
     for _ in range(2):
@@ -182,7 +183,7 @@ def rule_bytes(bridge: str) -> dict[Key, int]:
 
 
 def uplink_bytes(lab: Lab, leaf: str, bridge: str) -> int:
-    """Sent towards the spines."""
+    """Return the bytes sent towards the spines."""
     argv = ["ovs-ofctl", "-O", "OpenFlow13", "dump-ports", bridge]
     text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     sent = re.findall(r'port\s+"?(\S+?)"?:.*?tx pkts=\d+, bytes=(\d+)', text, re.DOTALL)

@@ -1,4 +1,4 @@
-"""The whole controller on a real fat-tree k = 4: found, pinned at both choices, repaired; ECMP does not polarise."""
+"""The whole controller on a real fat-tree k = 4: discovery, pins at both choices, repairs; ECMP does not polarise."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ for target in sys.argv[2:]:
             caller.setblocking(False)
             caller.connect_ex((target, 20000 + port))
 """
-"""Opens connections that no server accepts: a packet each way, and every one hashes differently."""
+"""Program that opens connections that no server accepts: a packet each way, each with another hash."""
 
 
 @pytest.fixture(scope="module")
 def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """20 switches, 16 hosts; two rings over all edge switches, planned."""
+    """Run 20 switches and 16 hosts with two planned rings over all edge switches."""
     topo = FatTree(K, LINK_MBPS, LINK_MBPS, lab_prefix)
     soon = {"discovery": {"hold_down_s": 0.5}}
     with running_fabric(topo, tmp_path_factory.mktemp("controller"), settings=soon) as (lab, controller, client):
@@ -77,7 +77,7 @@ def pinned(client: Client, job_id: str) -> int:
 
 
 def planned_paths(lab: Lab, client: Client) -> dict[tuple[str, str], list[str]]:
-    """(source, destination) address -> the switches of its pinned path, as the switches confirmed it."""
+    """Return the switches of each pinned path by (source, destination) address, as the switches confirmed it."""
     paths = {}
     for job_id in JOBS:
         with closing(client.watch_routes(job_id)) as updates:
@@ -88,7 +88,7 @@ def planned_paths(lab: Lab, client: Client) -> dict[tuple[str, str], list[str]]:
 
 
 def sent(lab: Lab) -> Counter[Port]:
-    """Packets that every port of every switch has sent."""
+    """Return the packets that every port of every switch has sent."""
     counts: Counter[Port] = Counter()
     for switch in lab.switches:
         out = run("ovs-ofctl", "-O", "OpenFlow13", "dump-ports", lab.bridge(switch.name))
@@ -98,7 +98,7 @@ def sent(lab: Lab) -> Counter[Port]:
 
 
 def ports_between(lab: Lab) -> dict[tuple[str, str], int]:
-    """The port of the first switch that leads to the second."""
+    """Return the port of the first switch that leads to the second."""
     return {(c.a, c.b): c.a_port for c in lab.links} | {(c.b, c.a): c.b_port for c in lab.links}
 
 
@@ -142,12 +142,13 @@ def ping_all(lab: Lab, flows: Mapping[tuple[str, str], object]) -> None:
     for ping in pings:
         out = ping.communicate(timeout=30)[0]
         (received,) = re.findall(r"(\d+) received", out)
-        assert int(received) >= 0.8 * ECHOES, out  # a machine busy with other things drops some
+        assert int(received) >= 0.8 * ECHOES, out  # a busy machine drops some
 
 
 def assert_pins_count(lab: Lab, paths: Mapping[tuple[str, str], list[str]]) -> None:
-    """The pins at the edge switch and at the aggregation switch count every packet, in a second or so: switches gather
-    counters. The cores have no pin."""
+    """Assert that the pins at the edge and the aggregation switch count every packet; cores have no pin.
+
+    The counters need a second or so, because switches gather them."""
     for (src, dst), path in paths.items():
         for name in path[: 2 if len(path) == 5 else 1]:
             wait_for(partial(has_counted, lab, name, src, dst), f"{name} to count {src} > {dst}", 10)
@@ -212,7 +213,7 @@ def test_a_restart_adopts_pins_and_repeated_buckets_as_they_are(fabric: Fabric, 
 
 
 def described_ports(lab: Lab, switch: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Its dpid, its ports and their MACs, as it says itself."""
+    """Return dpid, ports and MAC addresses, as the switch describes itself."""
     bridge = lab.bridge(switch)
     out = run("ovs-ofctl", "-O", "OpenFlow13", "show", bridge)
     return re.findall(r"dpid:(\S+)", out), sorted(re.findall(r"^ (\d+)\(.*addr:(\S+)", out, re.MULTILINE))
@@ -229,8 +230,9 @@ def test_ecmp_spreads_over_both_choices(fabric: Fabric) -> None:
 
 
 def uplink_use(lab: Lab, connections: int = 20) -> dict[tuple[str, str], int]:
-    """Packets that edge and aggregation switches send to each of their uplinks, while every host calls its partners in
-    all other pods."""
+    """Return the packets that edge and aggregation switches send to each of their uplinks.
+
+    Meanwhile every host calls its partners in all other pods."""
     before = sent(lab)
     calls = []
     for host in lab.hosts:

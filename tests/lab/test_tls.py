@@ -1,4 +1,4 @@
-"""OpenFlow through TLS with Open vSwitch's own side of it."""
+"""OpenFlow through TLS, with the implementation of Open vSwitch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bridge(name: str, dpid: int) -> Iterator[str]:
 
 
 def show(shown: Certificate, authority: Authority) -> None:
-    """From now on Open vSwitch shows this certificate."""
+    """Let Open vSwitch show this certificate from now on."""
     run("ovs-vsctl", "set-ssl", str(shown.private_key), str(shown.certificate), str(authority.certificate))
 
 

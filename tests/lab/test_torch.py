@@ -18,13 +18,14 @@ RANKS = 2
 ITERATIONS = 100
 WIDTH = 100
 NO_NAMES = "RES_OPTIONS=timeout:1 attempts:1"
-"""PyTorch asks for the names of all peers, which no server here knows (resolv.conf(5))."""
+"""Resolver options: PyTorch looks up the names of all peers, which no server here knows (resolv.conf(5))."""
 GRADIENTS = 4 * (WIDTH * WIDTH + WIDTH)
 
 
 def test_a_training_with_two_more_lines_is_pinned_and_released(lab_prefix: str, tmp_path: Path) -> None:
-    """Its ranks have the addresses of their interfaces. What it sends is what it has announced before the first
-    iteration. When it has ended its job has, too."""
+    """The ranks have the addresses of their interfaces.
+
+    The traffic is the one announced before the first iteration. The job ends with the training."""
     topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     with running_fabric(topo, tmp_path) as (lab, controller, client):
         interfaces = [f"GLOO_SOCKET_IFNAME={topo.interface(host.name, 0)}" for host in lab.hosts]

@@ -1,4 +1,4 @@
-"""Real training over real switches, through what may happen to the controller."""
+"""Real training over real switches, through faults of the controller."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def reported(client: Client) -> int:
 
 
 def trains_on(training: Training) -> None:
-    """Several more iterations are finished."""
+    """Wait until several more iterations are finished."""
     before = iterations(training)
 
     def finished() -> bool:
