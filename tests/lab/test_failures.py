@@ -17,8 +17,9 @@ from mininet_topos.leaf_spine import LeafSpine
 pytestmark = pytest.mark.lab
 
 WITHOUT_CONTROLLER = ("cable without controller",)
-"""Failures tested here; ``test_controller``, ``test_known_parts`` and ``test_three_tiers`` have others, without
-probes."""
+"""Failures tested here.
+
+Other failures are in ``test_controller``, ``test_known_parts`` and ``test_three_tiers``, without probes."""
 LEAVES, SPINES, HOSTS = 3, 2, 2
 MBPS = 5.0
 ELEMENTS = 20_000

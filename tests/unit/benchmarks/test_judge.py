@@ -221,8 +221,9 @@ def test_more_pieces_that_are_worse() -> None:
 
 
 PART_WORSE = 1420
-"""Seed of an instance of three tiers where a part of the flows proves a larger worst slowdown than the bounds of
-all."""
+"""Seed of an instance of three tiers.
+
+A part of its flows proves a larger worst slowdown than the bounds of all flows."""
 
 
 @pytest.mark.parametrize("seed", [*range(len(KINDS)), PART_WORSE])

@@ -87,8 +87,9 @@ class Sending(Ring):
 
 OTHER = [("10.0.1.1", "10.0.2.1"), ("10.0.3.1", "10.0.4.1")]
 PATTERNS = [[("10.0.1.2", "10.0.4.2")], [("10.0.1.3", "10.0.5.1"), ("10.0.3.2", "10.0.5.2")]]
-"""Two patterns of one job: with the first the other job's flows belong on one of two spines, with the second on
-both."""
+"""Two patterns of one job on two spines.
+
+With the first, the flows of the other job belong on one spine; with the second, on both."""
 
 
 class HeldBack(Started):

@@ -240,7 +240,7 @@ def test_an_observed_job_announces_nothing() -> None:
 def test_no_byte_between_hosts_is_lost(algorithm: Algorithm, library: Library, n: int, hosts: int, rails: int) -> None:
     """Bytes from host to host do not depend on the number of ranks and NICs per host."""
     size = 720_720 * 1024
-    """divisible by all divisors of the formulas, so that nothing is rounded"""
+    """Bytes, divisible by all divisors of the formulas, so that nothing is rounded."""
     fields: dict[str, Any] = {
         "groups": [{"name": "all", "ranks": range(n)}],
         "collectives": [collective(algorithm, size * (rails + 1), "all")],
