@@ -1,7 +1,7 @@
 """Benchmark ``fabric``: the running controller on a fabric of Open vSwitch bridges, measured from outside.
 
 The input is the size of the fabric, a workload, and how long to measure. It prints a table or, with ``--json``, one
-object, and writes ``fabric.json`` and the controller's log to a folder. docs/benchmarks.md defines each figure.
+object, and writes ``fabric.json`` and the controller's log to a folder. ``Figures`` defines each figure.
 """
 
 from __future__ import annotations

@@ -165,47 +165,79 @@ SPREADS = ("echo_ms", *REPAIRS)
 
 @dataclass(slots=True)
 class Figures:
-    """Figures in the order of the run; docs/benchmarks.md defines each.
+    """Figures of a run, in its order; None where a run did not get so far.
 
-    A figure that was not reached is None. Times are in seconds unless the name says milliseconds."""
+    Times are in seconds unless the name says milliseconds. *Confirmed* is a change when the reply to the barrier after
+    it has arrived.
+    """
 
     switches: int
     links_expected: int
     links_found: int | None = None
+    """Directed links that some group of their switch sends to."""
     build_s: float | None = None
     discovery_s: float | None = None
+    """Time from the last switch's features until all groups hold all next hops of shortest paths, confirmed."""
     discovery_from_start_s: float | None = None
+    """The same, from the start of the controller's process."""
     links_reported_s: float | None = None
+    """Time from the last switch's features until the API reports all links, and all switches in sync."""
     pins: int | None = None
+    """Entries of the pinned table that lead to a group."""
     flows: int | None = None
+    """Virtual links of all jobs."""
     install_s: float | None = None
+    """Time from the first flow-mod or group-mod after all jobs were registered until the last one is confirmed."""
     install_from_call_s: float | None = None
+    """The same, from the first call."""
     install_changes: int | None = None
+    """Mods of all kinds that were sent."""
     idle_cpu_percent: float | None = None
+    """User and system time of the controller and its children, of one core."""
     observer_cpu_percent: float | None = None
+    """The same of the process that captures packets."""
     false_link_downs: int | None = None
+    """Decreases of the number of links in the API, or group-mods that remove a next hop, whichever is more."""
     quiet_s: float | None = None
+    """Time in which plans follow each other, false link-downs are counted and echoes are timed."""
     plans: int | None = None
     echo_ms: Spread | None = None
+    """Answers to an additional switch without ports, which sends an echo request every 10 ms."""
     silent_loss_detect_s: float | None = None
+    """Time from rules that drop the LLDP of three cables, one way, until no group sends over these, confirmed."""
     silent_loss_return_s: float | None = None
+    """Time from the removal of these rules until all next hops are used again."""
     reconnect_resync_s: float | None = None
+    """Time from the order to all switches to connect anew until the API reports all links, and all switches in sync."""
     reconnect_rules_rewritten: int | None = None
     restart_s: float | None = None
+    """Time from the start after a SIGKILL until the API reports all links, and all switches in sync."""
     rules_rewritten_on_restart: int | None = None
+    """Mods of all kinds from the start until ``--settled-s`` after the end of adoption."""
     switches_changed_on_restart: int | None = None
+    """Switches whose dumped flows or groups differ from before."""
     cuts: int | None = None
     repair_ms: Spread | None = None
+    """Time from the first port-status of a cut until no group of a switch with another path sends there, confirmed."""
     controller_repair_ms: Spread | None = None
+    """Time from the same until the controller sends the last of these group-mods."""
     reconfigured_ms: Spread | None = None
+    """Time from the same until ovs-vsctl returns; Open vSwitch reads no message while it examines its bridges."""
     repair_routes_ms: Spread | None = None
+    """Time from the same until each pin whose path was cut is confirmed on another one."""
     routes_repaired: int | None = None
+    """Cuts that had such pins."""
     replug_s: float | None = None
+    """Time from plugging in all cut cables at once until all next hops are used again."""
     rss_mb: float | None = None
+    """Resident memory of all processes, the largest sum after idling, planning and repairs."""
     rss_peak_mb: float | None = None
+    """Sum of the peak of each process."""
     processes: int | None = None
     errors: int | None = None
+    """OpenFlow errors that switches sent."""
     packets_lost: int | None = None
+    """Packets that the capture could not record."""
     repairs: list[dict[str, float | None]] = field(default_factory=list)
     machine: dict[str, str | int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
