@@ -1,4 +1,4 @@
-"""Command ``python -m benchmarks NAME``, one per benchmark. docs/benchmarks.md describes them and their results.
+"""Command ``python -m benchmarks NAME``, one per benchmark. docs/benchmarks.md has their results.
 
 Each prints tables or, with ``--json``, JSON. Errors are lines on stderr with exit status 1; wrong usage has status
 2.

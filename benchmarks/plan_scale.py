@@ -1,7 +1,7 @@
 """Benchmark ``plan-scale``: time from snapshot to plan, compared with the published greedy in plain Python.
 
 Both run in the same process. For each case the result is a line with the processor time of both, their ratio and its
-target. It also has wall time, level, bound and peak memory. docs/benchmarks.md describes the cases.
+target. It also has wall time, level, bound and peak memory.
 
 Each case has its own process. Times are measured from a ``Snapshot`` (flows by job, candidate paths that are not yet
 computed) to a checked plan, without ECMP's draws. The greedy runs from the same snapshot to an unchecked path per

@@ -1,8 +1,8 @@
 """Benchmark ``judge``: plan random instances, and check every claim with an independent solver.
 
 Instances are given by seed. The result is a table or JSON. Every verdict is in a file, and a run continues where the
-previous one ended. The solver shares no code with the controller. docs/benchmarks.md describes instances and
-verdicts.
+previous one ended. The solver shares no code with the controller. Module ``instances`` makes
+the instances, ``verdicts`` the verdicts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The fluid optimum shares no code with the controller. The input is a folder of workloads; without one, workloads of the
 same kind are generated. The result is a table or JSON. Every verdict is in a file, and a run continues where the
-previous one ended. docs/benchmarks.md describes cases and results.
+previous one ended.
 """
 
 from __future__ import annotations

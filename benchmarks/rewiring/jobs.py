@@ -1,4 +1,4 @@
-"""Jobs of ``rewiring``, in the bytes that a real job sends (docs/benchmarks.md, "Rewiring"). Pure."""
+"""Jobs of ``rewiring``, in the bytes that a real job sends. Pure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 It can where hosts send as fast as the links permit. It cannot where steps wait for each other, or where a port or a
 library decides who waits (measured on one flat switch, docs/joining.md). Nor can it where connections do not share a
-full link as planned (docs/benchmarks.md, "What a sender gets").
+full link as planned (docs/explanation/simulator.md, "What a sender gets").
 """
 
 from __future__ import annotations
