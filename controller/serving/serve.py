@@ -51,7 +51,7 @@ from controller.serving.reload import Hangups, Reload, hangups, reloading
 from controller.southbound.limits import Put
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import Status, StatusBoard
-from controller.store.configured import store_of
+from controller.store.configured import NothingSaved, store_of
 from controller.store.store import Store
 from controller.tables.messages import ToSwitches
 from controller.tls import TlsContext
@@ -97,13 +97,13 @@ def _serve(
     received: Hangups,
 ) -> int:
     InvalidInput.refuse(exposure.problems(config.api))
-    if stand_by and config.state_dir is None:
+    store = store_of(config)
+    if stand_by and isinstance(store, NothingSaved):
         raise InvalidInput.of("state_dir", "is missing; --standby needs it, because its owner is the active controller")
     logs.configure(json=config.log.json_lines, level=config.log.level)
     for doubt in preflight.doubts(config):
         log.warning("questionable setting", what=doubt)
     given, config = config, descriptors.within(config, descriptors.raise_limit())
-    store = store_of(config.state_dir)
     # control loop -> gRPC server, metrics server
     board = StatusBoard()
     board.has_standby = store.has_standby

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
+from controller.config import Config
 from controller.jobs.messages import SavedState
 from controller.store.records import ChangedRecords
 from controller.store.sqlite_store import FILE, SqliteStore
@@ -47,6 +47,6 @@ class NothingSaved:
         pass
 
 
-def store_of(state_dir: Path | None) -> Store:
-    """Return the store that the configuration asks for."""
-    return SqliteStore(state_dir) if state_dir else NothingSaved()
+def store_of(config: Config) -> Store:
+    """Return the store that the configuration asks for. Nothing is opened yet."""
+    return SqliteStore(config.state_dir) if config.state_dir else NothingSaved()

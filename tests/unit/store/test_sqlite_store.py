@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from controller.circuits.job_wiring import JobWiring
+from controller.config import Config
 from controller.fabric.drains import Drain
 from controller.fabric.parts import (
     DECLARED,
@@ -649,7 +650,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, where: st
 
 
 def test_without_a_state_directory_nothing_is_kept() -> None:
-    store = store_of(None)
+    store = store_of(Config())
     assert store.load() == NOTHING
     assert commit(store, NOTHING, full()) == 0
 
