@@ -14,10 +14,8 @@ import numpy as np
 from controller.fabric.counter_samples import Rows
 from controller.fabric.link_load import LAG_S
 from controller.jobs.pair_counters import Totals
-from controller.jobs.payload_windows import HEADER_BYTES
 from controller.memo import Memo
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
-from signalbox.jobs.spec import Transport
 from signalbox.jobs.subflows import Pair
 
 FEWEST_BYTES = 10 * 1448
@@ -43,8 +41,8 @@ Switches that are read together show all pairs of a collective within the lag of
 class FirstBytes:
     """Traffic of one job since ``begin``. Totals are in the order of the job's pairs."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._header_bytes = HEADER_BYTES[transport]
+    def __init__(self, header_bytes: int) -> None:
+        self._header_bytes = header_bytes
         self._last: Totals | None = None
         self._peak_bps = 0.0
         self._found: dict[Pair, tuple[float, int]] = {}  # time, and number of the group

@@ -15,6 +15,12 @@ from signalbox.jobs.reports import REPORT_S, IterationTime
 from signalbox.jobs.spec import JobId, JobSpec, Transport, same_traffic
 from signalbox.jobs.subflows import Dividing, Pair
 
+HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
+"""Header bytes of a packet that carries data.
+
+TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A). RoCEv2: Ethernet 14, IPv4 20, UDP 8, BTH
+12, ICRC 4 (InfiniBand specification, annex A17)."""
+
 MEASURED_WINDOW = 16
 """Number of iterations over which the mean communication time is taken."""
 
@@ -168,6 +174,11 @@ class Job:
     @property
     def transport(self) -> Transport:
         return self.spec.transport
+
+    @property
+    def header_bytes(self) -> int:
+        """Header bytes of each of its packets that carry data."""
+        return HEADER_BYTES[self.transport]
 
 
 class Epochs:

@@ -6,7 +6,7 @@ lasts at least two counter intervals and, if the job reports its iterations, at 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +17,6 @@ from controller.fabric.link_load import LAG_S
 from controller.jobs.iterations import IterationCounts, Iterations
 from controller.jobs.pair_counters import Totals
 from signalbox.jobs.reports import IterationTime
-from signalbox.jobs.spec import Transport
-
-HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
-"""Header bytes of a packet that carries data.
-
-TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A). RoCEv2: Ethernet 14, IPv4 20, UDP 8, BTH
-12, ICRC 4 (InfiniBand specification, annex A17)."""
 
 SNAPSHOTS = 64
 """Largest number of snapshots.
@@ -158,9 +151,9 @@ class _Snapshot(NamedTuple):
 class PayloadWindows:
     """Snapshots of one job's pairs, in the order of the totals that are added, and the windows between them."""
 
-    def __init__(self, interval_s: float, transport: Transport) -> None:
+    def __init__(self, interval_s: float, header_bytes: int) -> None:
         self._interval_s = interval_s
-        self._header_bytes = HEADER_BYTES[transport]
+        self._header_bytes = header_bytes
         self._longest = LONGEST
         self._steady_since = float("-inf")
         self._reported = Iterations()

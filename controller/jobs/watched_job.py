@@ -62,8 +62,8 @@ class WatchedJob:
         self._announced = announced
         self.job = job
         """The registered job, with its connections."""
-        self._windows = PayloadWindows(interval_s, job.transport)
-        self._first = FirstBytes(job.transport)
+        self._windows = PayloadWindows(interval_s, job.header_bytes)
+        self._first = FirstBytes(job.header_bytes)
         self._profile = job.virtual_links.in_phases
         self._declared = job.virtual_links.bytes_of
         self._patterns = TrafficPatterns(job.virtual_links, measured, now)
@@ -124,7 +124,7 @@ class WatchedJob:
         if learning == self._learning:
             return False
         self._learning = learning
-        self._first = FirstBytes(self.job.transport)
+        self._first = FirstBytes(self.job.header_bytes)
         self._stable = 0
         self._count_pairs()
         self.demand = self._state()

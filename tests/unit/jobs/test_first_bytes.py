@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from controller.jobs.first_bytes import APART_S, FirstBytes
+from controller.jobs.job import HEADER_BYTES
 from controller.jobs.pair_counters import Totals
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.spec import Transport
@@ -28,7 +29,7 @@ class Counted:
         self.bytes = dict.fromkeys(PAIRS, 1514.0 * before)
         self.packets = dict.fromkeys(PAIRS, float(before))
         self.at = dict.fromkeys(PAIRS, self.now)
-        self.first = FirstBytes(Transport.TCP)
+        self.first = FirstBytes(HEADER_BYTES[Transport.TCP])
         self.first.begin(self.totals, self.now)
 
     @property
