@@ -24,17 +24,13 @@ from controller.silence import Silence
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import Connected
-from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.spec import NEWER_FIELDS, JobId, JobSpec
 from signalbox.words import Strategy
 
 FORMAT = 7
 """Version of the format that ``encode`` writes. Version 1 was a JSON file with the records of version 2. Version 3
 added owners of jobs, 4 ends, 5 their request ids. Version 6 added parts of the fabric, drains and silences. Version 7
 added strategies, arrangements (as "wiring") and revisions of jobs."""
-
-NEWER = ("strategies", "provisional")
-"""Fields of a spec that earlier versions lack; they are omitted when empty, so that those versions can read the
-spec."""
 
 ROUNDING = 1e-9
 
@@ -96,7 +92,7 @@ def encode(key: Key, value: Any) -> str:
             return json.dumps(
                 {
                     "spec": value.spec.model_dump(
-                        mode="json", exclude={name for name in NEWER if not getattr(value.spec, name)}
+                        mode="json", exclude={name for name in NEWER_FIELDS if not getattr(value.spec, name)}
                     ),
                     "uid": value.uid,
                     "tenant": value.tenant,

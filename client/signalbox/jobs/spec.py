@@ -445,6 +445,11 @@ def _in_items(sending: Sequence[Any], rails: Sequence[Any]) -> Iterator[_Count]:
 
 NOT_TRAFFIC = ("lease_s", "max_subflows", "dealing", "provisional")
 
+NEWER_FIELDS = ("strategies", "provisional")
+"""Fields of a ``JobSpec`` that earlier versions of the controller lack.
+
+A saved spec omits them when they are empty, so that those versions can read it."""
+
 
 def same_traffic(one: JobSpec, other: JobSpec) -> bool:
     """Return whether measurements of one spec also hold for the other."""
