@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
@@ -23,7 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from controller.toml_files import Table, matching, read_toml, refuse_above
 from signalbox.addresses import listen_address
-from signalbox.jobs.spec import at_most
+from signalbox.jobs.spec import HostAddress, at_most
 from signalbox.words import Strategy
 
 MAX_S = 365 * 24 * 3600
@@ -221,7 +220,7 @@ def station_mac(text: str) -> str:
 class GatewayConfig(Table):
     """A router at an edge port: its IPv4 address in the fabric, and the MAC address to which hosts send."""
 
-    ip: IPv4Address
+    ip: HostAddress
     mac: Annotated[str, AfterValidator(station_mac)]
 
 
@@ -244,7 +243,7 @@ class FabricConfig(Table):
         if twice := _repeated(gateway.mac for gateway in self.gateway):
             message = "{macs} is in gateway twice; routers that share a MAC address are one gateway"
             raise PydanticCustomError("gateway", message, {"macs": ", ".join(twice)})
-        if twice := _repeated(str(gateway.ip) for gateway in self.gateway):
+        if twice := _repeated(gateway.ip for gateway in self.gateway):
             raise PydanticCustomError("gateway", "{ips} is in gateway twice", {"ips": ", ".join(twice)})
         if twice := _repeated(f"{link.switch}:{link.port}" for link in self.link):
             raise PydanticCustomError("link", "{ports} is in link twice", {"ports": ", ".join(twice)})

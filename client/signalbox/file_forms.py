@@ -24,7 +24,7 @@ from signalbox.jobs.spec import (
     MAX_STRATEGIES,
     SAID_BY_EACH,
     SENDS,
-    IPv4,
+    HostAddress,
     JobSpec,
     Library,
     ParallelStrategy,
@@ -69,7 +69,7 @@ Hosts = Annotated[
 class RailInFile(Rail):
     """A rail that may name ``hosts``, the NIC address of each host, instead of ``endpoints``."""
 
-    endpoints: Annotated[tuple[IPv4, ...], at_most(MAX_ENDPOINTS)] = ()
+    endpoints: Annotated[tuple[HostAddress, ...], at_most(MAX_ENDPOINTS)] = ()
     hosts: Hosts | None = None
 
 
@@ -86,7 +86,7 @@ class JobInFile(JobSpec):
     ``hosts``: addresses in rank order instead of ``endpoints``; each stands for ``ranks_per_host`` ranks. ``model`` and
     ``parallelism`` stand for groups, collectives and transfers."""
 
-    endpoints: Annotated[tuple[IPv4, ...], at_most(MAX_ENDPOINTS)] = ()
+    endpoints: Annotated[tuple[HostAddress, ...], at_most(MAX_ENDPOINTS)] = ()
     rails: Annotated[tuple[RailInFile, ...], at_most(MAX_RAILS)] = ()
     hosts: Hosts | None = None
     ranks_per_host: Whole = Field(default=1, ge=1, le=MAX_ENDPOINTS)

@@ -90,7 +90,7 @@ class Derived:
     def __init__(self, config: Config, s: State, extension: Extension) -> None:
         max_paths = config.planning.max_paths
         rate_pps = config.discovery.punt_rate_pps
-        gateways = tuple(Gateway(str(gateway.ip), gateway.mac) for gateway in config.fabric.gateway)
+        gateways = tuple(Gateway(gateway.ip, gateway.mac) for gateway in config.fabric.gateway)
         one_way = s.topology.settings.one_way
         one_way_at = ports_by_switch(one_way)
         pipeline = Pipeline(PipelineSettings(rate_pps, config.fabric.leaf_prefix_length, gateways, one_way_at))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import DeclaredHost
 from controller.toml_files import Table, matching, read_toml
 from signalbox.errors import FieldProblem, InvalidInput, cut
+from signalbox.jobs.spec import HostAddress
 
 Mac = Annotated[
     str, StringConstraints(to_lower=True), matching("([0-9a-f]{2}:){5}[0-9a-f]{2}", "a MAC such as 02:00:00:00:00:01")
@@ -27,7 +27,7 @@ MAX_CABLES = 1024
 
 
 class _Host(Table):
-    ip: IPv4Address
+    ip: HostAddress
     mac: Mac | None = None
     switch: str
     port: str
@@ -70,7 +70,7 @@ def load(path: Path | None) -> Declared:
     except InvalidInput as error:
         raise error.within(path) from None
     return Declared(
-        tuple(DeclaredHost(str(host.ip), host.mac, host.switch, host.port) for host in found.host),
+        tuple(DeclaredHost(host.ip, host.mac, host.switch, host.port) for host in found.host),
         tuple(_switch(one) for one in found.switch),
         tuple(DeclaredCable(*link.names) for link in found.link if link.has_ports),
         tuple(_bundle(link) for link in found.link if not link.has_ports),

@@ -115,7 +115,7 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
 
 
-def _ipv4(text: str) -> str:
+def _host_address(text: str) -> str:
     """Return an IPv4 address unchanged. inet_pton(3) accepts one spelling only: four decimals without leading zeros."""
     try:
         address = inet_pton(AF_INET, text)
@@ -170,7 +170,7 @@ def at_most(limit: int) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-IPv4 = Annotated[str, AfterValidator(_ipv4)]
+HostAddress = Annotated[str, AfterValidator(_host_address)]
 Whole = Annotated[int, BeforeValidator(_no_text)]
 Rank = Annotated[int, BeforeValidator(_rank), Field(ge=0)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1, le=MAX_BYTES)]
@@ -246,7 +246,7 @@ class ParallelStrategy(Frozen):
 class Rail(Frozen):
     """A further NIC of every rank: its address, by rank."""
 
-    endpoints: Annotated[tuple[IPv4, ...], FailFast(), at_most(MAX_ENDPOINTS)] = Field(min_length=2)
+    endpoints: Annotated[tuple[HostAddress, ...], FailFast(), at_most(MAX_ENDPOINTS)] = Field(min_length=2)
 
 
 class JobSpec(Frozen):
@@ -266,7 +266,7 @@ class JobSpec(Frozen):
       a difference raises no alarm"""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
-    endpoints: Annotated[tuple[IPv4, ...], at_most(MAX_ENDPOINTS)] = Field(min_length=2)
+    endpoints: Annotated[tuple[HostAddress, ...], at_most(MAX_ENDPOINTS)] = Field(min_length=2)
     groups: Annotated[tuple[ParallelGroup, ...], at_most(MAX_GROUPS)] = ()
     collectives: Annotated[tuple[Collective, ...], at_most(MAX_COLLECTIVES)] = ()
     transfers: Annotated[tuple[Transfer, ...], FailFast(), at_most(MAX_VIRTUAL_LINKS)] = ()
