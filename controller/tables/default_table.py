@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
-from ipaddress import ip_network
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef
@@ -37,6 +36,7 @@ from controller.tables.rules import (
     cookie,
     dropped_cookie,
     host_prefix,
+    prefix_of,
     stable_hash,
 )
 from signalbox.jobs.subflows import exactly
@@ -91,7 +91,7 @@ def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Pr
     with most of its hosts."""
     members: dict[Prefix, list[Host]] = defaultdict(list)
     for host in fabric.hosts.values():
-        members[_prefix_of(host.ip, prefix_length)].append(host)
+        members[prefix_of(host.ip, prefix_length)].append(host)
     owners: dict[Prefix, Dpid] = {}
     for prefix, hosts in members.items():
         counts = Counter(host.at.dpid for host in hosts)
@@ -99,11 +99,6 @@ def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Pr
         owners[prefix] = owner
         owners |= {host_prefix(host.ip): host.at.dpid for host in hosts if host.at.dpid != owner}
     return owners
-
-
-@lru_cache(maxsize=1 << 16)
-def _prefix_of(ip: str, length: int) -> Prefix:
-    return Prefix(str(ip_network((ip, length), strict=False).network_address), length)
 
 
 @lru_cache(maxsize=1 << 18)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import lru_cache
+from ipaddress import ip_network
 from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
 
@@ -119,6 +120,12 @@ def host_prefix(address: str) -> Prefix:
     return Prefix(address, 128 if ":" in address else 32)
 
 
+@lru_cache(maxsize=1 << 16)
+def prefix_of(address: str, length: int) -> Prefix:
+    """Return the prefix of ``length`` bits that contains the address."""
+    return Prefix(str(ip_network((address, length), strict=False).network_address), length)
+
+
 class Match(NamedTuple):
     """Match of a rule; fields that are None are wildcards (OpenFlow 1.3.5 section 7.2.3.7).
 
@@ -135,6 +142,16 @@ class Match(NamedTuple):
     src_port: PortClass | None = None
     dst_port: PortClass | None = None
     arp_spa: Prefix | None = None
+
+    @property
+    def ends(self) -> Iterator[Prefix]:
+        """Prefixes of the hosts between which the rule forwards; not the sender of ARP, which table 0 only checks."""
+        return (end for end in (self.ip_src, self.ip_dst, self.arp_tpa) if end is not None)
+
+
+def between(src_ip: str, dst_ip: str) -> Match:
+    """Return the match of all packets that one host sends to another."""
+    return Match(eth_type=ETH_IPV4, ip_src=host_prefix(src_ip), ip_dst=host_prefix(dst_ip))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_network
 
 from controller.fabric.topology import Dpid, Host, PortNo, PortRef, ports_by_switch
 from controller.shared_map import differing
 from controller.tables.default_table import Gateway
-from controller.tables.rules import FlowKey, FlowRule, Prefix, RuleSet
+from controller.tables.rules import FlowKey, FlowRule, Prefix, RuleSet, prefix_of
 
 NO_RULES = RuleSet()
 NO_PORTS = frozenset[PortNo]()
@@ -24,7 +23,7 @@ class KeepUnknown:
     def __init__(self, gateways: Iterable[Gateway] = ()) -> None:
         self._ip_of = {gateway.mac: gateway.ip for gateway in gateways}
         self._hosts: Mapping[str, Host] = {}
-        self._networks: dict[int, frozenset[str]] = {}
+        self._prefixes: dict[int, frozenset[Prefix]] = {}
         self._installed: dict[Dpid, Mapping[FlowKey, FlowRule]] = {}
         self._unknown: defaultdict[Dpid, dict[FlowKey, FlowRule]] = defaultdict(dict)
 
@@ -49,7 +48,7 @@ class KeepUnknown:
         before, self._hosts = self._hosts, hosts
         if hosts.keys() == before.keys():
             return
-        self._networks.clear()
+        self._prefixes.clear()
         if before.keys() - hosts.keys():
             self._installed.clear()
             self._unknown.clear()
@@ -74,18 +73,16 @@ class KeepUnknown:
         gateway = self._ip_of.get(key.match.eth_dst or "")
         if gateway is not None and gateway not in self._hosts:
             return True
-        ends = (key.match.ip_src, key.match.ip_dst, key.match.arp_tpa)
-        return any(end is not None and not self._is_known(end) for end in ends)
+        return not all(map(self._is_known, key.match.ends))
 
     def _is_known(self, prefix: Prefix) -> bool:
         """Return whether some known host has an address in the prefix."""
         length = prefix.length
         if prefix.is_host:
             return prefix.address in self._hosts
-        if length not in self._networks:
-            found = (ip_network((ip, length), strict=False) for ip in self._hosts)
-            self._networks[length] = frozenset(str(network.network_address) for network in found)
-        return prefix.address in self._networks[length]
+        if length not in self._prefixes:
+            self._prefixes[length] = frozenset(prefix_of(ip, length) for ip in self._hosts)
+        return prefix in self._prefixes[length]
 
 
 def _with(desired: RuleSet, kept: Mapping[FlowKey, FlowRule], installed: RuleSet) -> RuleSet:
