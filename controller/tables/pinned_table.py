@@ -18,7 +18,6 @@ from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
 from controller.planning.problem import FlowId, Route
 from controller.tables.rules import (
-    ETH_IPV4,
     IP_TCP,
     IP_UDP,
     Bucket,
@@ -30,8 +29,9 @@ from controller.tables.rules import (
     RuleSet,
     Table,
     ToGroup,
+    between,
     cookie,
-    host_prefix,
+    cookie_owner,
     learning_cookie,
 )
 from signalbox.jobs.spec import ROCE_PORT, Transport
@@ -106,7 +106,7 @@ def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
     """Return the key of the table-1 entry for a (source, destination) pair, or for a part of its packets.
 
     The entry of a part has a higher priority."""
-    match = Match(eth_type=ETH_IPV4, ip_src=host_prefix(flow.src_ip), ip_dst=host_prefix(flow.dst_ip))
+    match = between(flow.src_ip, flow.dst_ip)
     if part is None:
         return FlowKey(Table.PINNED, PIN_PRIORITY, match)
     if part.transport is Transport.ROCE_V2:
@@ -118,15 +118,14 @@ def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
     return FlowKey(Table.PINNED, PIN_PRIORITY + part.bits, match)
 
 
-def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
-    """Return what ``pin_key`` made the key for, or None if it did not make it.
+def read_pin(rule: FlowRule) -> Pin | None:
+    """Return the pin that the rule was made for, without its path; None for rules of no announced flow.
 
     Where the keys are equal, answers are returned as the packets that they answer: for RoCEv2, and between two single
     ports."""
-    match = key.match
-    if key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
+    match = rule.key.match
+    if rule.key.table != Table.PINNED or match.ip_src is None or match.ip_dst is None:
         return None
-    flow = FlowId(match.ip_src.address, match.ip_dst.address)
     part = None
     if match.ip_proto == IP_UDP and match.src_port:
         part = Part(Transport.ROCE_V2, match.src_port)
@@ -134,7 +133,8 @@ def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
         part = Part(Transport.TCP, match.src_port, dst_ports=match.dst_port)
     elif match.ip_proto == IP_TCP and match.dst_port:
         part = Part(Transport.TCP, match.dst_port, answers=True)
-    return (flow, part) if pin_key(flow, part) == key else None
+    pin = Pin(FlowId(match.ip_src.address, match.ip_dst.address), cookie_owner(rule.cookie), None, part)
+    return pin if pin.key == rule.key else None
 
 
 def counted(key: FlowKey) -> Counted | None:
@@ -250,7 +250,7 @@ def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
     counting = {
         key: FlowRule(key, rule.cookie, goto=Table.DEFAULT, distance=rule.distance)
         for key, rule in (rules.flows.items() if missing else ())
-        if key.table == Table.PINNED and any(isinstance(a, ToGroup) and a.group_id in missing for a in rule.actions)
+        if key.table == Table.PINNED and rule.group_id in missing
     }
     return replace(rules, flows={**rules.flows, **counting}) if counting else rules
 

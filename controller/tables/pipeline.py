@@ -17,7 +17,7 @@ from controller.shared_map import differing, updated
 from controller.tables import control_table, default_table
 from controller.tables.default_table import Gateway, GatewayPorts
 from controller.tables.pinned_table import Pin
-from controller.tables.rules import GroupRule, Prefix, RuleSet, Table, ToGroup
+from controller.tables.rules import GroupRule, Prefix, RuleSet, Table
 from controller.tables.switch_rules import NO_PINS, DefaultPart, PinsOf, SwitchRules, Ways, ecmp_group_id
 
 NO_RULES = RuleSet()
@@ -114,9 +114,8 @@ class Pipeline:
         self._hosts, self._leaves = fabric.hosts, hosts_by_leaf(fabric)
         found = ((gateway.mac, fabric.hosts.get(gateway.ip)) for gateway in self._settings.gateways)
         self._gateways = tuple((mac, host.at) for mac, host in found if host)
-        length = self._settings.leaf_prefix_length
-        present = _present_owners(installed, self._leaves, length)
-        self._prefixes = default_table.destination_prefixes(fabric, length, present)
+        present = _present_owners(installed, self._leaves)
+        self._prefixes = default_table.destination_prefixes(fabric, self._settings.leaf_prefix_length, present)
 
 
 def _ways(
@@ -131,20 +130,15 @@ def _ways(
     return Ways(dpid, leaves, hops, distance, kept)
 
 
-def _present_owners(
-    installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid], prefix_length: int
-) -> dict[Prefix, Dpid]:
+def _present_owners(installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid]) -> dict[Prefix, Dpid]:
     """Return the switch to which the installed rules send each prefix."""
     leaf_of = {ecmp_group_id(leaf): leaf for leaf in leaves}
     owners: dict[Prefix, Dpid] = {}
     for rules in installed.values():
         for key, rule in rules.flows.items():
             prefix = key.match.ip_dst
-            if key.table != Table.DEFAULT or prefix is None or prefix.length != prefix_length:
-                continue
-            for action in rule.actions:
-                if isinstance(action, ToGroup) and action.group_id in leaf_of:
-                    owners[prefix] = leaf_of[action.group_id]
+            if key.table == Table.DEFAULT and prefix is not None and rule.group_id in leaf_of:
+                owners[prefix] = leaf_of[rule.group_id]
     return owners
 
 

@@ -108,9 +108,8 @@ def ordered(rules: RuleSet) -> Ordered:
     owners: defaultdict[int, set[int]] = defaultdict(set)
     for key, flow in rules.flows.items():
         found.append((f"0 {int(key.table)} {0xFFFF - key.priority:05d} {match_text(key.match)}", flow))
-        for action in flow.actions if key.table == Table.PINNED else ():
-            if isinstance(action, ToGroup):
-                owners[action.group_id].add(cookie_owner(flow.cookie))
+        if key.table == Table.PINNED and flow.group_id is not None:
+            owners[flow.group_id].add(cookie_owner(flow.cookie))
     found += [(f"1 {group_id:010d}", group) for group_id, group in rules.groups.items()]
     found += [(f"2 {meter_id:010d}", meter) for meter_id, meter in rules.meters.items()]
     found.sort(key=lambda item: item[0])
@@ -174,8 +173,7 @@ class Purposes:
         return Use(Purpose.ECMP if group.kind == "select" else Purpose.PIN, jobs, towards=towards)
 
     def _towards(self, rule: FlowRule) -> Dpid | None:
-        groups = (self._groups.get(action.group_id) for action in rule.actions if isinstance(action, ToGroup))
-        return next(groups, None)
+        return self._groups.get(rule.group_id) if rule.group_id is not None else None
 
 
 _PROTOCOLS = {(ETH_IPV4, None): "ip", (ETH_IPV4, IP_TCP): "tcp", (ETH_IPV4, IP_UDP): "udp", (ETH_ARP, None): "arp"}

@@ -206,6 +206,11 @@ class FlowRule:
 
     It orders installation, downstream first. No switch stores it, and comparisons ignore it."""
 
+    @property
+    def group_id(self) -> int | None:
+        """Group that the rule sends to; None if it sends to none."""
+        return next((action.group_id for action in self.actions if isinstance(action, ToGroup)), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Bucket:

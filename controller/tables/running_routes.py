@@ -8,6 +8,7 @@ registered again are *orphans* and kept for one lease (docs/explanation/restart-
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, takewhile
 
 from controller.fabric.recent_uses import Counted, Uses
@@ -16,9 +17,9 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortR
 from controller.memo import Memo, per_key
 from controller.planning.problem import FlowId, Route, Routes, Subflow, flow_ids, whole
 from controller.shared_map import SharedMap, differing, updated
-from controller.tables.pinned_table import Part, Pin, counted, read_pin_key
+from controller.tables.pinned_table import Part, Pin, counted, read_pin
 from controller.tables.pins import PinnedJob, parts_of
-from controller.tables.rules import FlowRule, Output, RuleSet, Table, ToGroup, cookie_owner, job_owner
+from controller.tables.rules import FlowRule, Output, RuleSet, Table, job_owner
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Pair
 
@@ -206,15 +207,11 @@ def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterato
     The path is None if there is none, or if its links do not exist."""
     towards = next_hops(fabric, {host.at.dpid for host in fabric.hosts.values()})
     for dpid, rules in installed.items():
-        for key, rule in rules.flows.items():
-            read = read_pin_key(key)
-            if read is None:
-                continue
-            flow, part = read
-            source = fabric.hosts.get(flow.src_ip)
-            if source and source.at.dpid == dpid and flow.dst_ip in fabric.hosts:
-                path = _follow(fabric, installed, flow, rule, towards)
-                yield Pin(flow, cookie_owner(rule.cookie), path, part)
+        for rule in rules.flows.values():
+            pin = read_pin(rule)
+            source = fabric.hosts.get(pin.flow.src_ip) if pin else None
+            if pin and source and source.at.dpid == dpid and pin.flow.dst_ip in fabric.hosts:
+                yield replace(pin, path=_follow(fabric, installed, pin.flow, rule, towards))
 
 
 def _follow(
@@ -238,8 +235,6 @@ def _follow(
 
 def _planned_port(rules: RuleSet, rule: FlowRule | None) -> PortNo | None:
     """Return the port of the first bucket of the path group that a pin points at."""
-    if rule is None or len(rule.actions) != 1 or not isinstance(rule.actions[0], ToGroup):
-        return None
-    group = rules.groups.get(rule.actions[0].group_id)
+    group = rules.groups.get(rule.group_id) if rule and rule.group_id is not None else None
     first = group.buckets[0].action if group and group.buckets else None
     return first.port if isinstance(first, Output) else None

@@ -17,7 +17,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo
 from controller.shared_map import Edits, differing
 from controller.tables import pinned_table
 from controller.tables.pinned_table import Pin
-from controller.tables.rules import FlowKey, FlowRule, GroupRule, MeterRule, Rule, RuleSet, ToGroup, stable_hash
+from controller.tables.rules import FlowKey, FlowRule, GroupRule, MeterRule, Rule, RuleSet, stable_hash
 
 Key = TypeVar("Key", bound=Hashable)
 AnyRule = TypeVar("AnyRule", bound=Rule)
@@ -292,11 +292,9 @@ def _add_path_group(
     ecmp_id, others = ecmp_group_id(leaf), base.default.groups
     if ecmp_id not in others:
         return False
-    (action,) = rule.actions
-    assert isinstance(action, ToGroup)
     hop = next(hop for hop in pin.path or () if hop.dpid == base.ways.dpid)
     usable, distance = hop in hops_to.get(leaf, ()), distances.get(leaf, rule.distance)
-    group = pinned_table.path_group(action.group_id, hop.port, usable, ecmp_id, distance)
+    group = pinned_table.path_group(path_group_id(leaf, hop.port), hop.port, usable, ecmp_id, distance)
     if group.group_id in others:
         return False
     part.leads.setdefault(group.group_id, _PathGroup(leaf, hop.port))

@@ -14,7 +14,7 @@ from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
 from controller.planning.problem import FlowId, Route
 from controller.status import JobStatus
-from controller.tables.pinned_table import read_pin_key
+from controller.tables.pinned_table import read_pin
 from signalbox.jobs.spec import Dealing, JobId
 from signalbox.jobs.subflows import port_classes
 from tests.support.fake_fabric import FakeFabric, ring_job
@@ -46,9 +46,9 @@ def routes_of(fabric: FakeFabric) -> dict[FlowId, Route]:
 def rules_of(fabric: FakeFabric, flow: FlowId) -> int:
     """Return the number of rules for packets of the flow at the switches of both ends, without the general rules."""
     return sum(
-        (read := read_pin_key(key)) is not None and read[0].pair == flow.pair
+        (pin := read_pin(rule)) is not None and pin.flow.pair == flow.pair
         for leaf in (Dpid(1), Dpid(2))
-        for key in fabric.switches[leaf].rules().flows
+        for rule in fabric.switches[leaf].rules().flows.values()
     )
 
 

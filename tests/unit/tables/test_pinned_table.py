@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, PortNo
@@ -12,11 +14,12 @@ from controller.tables.pinned_table import (
     Pin,
     Way,
     both_directions,
+    counting_rule,
     miss_rule,
     on_ecmp,
     pin_key,
     pin_rule,
-    read_pin_key,
+    read_pin,
 )
 from controller.tables.rules import FlowKey, FlowRule, Match, RuleSet, Table, ToGroup
 from signalbox.jobs.spec import Transport
@@ -36,7 +39,8 @@ PARTS = [
 
 @pytest.mark.parametrize("part", [None, *PARTS])
 def test_an_entry_says_what_it_was_made_for(part: Part | None) -> None:
-    assert read_pin_key(pin_key(FLOW, part)) == (FLOW, part)
+    pin = Pin(FLOW, OWNER, None, part)
+    assert read_pin(counting_rule(pin, 0)) == pin
 
 
 def test_every_part_has_an_entry_of_its_own_that_wins_over_the_whole_flow() -> None:
@@ -46,8 +50,8 @@ def test_every_part_has_an_entry_of_its_own_that_wins_over_the_whole_flow() -> N
 
 
 def test_an_entry_that_a_pin_cannot_have_made_is_none() -> None:
-    key = pin_key(FLOW, PARTS[0])
-    assert read_pin_key(key._replace(priority=key.priority + 1)) is None
+    rule = counting_rule(Pin(FLOW, OWNER, None, PARTS[0]), 0)
+    assert read_pin(replace(rule, key=rule.key._replace(priority=rule.key.priority + 1))) is None
 
 
 def test_packets_of_no_flow_go_on_by_the_entry_for_a_miss() -> None:
