@@ -1,7 +1,6 @@
 """A fabric of fake switches that hold rules and forward packets, driven by a real control loop.
 
-A test takes milliseconds, where Open vSwitch takes seconds: messages and commands pass synchronously, and time is a
-number."""
+Messages and commands pass synchronously, and time is a number, so a test takes milliseconds."""
 
 from __future__ import annotations
 

@@ -93,8 +93,7 @@ def test_a_pinned_flow_in_pieces_loads_each_path_with_its_share() -> None:
 def test_hashing_ignores_the_cap_on_candidate_paths() -> None:
     """A switch hashes over all of its next hops, however few paths the planner considers.
 
-    A quarter of the cables from the pods to the cores, one of four, is four times too slow: one draw in four meets
-    it."""
+    One of the four cables from the pods to the cores is four times too slow: one draw in four meets it."""
     pods = [(pod, core, RATE) for pod in (11, 12) for core in (101, 102)]
     cores = [(core, pod, RATE) for core in (101, 102) for pod in (13, 14)]
     fabric = fabric_of([(1, 11, RATE), (1, 12, RATE), *pods, *cores, (13, 2, RATE), (14, 2, RATE)])

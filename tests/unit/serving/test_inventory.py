@@ -1,4 +1,4 @@
-"""Declared switches, cables and hosts, which discovery need not find."""
+"""Switches, cables and hosts that an inventory file declares."""
 
 from __future__ import annotations
 
