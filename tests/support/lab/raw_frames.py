@@ -1,8 +1,9 @@
 """Raw Ethernet frames from inside a host's namespace: what an attacker with root on a host can send.
 
 python raw_frames.py listen INTERFACE SECONDS          writes each received LLDP frame, in hexadecimal
-python raw_frames.py send INTERFACE RATE SECONDS       sends the frames of stdin (hexadecimal, one per line) in turn,
-each once when RATE is 0; writes how many and how long it took"""
+python raw_frames.py send INTERFACE RATE SECONDS       sends the frames of stdin (hexadecimal, one per line) in turn
+
+With RATE 0 each frame is sent once. ``send`` writes the number of frames and the seconds that they took."""
 
 from __future__ import annotations
 

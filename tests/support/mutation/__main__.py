@@ -7,8 +7,8 @@ makes each change in a fork of this process. The fork runs the tests that pass t
 first, until one fails. The same seed gives the same changes, also after changes elsewhere in the code.
 
 *killed*: a test failed that passes without the change, or a test took ten times as long. *accepted*: ``accepted.toml``
-beside this file gives the reason why no test has to fail; no test is run. *SURVIVED*: no test failed; the run fails. *not
-made*: no such function is in use."""
+beside this file gives the reason why no test has to fail; no test is run. *SURVIVED*: no test failed; the run fails.
+*not made*: no such function is in use."""
 
 from __future__ import annotations
 
