@@ -78,9 +78,10 @@ mutants: setup  ## Put 400 small faults into the code, and say which of them the
 # Each module is compiled once, not again in each of the hundreds of processes that tests start.
 test test-unit test-wire test-lab test-os-ken test-real coverage mutants: export PYTHONDONTWRITEBYTECODE =
 
-lint: setup  ## Formatting, style, types, import rules, and that the API stays compatible
+lint: setup  ## Formatting, style, language, types, import rules, and that the API stays compatible
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
+	$(PY) scripts/plain_english.py
 	.venv/bin/mypy $(PYTHON_CODE)
 	.venv/bin/lint-imports --no-logo
 	.venv/bin/buf lint proto

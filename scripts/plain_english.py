@@ -33,7 +33,8 @@ OPENING = (
 """Words that no docstring begins with: what they refer to stands only in the code."""
 FRAGMENTS = frozenset(OPENING.split())
 
-GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
+FOREIGN = re.compile(r"_pb2(_grpc)?\.pyi?$|/chakra_schema/")
+"""Files that are generated, or written elsewhere."""
 
 
 def main(arguments: list[str]) -> int:
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> int:
 def known_files() -> list[str]:
     """Return the Python and Markdown files of the repository."""
     listed = subprocess.run(["git", "ls-files", "*.py", "*.md"], capture_output=True, text=True, check=True)
-    return [name for name in listed.stdout.split() if not GENERATED.search(name)]
+    return [name for name in listed.stdout.split() if not FOREIGN.search(name)]
 
 
 def in_file(file: Path) -> Iterator[str]:
@@ -119,8 +120,9 @@ def in_page(text: str) -> Iterator[tuple[int, str]]:
 
 
 def blocks(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each paragraph, item of a list and row of a table, with the line where it begins. Headings, code and HTML
-    are left out."""
+    """Yield each paragraph, item of a list and row of a table, with the line where it begins.
+
+    Headings, code and HTML are left out."""
     gathered: list[str] = []
     began, in_code = 0, False
     for number, line in enumerate([*text.splitlines(), ""], 1):
