@@ -1,6 +1,6 @@
 """Branch coverage of each folder, and the floors below which it must not fall.
 
-python -m tests.support.coverage_floors out/coverage/coverage.json
+    python -m tests.support.coverage_floors out/coverage/coverage.json
 
 Input: the output of ``coverage json`` for the unit and wire tests. Output: a table, and exit status 1 when a folder is
 below its floor or has no floor. Code that only other processes run, such as the command line, counts as not covered."""

@@ -1,6 +1,6 @@
 """The files through which three changes pass, traced at run time on the fake fabric.
 
-python -m tests.support.walks [--json]
+    python -m tests.support.walks [--json]
 
 The fabric has 4 leaves, 4 spines and 3 hosts per leaf; a message and all that follows from it are carried out at once.
 The first walk registers a ring of 8 by ``RegisterJob``, until it is planned and its rules are confirmed. The second

@@ -1,6 +1,6 @@
 """Put small faults into folders of the controller, one at a time, and print which of them their unit tests notice.
 
-python -m tests.support.mutation [--folders NAMES] [--number N] [--seed N] [--only TEXT]
+    python -m tests.support.mutation [--folders NAMES] [--number N] [--seed N] [--only TEXT]
 
 The command collects the tests of the folders once, and runs them once to see which test passes which lines. It then
 makes each change in a fork of this process. The fork runs the tests that pass the changed statement, the quickest

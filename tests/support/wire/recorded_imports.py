@@ -1,6 +1,6 @@
 """``signalbox serve`` that records what is imported while it serves.
 
-python -m tests.support.wire.recorded_imports FILE OPTIONS
+    python -m tests.support.wire.recorded_imports FILE OPTIONS
 
 Output: the file, with a line per import outside the first thread: the name of the thread, and the module."""
 
