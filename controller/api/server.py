@@ -189,7 +189,7 @@ async def _summaries() -> None:
 def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
     """Return gRPC's own limits.
 
-    Its limit of pings is left at the default: more than two without need end the connection."""
+    The limit of HTTP/2 pings keeps gRPC's default: more than two unnecessary pings end the connection."""
     return (
         # Report a port that another process has as an error.
         ("grpc.so_reuseport", 0),

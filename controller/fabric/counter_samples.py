@@ -132,7 +132,7 @@ class Samples(Generic[Key]):
         return newest
 
     def rates_bps(self, rows: Rows, instants: Floats) -> Floats:
-        """Return the rate in bit/s between consecutive instants, of which there is a row per counter.
+        """Return the rate in bit/s between consecutive instants; ``instants`` has a row per counter.
 
         It is NaN where the samples do not reach."""
         totals, _ = self._between(rows, instants)

@@ -65,14 +65,14 @@ def _tcp(api: ApiConfig, local: bool) -> str:
     if tls and tls.ca_certificates:
         return f"{_connecting(local, tls)} has the role that {api.tokens} gives to it or to its token"
     if tls or local:
-        return f"whoever has a token of {api.tokens}, in its role"
+        return f"whoever has a token of {api.tokens}, with the token's role"
     return "nobody: tokens are accepted only through TLS, a Unix socket or loopback"
 
 
 def _socket(api: ApiConfig) -> str:
     everybody = int(api.socket_mode, 8) & 0o002
     users = f"{'any program on this machine' if everybody else 'users who may open it'} (mode {api.socket_mode})"
-    with_token = f"those with a token of {api.tokens} in its role" if api.tokens else ""
+    with_token = f"those with a token of {api.tokens} with the token's role" if api.tokens else ""
     if api.socket_role is SocketRole.NONE:
         return with_token or "nobody: api.socket_role is 'none', and there is no api.tokens"
     return f"{users} as {api.socket_role}{', ' if with_token else ''}{with_token}"

@@ -50,7 +50,7 @@ def doubts(config: Config) -> Iterator[str]:
         for tenant in identities.without_hosts:
             yield f"{config.api.tokens}: tenant '{tenant}' has no host_prefixes, so its jobs may name any host"
         if identities.has_certificates and not config.api.ca_certificates:
-            yield f"{config.api.tokens}: without api.ca_certificates no client shows one, so no [[certificate]] applies"
+            yield f"{config.api.tokens}: no [[certificate]] applies: clients show one only with api.ca_certificates"
 
 
 def check_saved(config: Config) -> None:

@@ -22,7 +22,7 @@ PUBLISH_COUNTERS_S = 1.0
 
 
 class Publishing:
-    """Decision when to publish. ``told``: the published routes of jobs, another object whenever they have changed."""
+    """Decision when to publish. ``told``: routes of jobs to publish, in a new object after each change."""
 
     def __init__(self) -> None:
         self._at = 0.0

@@ -1,4 +1,4 @@
-"""Limits of what one switch, or one address, may use of what all switches share.
+"""Limits of one switch, or one address, on its use of resources that all switches share.
 
 They apply to connections, ports, and messages that wait for the control loop.
 """

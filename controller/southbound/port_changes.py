@@ -16,7 +16,7 @@ AT_ONCE = 256
 """Changes of one switch that are reported per ``PERIOD_S``: most switches have fewer ports."""
 PERIOD_S = 1.0
 LASTING = 1
-"""Consecutive periods with delayed changes that are allowed: a switch with more is flooding."""
+"""Largest number of consecutive periods with delayed changes; a switch with more is flooding."""
 
 
 @dataclass(slots=True, eq=False)

@@ -29,10 +29,10 @@ def missing(**api: Any) -> str:
     ("api", "expected"),
     [
         ({}, "any program on this machine is an operator"),
-        (TOKENS, "whoever has a token of t.toml, in its role"),
+        (TOKENS, "whoever has a token of t.toml, with the token's role"),
         (OPEN, "ANYONE who reaches it is an operator, and what is sent can be read"),
         ({**OPEN, **TLS}, "ANYONE who reaches it, through TLS, is an operator"),
-        ({**OPEN, **TLS, **TOKENS}, "whoever has a token of t.toml, in its role"),
+        ({**OPEN, **TLS, **TOKENS}, "whoever has a token of t.toml, with the token's role"),
         ({**OPEN, **MUTUAL}, "whoever has a certificate that ca.pem signed is an operator"),
         (
             {**OPEN, **MUTUAL, **TOKENS},
@@ -43,12 +43,12 @@ def missing(**api: Any) -> str:
         ({**SOCKET, "socket_mode": "0666"}, "any program on this machine (mode 0666) as operator"),
         (
             {**SOCKET, **TOKENS, "socket_mode": "0660", "socket_role": "reader"},
-            "users who may open it (mode 0660) as reader, those with a token of t.toml in its role",
+            "users who may open it (mode 0660) as reader, those with a token of t.toml with the token's role",
         ),
-        ({**SOCKET, **TOKENS, "socket_role": "none"}, "those with a token of t.toml in its role"),
+        ({**SOCKET, **TOKENS, "socket_role": "none"}, "those with a token of t.toml with the token's role"),
         (
             {**OPEN, **TLS, **TOKENS, "proxy_socket": "/p"},
-            "through HAProxy at /p: whoever has a token of t.toml, in its role",
+            "through HAProxy at /p: whoever has a token of t.toml, with the token's role",
         ),
         ({**SOCKET, "socket_role": "none"}, "nobody: api.socket_role is 'none', and there is no api.tokens"),
     ],

@@ -85,7 +85,7 @@ def test_tenants_that_may_name_any_host_are_told(tmp_path: Path) -> None:
     assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens, **tls}}))] == of_tenants
     assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens}}))] == [
         *of_tenants,
-        f"{tokens}: without api.ca_certificates no client shows one, so no [[certificate]] applies",
+        f"{tokens}: no [[certificate]] applies: clients show one only with api.ca_certificates",
     ]
 
 
