@@ -309,7 +309,8 @@ def test_a_client_that_continues_in_spite_of_refusals_gets_no_new_connection(tmp
             return next(http2.frames(client.socket), None) is None
         return True
 
-    with proxied_api(tmp_path, max_client_calls_per_s=1) as api, raw(api, "127.0.0.2") as other:
+    limits = {"max_client_calls_per_s": 1, "max_client_connections_per_s": 100_000}
+    with proxied_api(tmp_path, **limits) as api, raw(api, "127.0.0.2") as other:
         wait_for(refused, "a refused connection", DEADLINE_S, 0.01)
         other.hello()
         other.call(1, STATUS, b"")
