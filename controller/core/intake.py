@@ -127,7 +127,7 @@ class Intake:
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     def _jobs_changed(self, now: float) -> Effects:
-        """Return the effects of changed jobs: rules soon (see ``JOBS_REST_S``), and the plan when it is quiet."""
+        """Return the effects of changed jobs: derive rules (see ``JOBS_REST_S``), and plan after a quiet time."""
         rules = not_before(Work.RULES, self._state.wanted_at + JOBS_REST_S)
         return rules | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 

@@ -149,7 +149,7 @@ class _Turns:
         self.addresses = 0
 
     def follow(self, missing: Mapping[Hashable, Sequence[str]]) -> None:
-        """Record the missing addresses of each who waits. Only differences are examined."""
+        """Record the missing addresses by whoever waits for them. Only differences are examined."""
         before, self._missing = self._missing, missing
         for who, known, ips in differing(before, missing):
             wanted, queue = set(ips or ()), self._queues.get(who, deque[str]())

@@ -44,7 +44,7 @@ class Measured:
     certain_bps: Floats
     """Lower bound of the traffic beyond counted flows in each part of the window; NaN where unknown."""
     sent_bps: Floats
-    """Traffic beyond counted flows that hosts' links seem to have carried at most; infinite where unknown."""
+    """Estimate of the most traffic beyond counted flows that links of hosts have carried; infinite where unknown."""
     most_sent_bps: Floats
     """Upper bound of that traffic in each part of the window; infinite where unknown."""
     noise_bps: Floats

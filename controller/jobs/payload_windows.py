@@ -349,10 +349,10 @@ class PayloadWindows:
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
         """Return the number of iterations in the window, None if none was reported.
 
-        It includes the iterations that the numbers of reported ones leave out. More than two may fit into the gaps,
-        while the bytes match only if the gaps are full: then the program does not report all iterations. In this case
-        the number is the length of the window divided by their mean duration. ``planned_bytes``: bytes of one
-        iteration, 0 if unknown."""
+        If iteration numbers were skipped, the skipped iterations count too. A program may also report only some
+        iterations and number its reports. This is assumed if more than two iterations fit into the gaps between
+        reports, and the bytes match only if such iterations fill the gaps. Then the number is the length of the window
+        divided by the mean duration. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))
         filled_s = float(spans.sum())

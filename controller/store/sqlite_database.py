@@ -40,8 +40,8 @@ CREATE TABLE record (
 );
 CREATE TABLE revision (number INTEGER NOT NULL, records INTEGER NOT NULL, checksum BLOB NOT NULL, seal BLOB NOT NULL);
 """
-"""Tables of the database. ``checksum`` of the revision: exclusive or of the checksums of all records. ``seal``:
-checksum of its other columns."""
+"""Tables of the database. ``revision.checksum``: XOR of the checksums of all records. ``revision.seal``: checksum
+of the other columns of ``revision``."""
 
 
 class NewerFormat(ValueError):
