@@ -278,5 +278,5 @@ def test_waiting_for_a_controller_that_is_not_there_says_so(lab_prefix: str) -> 
 
 @pytest.mark.parametrize("target", ["foo", "127.0.0.1:6653", "tcp:"])
 def test_what_a_switch_cannot_connect_to_is_refused(target: str) -> None:
-    with pytest.raises(LabError, match=f"'{target}' is no address"):
+    with pytest.raises(LabError, match=f"'{target}' is not the address of a controller"):
         Lab(LeafSpine(1, 1, 1), target)
