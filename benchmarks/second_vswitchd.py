@@ -20,12 +20,12 @@ from signalbox.errors import SignalboxError
 
 DPID = 0x1F0
 FIRST_PORT = 90
-"""First port of the leaves for these cables, beyond those that they have."""
+"""First port number on the leaves for cables to the second spine; the lab uses lower numbers."""
 DAEMON = "ovs-vswitchd"
 
 
 class SecondSpine:
-    """Spine of the second Open vSwitch. ``name``: of the switch. ``leaves``: leaves to which it has cables."""
+    """Spine of the second Open vSwitch. ``name``: name of its bridge. ``leaves``: leaves to which it has cables."""
 
     def __init__(self, lab: Lab, inside: Place, leaves: Sequence[str]) -> None:
         self.name = f"{lab.topo.prefix}second"

@@ -40,7 +40,7 @@ class Raw:
     data: bytes
     """All bytes sent on a new connection."""
     message: bytes = b""
-    """Request within ``data``, which the server may understand."""
+    """Serialized request within ``data`` that the server may decode; empty when there is none."""
 
     def wrong(self, status: str) -> str:
         """Return the status if it must not occur, else an empty text.

@@ -136,11 +136,11 @@ class Repair(NamedTuple):
     seen: float
     """Time at which the controller received the first port-status."""
     sent_s: float
-    """Seconds from then until the last group-mod was sent (``left_alone``)."""
+    """Seconds from ``seen`` until the last group-mod was sent (``left_alone``)."""
     groups_s: float
-    """Seconds from then until the last group-mod was confirmed (``left_alone``)."""
+    """Seconds from ``seen`` until the last group-mod was confirmed (``left_alone``)."""
     routes_s: float | None
-    """Seconds from then until the last pin was moved (``moved``); None before, and without such pins."""
+    """Seconds from ``seen`` until the last pin was moved (``moved``); None while one is left, and without such pins."""
 
 
 def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: int, from_change: int) -> Repair | None:
@@ -215,7 +215,7 @@ class Figures:
     rules_rewritten_on_restart: int | None = None
     """Mods of all kinds from the start until ``--settled-s`` after the end of adoption."""
     switches_changed_on_restart: int | None = None
-    """Switches whose dumped flows or groups differ from before."""
+    """Number of switches whose dumped flows or groups differ from those before the restart."""
     cuts: int | None = None
     repair_ms: Spread | None = None
     """Time from the first port-status of a cut until no group of a switch with another path sends there, confirmed."""

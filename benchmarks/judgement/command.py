@@ -111,7 +111,7 @@ def _false_alarms(name: str, seed: int) -> int:
 
 
 def wrong(number: int, seed: int) -> Iterator[Wrong]:
-    """Yield ``number`` jobs of every kind and kind of error."""
+    """Yield the findings on ``number`` wrong announcements of every kind of job and kind of error."""
     for each in range(number):
         for place, kind in enumerate(kinds().values()):
             for way, sends, spec, matrix in ways(kind, seed + each):

@@ -53,7 +53,7 @@ class Drained:
     safe_s: float
     """Seconds from the request until the spine could be pulled."""
     host_packets: int
-    """Packets of hosts on its cables from then until it was pulled."""
+    """Packets of hosts on the cables of the spine, from "safe to pull" until the pull."""
     from_s: float
     """Time of the request."""
     pulled_s: float
@@ -188,7 +188,7 @@ def table_of(found: Mapping[str, Any]) -> Table:
 
 
 def failed(found: Mapping[str, Any]) -> bool:
-    """Return whether one of the failures in the module's docstring occurred."""
+    """Return whether a packet was lost that no queue dropped, or one passed a spine that was safe to pull."""
     lost = any(
         sum(role["lost"] for role in event["roles"].values()) > sum(event["drops"].values())
         for event in found["events"]

@@ -22,7 +22,7 @@ class _EncryptedKey(Exception):
 
 
 class _OpenKey(Exception):
-    """The file's mode gives others access; the message says which."""
+    """The key file is open to other users; the message says what its mode allows."""
 
 
 def client_problems(authorities: Path, certificate: Path | None, key: Path | None) -> Iterator[FieldProblem]:

@@ -32,8 +32,9 @@ LONG_CALL_S = 150.0
 """Smallest time-out, in seconds, of calls that wait for the solver or for switches."""
 
 RETRY_S = 0.2
+"""Seconds before a broken watch is opened again after the first failure; each further failure doubles them."""
 MAX_RETRY_S = 5.0
-"""Seconds before a broken watch is opened again: after the first failure, and at most."""
+"""Largest number of seconds before a broken watch is opened again."""
 
 NEWER_PLANS = 3
 """Number of attempts to read the changes of a plan while newer plans replace it."""

@@ -192,7 +192,7 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
             message = "must be another one with a model: openmpi's traffic depends on the size of each call"
             yield FieldProblem("library", message)
     elif job.parallelism is not None:
-        yield FieldProblem("parallelism", "is for a model, which is missing")
+        yield FieldProblem("parallelism", "describes a model, and there is no 'model'; give both or neither")
 
 
 def _without_hosts(job: JobInFile) -> dict[str, Any]:

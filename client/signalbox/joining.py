@@ -186,7 +186,7 @@ class Job:
             if not (math.isfinite(took_s) and 0 < communicated_s <= took_s <= MAX_ITERATION_S):
                 raise ValueError(f"{communicated_s} of {took_s} s")
         except (TypeError, ValueError, RuntimeError) as error:  # a tensor that is no number raises RuntimeError
-            self._log_once("iterations without a time above 0 are left out", error)
+            self._log_once("iterations whose times are not above 0 and at most a week are left out", error)
             return
         self._membership.report(IterationTime(next(self._indices), took_s, communicated_s, time.monotonic()))
         if took_s >= REPORT_S and self._rounds and self._membership.in_touch:
@@ -221,7 +221,7 @@ class Job:
         return self._read(lambda sockets: sockets.connections) or frozenset()
 
     def exchanged(self) -> dict[Pair, Exchanged]:
-        """Return the bytes that these connections have carried since they were opened, by own and peer address.
+        """Return the bytes that the job's connections of this process have carried, by own and peer address.
 
         A closed connection counts with the bytes it had carried at the previous call. The call takes about 4 µs per TCP
         socket of the machine."""

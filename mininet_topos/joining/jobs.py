@@ -231,7 +231,7 @@ class RunningJobs:
 
 
 def _read(path: Path) -> RankLog | None:
-    """Return the log, None when its first line is not complete yet."""
+    """Return the log; None when it does not exist, or its first line is not complete yet."""
     if not path.exists() or "\n" not in path.read_text():
         return None
     return read_rank_log(path)

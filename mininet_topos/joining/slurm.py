@@ -115,7 +115,7 @@ class Slurm:
         wait_for(lambda: self.jobs().get(str(job), "") in states, f"job {job} to be {states}", poll_s=0.05)
 
     def wait_for_saved(self, job: int) -> None:
-        """Return when a slurmctld that is killed would still know the job: changes are saved some seconds later."""
+        """Wait until slurmctld has saved the job, so that it knows the job after a kill; saving takes seconds."""
         saved = self.folder / "state" / "job_state"
         before = saved.stat().st_mtime_ns if saved.exists() else 0
         self.run("scontrol", "update", f"JobId={job}", "Comment=saved")
@@ -140,7 +140,7 @@ class Slurm:
         self._start(node, self.nodes[node], node, "slurmd", "-D", "-N", node)
 
     def wait_for_nodes(self) -> None:
-        """Return when all nodes are available for jobs."""
+        """Wait until all nodes are available for jobs."""
         count = str(len(self.nodes))
         wait_for(lambda: self.run("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == count, "idle nodes", poll_s=0.05)
 

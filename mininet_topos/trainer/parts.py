@@ -39,8 +39,8 @@ class _Times(Frozen):
 class Part(NamedTuple):
     """Collective of one group, or without ``algorithm`` the transfers of one step.
 
-    ``ranks``: ranks by place. ``elements``: float32 values of each rank's vector. ``transfers``: float32 values by the
-    places of sender and receiver."""
+    ``ranks``: ranks of the job that take part, in order. ``elements``: number of float32 values of each rank's vector.
+    ``transfers``: number of float32 values by (sender, receiver), both as indices into ``ranks``."""
 
     name: str
     ranks: tuple[int, ...]

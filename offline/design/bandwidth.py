@@ -40,7 +40,7 @@ Price = Callable[[Floats], float]
 _TOLERANCE = 1e-11
 """Tolerance of the solver for gap and feasibility."""
 _PRECISION = 1e-9
-"""Relative gap at which the programme is not scaled and solved again."""
+"""Relative gap at or below which a design is accepted; above it the programme is scaled and solved again."""
 _ENOUGH = 1e-3
 """Relative excess of the total's price over the needed one, above which the price is reduced."""
 _MOST_SCALINGS = 6

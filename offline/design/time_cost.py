@@ -37,7 +37,7 @@ class Tradeoff:
     """Answer with the least time x cost."""
 
     design: Design
-    """Fastest design at its cost."""
+    """Design with the least time x cost that was found; no design of the same cost is faster."""
     bound: float
     """Lower bound of time x cost for all bandwidths within the limits."""
     worth_of_total: float | None

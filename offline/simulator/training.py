@@ -146,7 +146,7 @@ class _Job:
     open: int = 0
     """Number of rings at work; 0 while the job computes."""
     part: int = 0
-    """Part of the iteration that is running."""
+    """Index of the part of the iteration that is running."""
     began_s: float = 0.0
     iterations: list[Iteration] = field(default_factory=list)
     cut_off: bool = False

@@ -172,7 +172,7 @@ def test_a_job_is_updated_from_the_revision_that_was_read(signalbox: Signalbox, 
     two = job_file(tmp_path / "two.json", "two", ("10.0.8.1", "10.0.9.1"))
     several = signalbox("jobs", "update", one, two, "--revision", "3")
     assert several.status == 2
-    assert "is for one job, but the files describe 2" in " ".join(several.err.split())
+    assert "a revision belongs to one job" in " ".join(several.err.split())
 
 
 def test_the_lease_token_is_kept_for_its_user_and_shown_to_nobody(
@@ -569,7 +569,7 @@ def test_a_job_that_waits_says_for_whom(signalbox: Signalbox, tmp_path: Path) ->
     path.write_text(json.dumps({**SPEC, "endpoints": [H1, "10.0.9.9"]}))
     found = signalbox("jobs", "register", path).text
     assert "Waiting for 10.0.9.9: " in found
-    assert "communication ideal not known yet; no iteration reported" in found
+    assert "communication ideal time not known yet; no iteration reported" in found
     assert "efficiency not predicted, not measured" in found
 
 

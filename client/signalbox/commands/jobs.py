@@ -106,7 +106,10 @@ def update_jobs(
     Flows that stay keep their routes until the next plan."""
     jobs, leases = list(chain.from_iterable(map(jobs_in, files))), _lease_files()
     if revision and len(jobs) > 1:
-        raise typer.BadParameter(f"is for one job, but the files describe {len(jobs)}", param_hint="--revision")
+        raise typer.BadParameter(
+            f"a revision belongs to one job, but the files describe {len(jobs)}; give the file of one job",
+            param_hint="--revision",
+        )
     specs = [job.spec for job in jobs]
     tokens = {spec.job_id: leases.kept(spec.job_id) for spec in specs}
     with connect() as client, _needs_token():

@@ -110,7 +110,7 @@ def _in_words(cost: Mapping[str, Any]) -> str:
 
 
 def _safe(client: Client, names: set[str], until: float) -> list[pb.DrainedPart]:
-    """Return the parts when all can be pulled; raise ``SignalboxError`` after the time, or when one is used again."""
+    """Return the parts when all can be pulled; raise ``SignalboxError`` after ``until``, or when one is used again."""
     while True:
         found = [part for part in client.get_status().drains if part.name in names]
         if again := names - {part.name for part in found}:

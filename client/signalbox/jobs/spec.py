@@ -296,7 +296,7 @@ class JobSpec(Frozen):
         return self.of_strategy(self.strategies[0].name) if self.strategies else self
 
     def of_strategy(self, name: str) -> JobSpec:
-        """Return the spec without strategies, for training with this one. Raises ``KeyError`` for an unknown name."""
+        """Return the spec with the traffic of the named strategy only. Raises ``KeyError`` for an unknown name."""
         for way in self.strategies:
             if way.name == name:
                 sends = {field: getattr(way, field) for field in SENDS}

@@ -88,7 +88,7 @@ _SENTENCES = {
     "job registered": "job {job} registered: {state:word}, {pinned} flows pinned",
     "job": "job {job} is {state:word}, {pinned} flows pinned",
     "job ended": "job {job} ended: {reason:word}",
-    "circuits changed": "{count:#circuit} made or taken away, in {ms:.0f} ms",
+    "circuits changed": "{count:#circuit} set up or removed, in {ms:.0f} ms",
     "job wired": "job {job} has {circuits:#circuit}{strategy:?, strategy }",
     "job has no circuits": "job {job} has no circuits: {why}",
 }

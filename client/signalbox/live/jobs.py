@@ -36,7 +36,7 @@ def state_without_mark(job: Job) -> str:
 
 
 def _lost(job: Job) -> str:
-    return f", {job.flows_without_path} without a path" if job.flows_without_path else ""
+    return f", {counted(job.flows_without_path, 'flow')} without a path" if job.flows_without_path else ""
 
 
 def job_level(job: Job) -> str:
@@ -110,7 +110,7 @@ def _measured_in_words(job: Job) -> str:
 
 
 def _communication(job: Job) -> str:
-    ideal = "ideal not known yet"
+    ideal = "ideal time not known yet"
     if job.HasField("ideal_communication"):
         ideal = f"{seconds(job.ideal_communication):.3f} s ideal"
     if not job.iterations:

@@ -344,7 +344,7 @@ def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str])
 
 
 def _id(a: LinkAt, b: LinkAt) -> str:
-    """Return the id of a cable as in ``DownPart``, which names a drained part when another part has its name."""
+    """Return the id of a cable (``DownPart.id``), which identifies a drained cable whose name is not unique."""
     return " ".join(f"{dpid:#x}:{port}" for dpid, port in sorted((a, b)))
 
 

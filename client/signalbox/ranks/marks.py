@@ -17,7 +17,7 @@ class Window(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Number of iterations until it ends."""
+        """Number of iterations of the job that have ended when the window is complete."""
         return self.start + self.iterations
 
 

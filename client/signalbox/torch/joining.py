@@ -185,7 +185,7 @@ def _all_gather(told: Told, device: torch.device) -> list[Told]:
 class Job(joining.Job):
     """A joined job on every rank: a ``signalbox.Job`` that reports its iterations itself.
 
-    A program without optimizer, or with other iterations, has a ``step`` around each."""
+    A program without an optimizer, or whose iterations differ from its steps, wraps each iteration in ``step``."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)

@@ -69,7 +69,9 @@ class Communicator:
                     raise InvalidInput.of(f"communicator {self.name}", f"tree {channel} of rank {rank} is missing")
                 parent = trees[tree.parent] if 0 <= tree.parent < len(trees) else None
                 if tree.parent != -1 and (parent is None or rank not in parent.children):
-                    message = f"tree {channel}: rank {rank} has the parent {tree.parent}, which has no such child"
+                    message = (
+                        f"tree {channel}: rank {rank} has the parent {tree.parent}, which does not list it as a child"
+                    )
                     raise InvalidInput.of(f"communicator {self.name}", message)
                 if tree.parent != -1:
                     found.append((rank, tree.parent))

@@ -81,7 +81,7 @@ class _Site(NamedTuple):
 
 
 def _parsed(form: re.Pattern[str], text: str) -> _Site | None:
-    """Return the site in a header, in small letters; None when the header has another form."""
+    """Return the site that a header names, in lower case; None when the header has another form."""
     if not (found := form.fullmatch(text.lower())):
         return None
     parts = found.groupdict()

@@ -28,7 +28,7 @@ MOST_JOBS, MOST_EVENTS, MOST_ALARMS = 100, 50, 100
 
 KEYS = {
     "?": "these keys",
-    "j, k": "next and previous job; Enter in the field: the first that it finds",
+    "j, k": "next and previous job; Enter in the search field: the first match",
     "e": "why is the job slow?",
     "w": "what if the chosen switch or cable fails?",
     "Escape": "choose nothing",

@@ -92,7 +92,11 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
             "rails[0].hosts",
             "is for jobs with hosts; give endpoints, an address per rank",
         ),
-        ({**OBSERVED, "parallelism": {"tensor": 2}}, "parallelism", "is for a model, which is missing"),
+        (
+            {**OBSERVED, "parallelism": {"tensor": 2}},
+            "parallelism",
+            "describes a model, and there is no 'model'; give both or neither",
+        ),
         ({**OBSERVED, "model": MODEL, "groups": []}, "groups", "is what the model stands for: give one or the other"),
         (
             {**OBSERVED, "model": MODEL, "library": "openmpi"},
@@ -168,7 +172,11 @@ def test_each_strategy_has_short_forms_of_its_own() -> None:
     ("changes", "path", "message"),
     [
         ({"model": MODEL}, "strategies[1].transfers", "is what the model stands for: give one or the other"),
-        ({"parallelism": {"tensor": 2}}, "strategies[1].parallelism", "is for a model, which is missing"),
+        (
+            {"parallelism": {"tensor": 2}},
+            "strategies[1].parallelism",
+            "describes a model, and there is no 'model'; give both or neither",
+        ),
         ({"name": "by model"}, "strategies[1].name", "'by model' is the name of several"),
         ({"transfers": []}, "strategies[1]", "what it sends is not known: give a model, collectives or transfers"),
         (

@@ -316,7 +316,7 @@ def test_logs_that_lack_or_contradict_something_are_refused(lines: Lines, messag
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ("-1/-1/-1->3->1", "tree 0: rank 3 has the parent 1, which has no such child"),
+        ("-1/-1/-1->3->1", "tree 0: rank 3 has the parent 1, which does not list it as a child"),
         ("-1/-1/-1->3->-1", "tree 0 must have one root"),
     ],
 )

@@ -24,7 +24,7 @@ def line(what: str, **details: str) -> str:
         ("switch up again", {"count": "6", "names": "a, b, c, d"}, "6 switches up again: a, b, c, d and 2 more"),
         ("hosts found", {"count": "5", "names": "a, b, c, d"}, "5 hosts found: a, b, c, d and 1 more"),
         ("job ended", {"job": "ring", "uid": "7f", "reason": "lease_ran_out"}, "job ring ended: lease ran out"),
-        ("circuits changed", {"count": "12", "ms": "310.4"}, "12 circuits made or taken away, in 310 ms"),
+        ("circuits changed", {"count": "12", "ms": "310.4"}, "12 circuits set up or removed, in 310 ms"),
         ("job wired", {"job": "ring", "circuits": "12"}, "job ring has 12 circuits"),
         (
             "plan kept: no better one",

@@ -62,7 +62,7 @@ def test_what_counters_have_not_confirmed_is_said_of_each_job() -> None:
     demand = pb.Demand(source=pb.DEMAND_SOURCE_DECLARED)
     job = pb.Job(spec=pb.JobSpec(job_id="new"), state=pb.JOB_STATE_PINNED, demand=demand, flows_without_path=2)
     shown = reported(pb.GetFabricResponse(), job)
-    assert "<td>pinned, 2 without a path</td>" in shown, "no mark beside the word for it"
+    assert "<td>pinned, 2 flows without a path</td>" in shown, "no mark beside the word for it"
     assert "<td>unconfirmed</td>" in shown
     assert "what it announced, not yet confirmed by counters" in shown
 
