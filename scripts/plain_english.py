@@ -106,6 +106,9 @@ def is_text(statement: ast.stmt) -> bool:
 
 def in_page(text: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the text of each finding in a Markdown page."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(("<<<<<<< ", ">>>>>>> ")):
+            yield number, "a conflict of a merge was not resolved"
     for line, block in blocks(text):
         if block.startswith("|"):
             cells = (cell.strip() for cell in re.split(r"(?<!\\)\|", block.strip("|")))

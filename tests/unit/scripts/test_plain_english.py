@@ -59,9 +59,10 @@ class Job:
         (f"Use `{WORDS}` or ``{WORDS}``.\n", []),
         (f"| a | {'b' * 100} |\n|---|---|\n| {'c' * 101} | d |\n", [3]),
         (f"> {WORDS}\n> of it\n", [1]),
+        ("One.\n<<<<<<< HEAD\nTwo.\n=======\nThree.\n>>>>>>> other\n", [2, 6]),
     ],
 )
-def test_long_sentences_and_cells_are_found(page: str, found: list[int]) -> None:
+def test_long_sentences_and_cells_and_conflicts_are_found(page: str, found: list[int]) -> None:
     assert lines(list(plain_english.in_page(page))) == found
 
 
