@@ -235,6 +235,8 @@ def _follow(
 
 def _planned_port(rules: RuleSet, rule: FlowRule | None) -> PortNo | None:
     """Return the port of the first bucket of the path group that a pin points at."""
-    group = rules.groups.get(rule.group_id) if rule and rule.group_id is not None else None
+    if rule is None or len(rule.actions) != 1 or rule.group_id is None:
+        return None
+    group = rules.groups.get(rule.group_id)
     first = group.buckets[0].action if group and group.buckets else None
     return first.port if isinstance(first, Output) else None
