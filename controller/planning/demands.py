@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from controller.jobs.job import HEADER_BYTES
 from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import Transport
 
@@ -23,8 +24,8 @@ class Overhead(NamedTuple):
 
 
 OVERHEAD: Mapping[Transport, Overhead] = {
-    Transport.TCP: Overhead(66 / 1448, 66 / (2 * 1448)),
-    Transport.ROCE_V2: Overhead(58 / 1024, 0.0),
+    Transport.TCP: Overhead(HEADER_BYTES[Transport.TCP] / 1448, HEADER_BYTES[Transport.TCP] / (2 * 1448)),
+    Transport.ROCE_V2: Overhead(HEADER_BYTES[Transport.ROCE_V2] / 1024, 0.0),
 }
 """Overhead of each transport, as port counters and shapers count it.
 
