@@ -40,9 +40,6 @@ KNOWN_CLIENTS = "100k"
 LARGE_OF_CLIENT, LARGE = 8, 16
 """Concurrent requests larger than HAProxy's buffer, of one address and of all: each may grow to ``max_message_bytes``
 in the controller's memory. The same limit applies to streams of requests."""
-MORE_STREAMS = 100
-"""Streams of one connection beyond the limits of its address, so that a client gets an error instead of waiting
-silently. ``CONNECTION_STREAMS`` limits them further."""
 CONNECTION_STREAMS = 128
 """Streams of one connection at most. HAProxy begins all calls that it has read before it refuses any, and each holds a
 buffer: without this limit one address can make it hold 20 GB."""
@@ -97,8 +94,7 @@ def _global(api: ApiConfig) -> Iterator[str]:
     yield "    log stderr format raw daemon info"
     yield "    nbthread 1"
     yield f"    maxconn {api.max_connections + OWN_CONNECTIONS}"
-    streams = min(api.max_client_calls + api.max_client_streams + MORE_STREAMS, CONNECTION_STREAMS)
-    yield f"    tune.h2.max-concurrent-streams {streams}"
+    yield f"    tune.h2.max-concurrent-streams {CONNECTION_STREAMS}"
     yield f"    tune.bufsize {BUFFER + REWRITES}"
     yield f"    tune.maxrewrite {REWRITES}"
     yield "    ssl-default-bind-options ssl-min-ver TLSv1.2"
