@@ -87,6 +87,7 @@ ends = ["leaf1", "spine1"]
             '[[switch]]\nname = "a"\ndpid = 1\n[[switch]]\nname = "b"\ndpid = 1',
             r"switch\[1\].dpid: another .* dpid 0x1",
         ),
+        (HOST.replace("10.0.1.1", "127.0.0.1"), r"host\[0\].ip: "),
         (2 * HOST, r"host\[1\].ip: another \[\[host\]\] has the address 10.0.1.1 too"),
         (
             WITH_MAC + WITH_MAC.replace(".1.1", ".2.1").replace("leaf1", "leaf2"),
