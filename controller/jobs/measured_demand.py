@@ -115,14 +115,15 @@ class MeasuredDemand:
             else:
                 self._announced.add(job)
         found = {pair for job_id in left for pair in self._announced.forget_found(job_id)}
-        links_of = {job.id: (measured or {}).get(job.id, VirtualLinks()) for job in new}
+        links_of = {} if measured is None else {job.id: measured.get(job.id, VirtualLinks()) for job in new}
         for job in new:
-            self._announced.found(job, links_of[job.id].pairs)
+            if links := links_of.get(job.id):
+                self._announced.found(job, links.pairs)
         otherwise = found.union(*(job.pairs for job in (*(watched.job for watched in left.values()), *new)))
         other += self._count_again(otherwise, now)
         for job in new:
-            links = links_of[job.id]
-            known[job.id] = WatchedJob(job, self.counters, self._interval_s, now, links, self._announced)
+            before_restart = links_of.get(job.id)
+            known[job.id] = WatchedJob(job, self.counters, self._interval_s, now, before_restart, self._announced)
         if any(watched.reports_as for watched in left.values()) or any(job.dividing.owner for job in new):
             self.counters.connections = self._connections()
         self._publish([*other, *(job.id for job in new)], now, gone)
@@ -243,6 +244,7 @@ class MeasuredDemand:
             if watched.allow_learning(not rules or job_id in granted) and self.counters.running:
                 watched.count_from_now(self._totals(watched), now)
             changed[job_id] = None
+        self._wanted = {job_id: rules for job_id, rules in self._wanted.items() if self._jobs[job_id].learns}
         demands: dict[JobId, JobDemand | None] = dict.fromkeys(gone)
         demands.update((job_id, self._jobs[job_id].demand) for job_id in changed)
         before = self.demands
@@ -291,13 +293,13 @@ class MeasuredDemand:
         """Return the waiting jobs in order: the first job of each tenant, then the second of each, and so on.
 
         No tenant thus waits for all jobs of another. Ties are broken in favour of jobs that are being learnt, and then
-        of the tenant whose latest turn began first."""
+        of the tenant whose latest turn began first. Jobs whose declaration may be right come last."""
         self._served = {tenant: self._served.get(tenant, -math.inf) for tenant in map(self._tenant, turns)}
         before = Counter[str]()
-        order: dict[JobId, tuple[int, bool, float]] = {}
+        order: dict[JobId, tuple[bool, int, bool, float]] = {}
         for job_id, since in turns.items():
             tenant = self._tenant(job_id)
-            order[job_id] = before[tenant], since == math.inf, self._served[tenant]
+            order[job_id] = self._jobs[job_id].unconfirmed, before[tenant], since == math.inf, self._served[tenant]
             before[tenant] += 1
         return sorted(order, key=order.__getitem__)
 

@@ -2,8 +2,9 @@
 
 A declaration is valid until it is contradicted (``judgement``). From then on, and for an observed job from its start,
 all pairs of its addresses are counted: the controller learns. Learning ends when the same pairs carry traffic in
-``STABLE`` consecutive judgements. The measured links are *held*: the job is planned with them until they change, or
-agree with the declaration again.
+``STABLE`` consecutive judgements. A small new job is learnt too, until its declaration is confirmed.
+
+The measured links are *held*: the job is planned with them until they change, or agree with the declaration again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from controller.fabric.counter_samples import Rows
 from controller.fabric.link_load import LAG_S
-from controller.jobs.announcements import Announcements, count_to_learn, pairs_to_count
+from controller.jobs.announcements import Announcements, count_pairs, count_to_learn, pairs_to_count
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.jobs.first_bytes import FirstBytes
 from controller.jobs.job import Job
@@ -31,6 +32,11 @@ from signalbox.jobs.subflows import Connections, Pair
 
 EQUAL = 0.08
 """Relative difference up to which amounts are planned as equal, if their uncertainty is not larger."""
+
+FEW_PAIRS = 64
+"""Largest number of pairs of hosts of a job that is learnt before it is confirmed or contradicted.
+
+The controller then sees other traffic than the declared as soon as that of an observed job."""
 
 STABLE = 3
 """Number of consecutive judgements with the same pairs after which learning ends."""
@@ -51,12 +57,13 @@ class WatchedJob:
         counters: PairCounters,
         interval_s: float,
         now: float,
-        measured: VirtualLinks,
+        measured: VirtualLinks | None,
         announced: Announcements,
     ) -> None:
         """Start watching.
 
-        ``measured``: links planned before a restart. ``announced``: pairs of all jobs, this one included."""
+        ``measured``: links planned before a restart; None for a new job. ``announced``: pairs of all jobs, this one
+        included."""
         self._rows = defaultdict[str, Memo[Sequence[Pair], str, int, Rows]](lambda: Memo(counters.rows))
         self._to_learn = Memo(count_to_learn)
         self._announced = announced
@@ -66,14 +73,15 @@ class WatchedJob:
         self._first = FirstBytes(job.header_bytes)
         self._profile = job.virtual_links.in_phases
         self._declared = job.virtual_links.bytes_of
-        self._patterns = TrafficPatterns(job.virtual_links, measured, now)
+        self._patterns = TrafficPatterns(job.virtual_links, measured or VirtualLinks(), now)
         self._mixed = self._agreeing = self._stable = self._returns = 0
         self._seen = set(self._held or ())
         self._measurement: Measurement | None = None
         self._differing: Difference | None = None
         self._pace: Finding | None = None
         self._agreed = self._heard = self._silent = self._learning = self._hold_next = False
-        self._wants_learning = job.spec.observed and not measured
+        is_small = measured is None and count_pairs(job.spec) <= FEW_PAIRS
+        self._wants_learning = is_small or (job.spec.observed and not measured)
         self._began = self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
@@ -114,12 +122,21 @@ class WatchedJob:
         return self._wants_learning or self._learning
 
     @property
+    def unconfirmed(self) -> bool:
+        """Whether the declaration is neither confirmed nor contradicted.
+
+        Such a job is learnt only if rules are left for it."""
+        return bool(self._declared) and self._held is None and not self._agreed
+
+    @property
     def wants_to_count(self) -> int:
         """Number of rules that learning takes; 0 if it is not wanted."""
         return self._to_learn(self._announced.version, self.job, self._announced) if self._wants_learning else 0
 
     def allow_learning(self, allowed: bool) -> bool:
         """Allow or forbid learning; return whether learning begins."""
+        if self.unconfirmed and not allowed:
+            self._wants_learning = False
         learning = self._wants_learning and allowed
         if learning == self._learning:
             return False
@@ -140,7 +157,8 @@ class WatchedJob:
         """Record that pairs without counters are counted from now on.
 
         ``totals``: counts of these pairs so far, for other jobs. Must not be called before switches were polled."""
-        self._windows.count_from_now(totals, now)
+        if self._heard or not self._declared:  # a new job may lack rules for its declared pairs
+            self._windows.count_from_now(totals, now)
         self._first.begin(totals, now)
 
     def connections_changed(self, job: Job) -> None:
@@ -256,6 +274,7 @@ class WatchedJob:
         if not self._declared:
             return
         if judgement.confirms:
+            self._wants_learning &= self._agreed
             self._agreed = True
             self._differing = None
         elif judgement.differs:
@@ -401,7 +420,7 @@ class WatchedJob:
             self._declared,
             of_iteration and source is not DemandSource.PROVISIONAL,
             self._besides,
-            self._learning,
+            self._learning and not self.unconfirmed,
             self._silent,
             self._measurement,
             None if self.job.spec.provisional else self._difference(),

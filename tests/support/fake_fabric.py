@@ -289,6 +289,11 @@ class FakeFabric:
         """Rule changes sent to all switches since the last ``forget_mods``."""
         return [mod for switch in self.switches.values() for mod in switch.mods]
 
+    @property
+    def route_mods(self) -> list[RuleMod]:
+        """The same without rules that only count a pair to learn what a job sends."""
+        return [mod for switch in self.switches.values() for mod in switch.route_mods]
+
     def forget_mods(self) -> None:
         for switch in self.switches.values():
             switch.mods.clear()

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.tables.pinned_table import LEARNING_PRIORITY
 from controller.tables.rules import (
     BROADCAST_MAC,
     ETH_ARP,
@@ -71,6 +72,13 @@ class FakeSwitch:
     _looked_up_in: tuple[FlowRule, ...] = ()
     _actions: dict[tuple[PortNo, Packet], tuple[PortNo, Action | None]] = field(default_factory=dict)
     _possible: dict[tuple[PortNo, Packet], frozenset[PortNo | None]] = field(default_factory=dict)
+
+    @property
+    def route_mods(self) -> list[RuleMod]:
+        """Rule changes without those of rules that only count a pair to learn what a job sends."""
+        return [
+            mod for mod in self.mods if not isinstance(mod.rule, FlowRule) or mod.rule.key.priority != LEARNING_PRIORITY
+        ]
 
     def ports(self) -> tuple[Port, ...]:
         return tuple(Port(n, f"{self.name}-eth{n}", f"02:00:00:00:00:{n:02x}", self.up[n], 10e9) for n in self.peers)

@@ -114,7 +114,7 @@ def test_a_restart_adopts_the_pieces_and_sends_nothing() -> None:
     fabric.forget_mods()
     fabric.start(CONFIG)
     fabric.run(30)
-    assert (fabric.mods, routes_of(fabric)) == ([], before)
+    assert (fabric.route_mods, routes_of(fabric)) == ([], before)
 
 
 def test_pieces_of_a_lost_link_get_other_paths_and_stay_equal() -> None:

@@ -169,7 +169,7 @@ def test_subflows_are_told_apart_at_spines_too_where_these_have_a_choice() -> No
     before = routes_of(fabric)
     fabric.start(CONFIG)
     fabric.run(30)
-    assert (fabric.mods, routes_of(fabric)) == ([], before)
+    assert (fabric.route_mods, routes_of(fabric)) == ([], before)
 
 
 def test_a_restart_adopts_split_routes_with_their_shares_and_sends_nothing(fabric: FakeFabric) -> None:
@@ -178,7 +178,7 @@ def test_a_restart_adopts_split_routes_with_their_shares_and_sends_nothing(fabri
     fabric.forget_mods()
     fabric.start(CONFIG)
     fabric.run(30)
-    assert fabric.mods == []
+    assert fabric.route_mods == []
     assert routes_of(fabric) == before
     assert not fabric.status.adopting
 
@@ -209,10 +209,10 @@ def test_shares_of_a_job_that_comes_back_late_are_still_known(fabric: FakeFabric
     fabric.run(10)
     fabric.send(RegisterJob(spec))
     fabric.run(5)
-    assert fabric.mods == []
+    assert fabric.route_mods == []
     assert routes_of(fabric) == before
     fabric.run(40)
-    assert fabric.mods == [], "the end of the orphans' lease is nothing to it"
+    assert fabric.route_mods == [], "the end of the orphans' lease is nothing to it"
 
 
 def test_orphans_of_a_job_that_does_not_come_back_are_removed(fabric: FakeFabric) -> None:

@@ -299,5 +299,5 @@ def test_a_restart_adopts_pins_at_both_choices_and_sends_nothing(training: FakeF
     training.forget_mods()
     training.start(CONFIG)
     training.run(5)
-    assert training.mods == []
+    assert training.route_mods == []
     assert paths_taken(training) == before

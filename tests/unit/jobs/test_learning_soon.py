@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from controller.jobs.demand import DemandSource
 from controller.jobs.measured_demand import SOON_RULES, SOON_S
 from controller.jobs.messages import RegisterJob
 from signalbox.jobs.spec import JobId, JobSpec
-from tests.support.training_cluster import ADDRESSES, FOUR, INTERVAL_S, RIGHT, Cluster, spec
+from tests.support.training_cluster import ADDRESSES, BROADCAST, FOUR, INTERVAL_S, RIGHT, Cluster, spec
 
 
 def begin(cluster: Cluster, job_id: str, addresses: list[str]) -> None:
@@ -15,7 +16,8 @@ def begin(cluster: Cluster, job_id: str, addresses: list[str]) -> None:
 
 
 def test_only_while_a_job_is_learnt() -> None:
-    cluster = Cluster(spec(FOUR, []), JobSpec.parse({**spec(ADDRESSES[4:]).model_dump(), "job_id": "announced"}))
+    announced = JobSpec.parse({**spec(ADDRESSES[4:]).model_dump(), "job_id": "announced"})
+    cluster = Cluster(spec(FOUR, []), announced, max_rules=12)
     assert cluster.demand.soon == set(FOUR)
     cluster.train(30, RIGHT)
     assert not cluster.of_job.learning
@@ -48,3 +50,27 @@ def test_of_many_rules_those_of_the_jobs_that_began_last_are_asked_for() -> None
     begin(cluster, "job", FOUR)
     assert all(demand.learning for demand in cluster.demand.demands.values())
     assert cluster.demand.soon == {*many[1], *FOUR}
+
+
+def test_another_collective_of_a_small_job_is_planned_for_at_its_first_counters() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.train(2 * INTERVAL_S, {}, pause=True)
+    assert cluster.of_job.source is DemandSource.DECLARED
+    cluster.until(lambda demand: demand.pairs >= BROADCAST.keys(), BROADCAST, 2 * INTERVAL_S)
+
+
+def test_a_small_job_is_learnt_until_it_is_confirmed() -> None:
+    cluster = Cluster(spec(FOUR))
+    assert len(cluster.of_job.counted) == 4, "all pairs without those of the ring, in either direction"
+    cluster.until(lambda demand: demand.source is DemandSource.CONFIRMED, RIGHT, 20)
+    assert not cluster.of_job.counted
+
+
+def test_an_unconfirmed_job_leaves_its_rules_to_an_observed_one() -> None:
+    cluster = Cluster(spec(FOUR), max_rules=12)
+    assert cluster.of_job.counted
+    begin(cluster, "observed", ADDRESSES[4:])
+    assert cluster.demand.demands[JobId("observed")].learning
+    assert not cluster.of_job.counted
+    cluster.train(30, RIGHT)
+    assert cluster.of_job.source is DemandSource.CONFIRMED

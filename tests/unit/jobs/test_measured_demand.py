@@ -13,6 +13,7 @@ from controller.alarms import difference_text, text
 from controller.core.alarms import demand_alarm
 from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
+from controller.jobs import watched_job
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand
 from controller.jobs.measured_demand import BATCH, MeasuredDemand
 from controller.jobs.messages import RegisterJob
@@ -211,11 +212,12 @@ def test_undeclared_traffic_is_found_before_three_long_iterations_are_over() -> 
     assert cluster.of_job.pairs == REVERSED.keys()
 
 
-def test_a_job_with_long_iterations_whose_host_sends_more_is_learnt_at_once() -> None:
+def test_a_job_with_long_iterations_whose_host_sends_more_is_learnt_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched_job, "FEW_PAIRS", 0)
     cluster = Cluster(spec(FOUR))
     cluster.iteration_s = 5.0
     cluster.suspicious = frozenset(FOUR)
-    cluster.until(lambda demand: demand.learning, BROADCAST, 10)
+    cluster.until(lambda demand: demand.source is DemandSource.PROVISIONAL, BROADCAST, 10)
     cluster.until(lambda demand: demand.difference is not None, BROADCAST, 12)
 
 

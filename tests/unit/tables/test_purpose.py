@@ -59,7 +59,7 @@ def uses(fabric: FakeFabric, dpid: Dpid = LEAF1) -> Iterator[tuple[Rule, Use]]:
 
 def test_every_rule_of_every_switch_has_a_purpose(fabric: FakeFabric) -> None:
     found = [use.purpose for dpid in fabric.switches for _, use in uses(fabric, dpid)]
-    assert {*found} == {*Purpose} - {Purpose.COUNTING, Purpose.LEARNING, Purpose.ORPHAN, Purpose.FOUND}
+    assert {*found} == {*Purpose} - {Purpose.COUNTING, Purpose.ORPHAN, Purpose.FOUND}
 
 
 def test_what_is_not_carried_is_dropped_and_all_that_is_hashed_leads_somewhere(fabric: FakeFabric) -> None:
