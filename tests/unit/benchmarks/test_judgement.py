@@ -61,11 +61,7 @@ def test_a_slow_job_that_becomes_fast_while_its_reports_are_lost_is_not_contradi
 
 @pytest.mark.parametrize("name", ["ring", "all-to-all", "ddp"])
 def test_wrong_announcements_are_contradicted_and_told_apart(name: str) -> None:
-    expected = {
-        "reversed": Finding.OTHER_TRAFFIC,
-        "half": Finding.OTHER_AMOUNTS,
-        "double": Finding.OTHER_AMOUNTS,
-    }
+    expected = {"reversed": Finding.OTHER_TRAFFIC, "half": Finding.OTHER_AMOUNTS, "double": Finding.OTHER_AMOUNTS}
     for way, sends, spec, matrix in ways(kinds()[name], seed=22):
         watched = watch(generated(sends, spec, 22, HOURS, matrix))
         assert watched.first_counters_at is not None

@@ -9,17 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.live.outages_report import (
-    Exit,
-    Outage,
-    Paths,
-    build,
-    changed,
-    lease_ran_out,
-    means,
-    ratios,
-    took_in,
-)
+from benchmarks.live.outages_report import Exit, Outage, Paths, build, changed, lease_ran_out, means, ratios, took_in
 from mininet_topos.trainer.log import Iteration, RankLog
 
 QUIET = [1.0] * 8

@@ -13,27 +13,9 @@ import pytest
 
 from benchmarks.plan import workloads as bench_workloads
 from benchmarks.plan.changes import PIECES, Change, ChangeRow, changed, changes_of, small_settings
-from benchmarks.plan.measure import (
-    Case,
-    Missing,
-    Row,
-    Runs,
-    cases,
-    measure,
-    timed_runs,
-    undisturbed,
-)
+from benchmarks.plan.measure import Case, Missing, Row, Runs, cases, measure, timed_runs, undisturbed
 from benchmarks.plan.results import Results, change_lines, plan_lines, targets
-from benchmarks.plan.workloads import (
-    FAILURES,
-    ONE_JOB,
-    Failure,
-    Setting,
-    failed,
-    few,
-    leaves_of_one_job,
-    workloads,
-)
+from benchmarks.plan.workloads import FAILURES, ONE_JOB, Failure, Setting, failed, few, leaves_of_one_job, workloads
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
@@ -173,11 +155,7 @@ def test_fluid_and_whole_bounds_of_a_published_scheme(setting: Setting) -> None:
 
 
 def test_what_has_no_plan_is_told(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        SCHEMES,
-        "ilp",
-        lambda problem, _: NoPlan(problem.generation, "no time"),
-    )
+    monkeypatch.setitem(SCHEMES, "ilp", lambda problem, _: NoPlan(problem.generation, "no time"))
     found = measure(Case(setting, "none", "ilp", 1), LIMITS)
     assert found == Missing("whole-leaf", "two jobs", "none", "ilp", 1, "no time")
 

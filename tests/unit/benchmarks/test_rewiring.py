@@ -5,17 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.rewiring.jobs import JOBS
-from benchmarks.rewiring.results import (
-    ECMP,
-    MEDIAN,
-    PLANNED,
-    WORST,
-    Changed,
-    OfJob,
-    middle_and_worst,
-    missed,
-    targets,
-)
+from benchmarks.rewiring.results import ECMP, MEDIAN, PLANNED, WORST, Changed, OfJob, middle_and_worst, missed, targets
 from mininet_topos.rewiring.model import ways_of
 from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row
 

@@ -139,15 +139,9 @@ GOOD = trace(collective(1, 0, 8))
         (trace(node(7, COLLECTIVE, attribute("comm_type", INT64, 0))), r"node 7 \('node'\): comm_size: is missing"),
         (trace(node(7, COLLECTIVE)), r"node 7 \('node'\): comm_type: is missing"),
         (trace(node(7, SEND, attribute("comm_size", INT64, 1))), r"comm_dst: is missing"),
-        (
-            trace(node(7, SEND, attribute("comm_dst", INT32, 9))),
-            "comm_dst: rank 9 has no endpoint; ranks go from 0",
-        ),
+        (trace(node(7, SEND, attribute("comm_dst", INT32, 9))), "comm_dst: rank 9 has no endpoint; ranks go from 0"),
         (trace(node(7, SEND, attribute("comm_dst", STRING, b"9"))), "comm_dst: must be a whole number"),
-        (
-            trace(collective(7, 0, 8, attribute("pg_name", STRING, b"dp"))),
-            "pg_name: no group is called 'dp'",
-        ),
+        (trace(collective(7, 0, 8, attribute("pg_name", STRING, b"dp"))), "pg_name: no group is called 'dp'"),
         (
             trace(collective(7, 0, 8, attribute("involved_dim", BOOL_LIST, b"\x0a\x02\x01\x00"))),
             "involved_dim: only some ranks",

@@ -9,14 +9,7 @@ import pytest
 
 from controller.jobs.messages import RegisterJob, UpdateJob
 from controller.jobs.registry import JobRegistry
-from signalbox.errors import (
-    Conflict,
-    HostNotAllowed,
-    InvalidInput,
-    SignalboxError,
-    Unreachable,
-    WrongLeaseToken,
-)
+from signalbox.errors import Conflict, HostNotAllowed, InvalidInput, SignalboxError, Unreachable, WrongLeaseToken
 from signalbox.exchanges import Change, entry_at_fault, update_with_others
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.keeping import Keeper

@@ -68,11 +68,7 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
         ({"hosts": "10.0.1.250-256"}, "hosts[0]", "must be IPv4 addresses such as"),
         ({"hosts": ["10.0.1.1", 7]}, "hosts[1]", "must be text (given: 7)"),
         ({"hosts": "127.0.0.1-2"}, "hosts", "endpoints[1]: must be the address of a host (given: '127.0.0.2')"),
-        (
-            {"hosts": ["10.0.1.1-2", "10.0.1.2"]},
-            "hosts",
-            "10.0.1.2 is there 2 times; list a host once, with ranks_per",
-        ),
+        ({"hosts": ["10.0.1.1-2", "10.0.1.2"]}, "hosts", "10.0.1.2 is there 2 times; list a host once, with ranks_per"),
         ({"hosts": "10.0-255.0-255.1"}, "hosts", "at most 4096 hosts are allowed (given: 65536)"),
         ({"hosts": "10.0.0-3.1-255", "ranks_per_host": 8}, "hosts", "with 8 ranks each these are 8160; at most 4096"),
         (
@@ -98,11 +94,7 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
             "describes a model, and there is no 'model'; give both or neither",
         ),
         ({**OBSERVED, "model": MODEL, "groups": []}, "groups", "is what the model stands for: give one or the other"),
-        (
-            {**OBSERVED, "model": MODEL, "library": "openmpi"},
-            "library",
-            "must be another one with a model: openmpi",
-        ),
+        ({**OBSERVED, "model": MODEL, "library": "openmpi"}, "library", "must be another one with a model: openmpi"),
         (
             {**OBSERVED, "model": {**MODEL, "width": 3}},
             "model.width",

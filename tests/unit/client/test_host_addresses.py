@@ -87,11 +87,7 @@ def write(tmp_path: Path) -> Callable[[str], Path]:
 def test_a_file_has_the_address_of_each_nic_of_a_host(write: Callable[[str], Path]) -> None:
     text = "n[1-2]: [10.0.1.1-2, 10.1.1.1-2]\nn3.example.com: 10.0.3.1\n"
     found = address_map(write(text))
-    assert found == {
-        "n1": ("10.0.1.1", "10.1.1.1"),
-        "n2": ("10.0.1.2", "10.1.1.2"),
-        "n3.example.com": ("10.0.3.1",),
-    }
+    assert found == {"n1": ("10.0.1.1", "10.1.1.1"), "n2": ("10.0.1.2", "10.1.1.2"), "n3.example.com": ("10.0.3.1",)}
     assert address_map(write('{"n3": "10.0.3.1"}')) == {"n3": ("10.0.3.1",)}
 
 

@@ -137,11 +137,7 @@ def enum_value(field: str, word: str) -> str | int:
     return 99 if word == NONSENSE else f"{field}_{word}".upper()
 
 
-GOOD: dict[str, Any] = {
-    "job_id": "job",
-    "endpoints": HOSTS,
-    "groups": [{"name": "dp", "ranks": [0, 1, 2, 3]}],
-}
+GOOD: dict[str, Any] = {"job_id": "job", "endpoints": HOSTS, "groups": [{"name": "dp", "ranks": [0, 1, 2, 3]}]}
 
 
 def collective(**changes: Any) -> dict[str, Any]:

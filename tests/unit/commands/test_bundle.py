@@ -137,7 +137,7 @@ def test_what_cannot_be_had_is_named_and_the_rest_is_there(signalbox: Signalbox,
     assert (result.status, set(found)) == (3, {"versions.json", "log.txt", "missing.txt"})
     assert result.err.startswith("error: status.json: no answer from the controller at unix:")
     assert [line.split(":")[0] for line in found["missing.txt"].splitlines()] == [
-        *("status.json", "fabric.json", "plan.json", "jobs.json", "routes.json", "events.json", "metrics.txt"),
+        *("status.json", "fabric.json", "plan.json", "jobs.json", "routes.json", "events.json", "metrics.txt")
     ]
 
 

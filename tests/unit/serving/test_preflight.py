@@ -103,12 +103,7 @@ def test_what_opens_the_api_is_checked_with_its_files(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     files = {"certificate": tmp_path / "empty", "private_key": tmp_path / "none"}
     found = problems(api={"listen": ["0.0.0.0:0"], "tokens": tokens}, metrics=files)
-    assert set(found) == {
-        "api.listen[0]",
-        f"api.tokens: {tokens}",
-        "metrics.certificate",
-        "metrics.private_key",
-    }
+    assert set(found) == {"api.listen[0]", f"api.tokens: {tokens}", "metrics.certificate", "metrics.private_key"}
     assert "chmod 600" in found[f"api.tokens: {tokens}"]
     assert "api.insecure = true" in found["api.listen[0]"]
 

@@ -67,12 +67,7 @@ def both_ways(size: int, *pairs: tuple[int, int]) -> dict[tuple[int, int], int]:
         (f.STAR, 3, 5, [{(0, 1): 5, (0, 2): 5}]),
         (f.BINOMIAL_TREE, 4, 5, [{(0, 1): 5}, {(0, 2): 5, (1, 3): 5}]),
         (f.BINOMIAL_TREE, 3, 5, [{(0, 1): 5}, {(0, 2): 5}]),
-        (
-            f.QUATERNARY_TREE,
-            7,
-            5,
-            [{(0, 4): 5}, {(0, 1): 5, (0, 2): 5, (0, 3): 5, (4, 5): 5, (4, 6): 5}],
-        ),
+        (f.QUATERNARY_TREE, 7, 5, [{(0, 4): 5}, {(0, 1): 5, (0, 2): 5, (0, 3): 5, (4, 5): 5, (4, 6): 5}]),
     ],
 )
 def test_steps_of_few_ranks(formula: Formula, n: int, size: int, expected: list[dict[tuple[int, int], int]]) -> None:

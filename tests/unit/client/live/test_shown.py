@@ -54,9 +54,7 @@ SILENT = pb.Demand(source=pb.DEMAND_SOURCE_CONFIRMED, findings=[pb.DEMAND_FINDIN
         (
             pb.Job(demand=pb.Demand(source=pb.DEMAND_SOURCE_PROVISIONAL)),
             " ?",
-            [
-                "It is planned for pairs that send, with bytes that are not yet confirmed by counters.",
-            ],
+            ["It is planned for pairs that send, with bytes that are not yet confirmed by counters."],
         ),
         (
             pb.Job(demand=HALF),

@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from signalbox.errors import (
-    Conflict,
-    InvalidInput,
-    SignalboxError,
-)
+from signalbox.errors import Conflict, InvalidInput, SignalboxError
 from signalbox.jobs.reports import REPORT_S, Connected
 from signalbox.membership import MIN_PAUSE_S
 from tests.support.membership import BACK, LEASE_S, THERE, UNREACHABLE, FakeController, Training, spec

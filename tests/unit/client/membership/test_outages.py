@@ -180,15 +180,10 @@ def test_a_registration_whose_answer_was_lost_is_repeated(controller: FakeContro
 
 
 @pytest.mark.parametrize(
-    ("gone", "ended"),
-    [(Gone.JOB_TAKEN_OVER, Ended.TAKEN_OVER), (Gone.JOB_DEREGISTERED, Ended.DEREGISTERED)],
+    ("gone", "ended"), [(Gone.JOB_TAKEN_OVER, Ended.TAKEN_OVER), (Gone.JOB_DEREGISTERED, Ended.DEREGISTERED)]
 )
 def test_a_job_that_was_taken_over_or_ended_by_an_operator_is_left_alone(
-    controller: FakeController,
-    training: Training,
-    gone: Gone,
-    ended: Ended,
-    caplog: pytest.LogCaptureFixture,
+    controller: FakeController, training: Training, gone: Gone, ended: Ended, caplog: pytest.LogCaptureFixture
 ) -> None:
     training.round()
     controller.forget(gone)

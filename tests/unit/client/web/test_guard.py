@@ -85,8 +85,5 @@ def test_a_proxy_may_pass_its_own_address_on() -> None:
 
 def test_a_refusal_says_what_makes_the_name_known_and_no_answer_is_for_frames() -> None:
     status, _, said = answered("http", {"host": "myhost:8080"})
-    assert (status, said) == (
-        400,
-        "myhost is not a known name of this page; add it with signalbox web --name NAME\n",
-    )
+    assert (status, said) == (400, "myhost is not a known name of this page; add it with signalbox web --name NAME\n")
     assert answered("http", OPENED)[1]["content-security-policy"] == "frame-ancestors 'none'"

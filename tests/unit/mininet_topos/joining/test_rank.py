@@ -8,18 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mininet_topos.joining.rank import (
-    RankSpec,
-    Vector,
-    data,
-    expected,
-    go,
-    is_right,
-    log_path,
-    part,
-    run_round,
-    stop,
-)
+from mininet_topos.joining.rank import RankSpec, Vector, data, expected, go, is_right, log_path, part, run_round, stop
 from mininet_topos.trainer.log import Iteration, read_rank_log
 
 SIZE, ELEMENTS, ITERATION = 4, 40, 3
