@@ -434,18 +434,12 @@ def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     return run
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            (),
-            "error: --leaves: is needed for this kind of fabric\nerror: --spines: is needed for this kind of fabric\n",
-        ),
-        (("--fabric", "fat-tree"), "error: --k: is needed for this kind of fabric\n"),
-        (("--leaves", "4", "--spines", "2", "--k", "4"), "error: --k: does not apply to a leaf-spine\n"),
-        (("--fabric", "fat-tree", "--k", "3"), "error: k: must be an even number, at least 2 (given: 3)\n"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    ((), "error: --leaves: is needed for this kind of fabric\nerror: --spines: is needed for this kind of fabric\n"),
+    (("--fabric", "fat-tree"), "error: --k: is needed for this kind of fabric\n"),
+    (("--leaves", "4", "--spines", "2", "--k", "4"), "error: --k: does not apply to a leaf-spine\n"),
+    (("--fabric", "fat-tree", "--k", "3"), "error: k: must be an even number, at least 2 (given: 3)\n"),
+])  # fmt: skip
 def test_a_fabric_that_is_not_described(benchmark: Benchmark, arguments: tuple[str, ...], said: str) -> None:
     assert benchmark(*arguments) == (1, said)
 

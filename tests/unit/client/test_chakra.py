@@ -51,16 +51,10 @@ def written(folder: Path, *traces: bytes) -> list[Path]:
     return files
 
 
-@pytest.mark.parametrize(
-    ("number", "algorithm", "size"),
-    [
-        (0, "all_reduce", MEBI),
-        (2, "all_gather", 4 * MEBI),
-        (5, "broadcast", MEBI),
-        (6, "all_to_all", MEBI),
-        (7, "reduce_scatter", MEBI),
-    ],
-)
+@pytest.mark.parametrize(("number", "algorithm", "size"), [
+    (0, "all_reduce", MEBI), (2, "all_gather", 4 * MEBI), (5, "broadcast", MEBI), (6, "all_to_all", MEBI),
+    (7, "reduce_scatter", MEBI),
+])  # fmt: skip
 def test_a_collective_of_all_ranks(tmp_path: Path, number: int, algorithm: str, size: int) -> None:
     """The microbenchmarks of astra-sim have such calls; the size of an all-gather is the share of one rank."""
     one = trace(collective(1, number, MEBI, attribute("is_cpu_op", BOOL, 0)))
@@ -126,29 +120,24 @@ def test_a_trace_of_several_iterations_is_divided_by_their_number(tmp_path: Path
 GOOD = trace(collective(1, 0, 8))
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", r"trace.1.et: byte 0: no metadata"),
-        (b"{}", r"trace.1.et: byte 0: a message of 123 bytes, but 1 follow"),
-        (GOOD[:-1], r"trace.1.et: byte 8: a message of \d+ bytes, but \d+ follow; is it truncated"),
-        (GOOD + b"\x80", "the file ends within a length"),
-        (GOOD + varint(MAX_MESSAGE_BYTES + 1), "at most 16777216 are allowed"),
-        (trace(b"\xff\xff"), "node 0: is not a message of a Chakra trace"),
-        (trace(collective(7, 11, 8)), r"node 7 \('node'\): comm_type: is 11; it goes from 0 to 9"),
-        (trace(node(7, COLLECTIVE, attribute("comm_type", INT64, 0))), r"node 7 \('node'\): comm_size: is missing"),
-        (trace(node(7, COLLECTIVE)), r"node 7 \('node'\): comm_type: is missing"),
-        (trace(node(7, SEND, attribute("comm_size", INT64, 1))), r"comm_dst: is missing"),
-        (trace(node(7, SEND, attribute("comm_dst", INT32, 9))), "comm_dst: rank 9 has no endpoint; ranks go from 0"),
-        (trace(node(7, SEND, attribute("comm_dst", STRING, b"9"))), "comm_dst: must be a whole number"),
-        (trace(collective(7, 0, 8, attribute("pg_name", STRING, b"dp"))), "pg_name: no group is called 'dp'"),
-        (
-            trace(collective(7, 0, 8, attribute("involved_dim", BOOL_LIST, b"\x0a\x02\x01\x00"))),
-            "involved_dim: only some ranks",
-        ),
-        (trace(collective(1, 0, 9)), "rank 1: has 9 bytes per iteration in all_reduce of ranks 0, 1, rank 0 has 8"),
-    ],
-)
+@pytest.mark.parametrize(("data", "message"), [
+    (b"", r"trace.1.et: byte 0: no metadata"),
+    (b"{}", r"trace.1.et: byte 0: a message of 123 bytes, but 1 follow"),
+    (GOOD[:-1], r"trace.1.et: byte 8: a message of \d+ bytes, but \d+ follow; is it truncated"),
+    (GOOD + b"\x80", "the file ends within a length"),
+    (GOOD + varint(MAX_MESSAGE_BYTES + 1), "at most 16777216 are allowed"),
+    (trace(b"\xff\xff"), "node 0: is not a message of a Chakra trace"),
+    (trace(collective(7, 11, 8)), r"node 7 \('node'\): comm_type: is 11; it goes from 0 to 9"),
+    (trace(node(7, COLLECTIVE, attribute("comm_type", INT64, 0))), r"node 7 \('node'\): comm_size: is missing"),
+    (trace(node(7, COLLECTIVE)), r"node 7 \('node'\): comm_type: is missing"),
+    (trace(node(7, SEND, attribute("comm_size", INT64, 1))), r"comm_dst: is missing"),
+    (trace(node(7, SEND, attribute("comm_dst", INT32, 9))), "comm_dst: rank 9 has no endpoint; ranks go from 0"),
+    (trace(node(7, SEND, attribute("comm_dst", STRING, b"9"))), "comm_dst: must be a whole number"),
+    (trace(collective(7, 0, 8, attribute("pg_name", STRING, b"dp"))), "pg_name: no group is called 'dp'"),
+    (trace(collective(7, 0, 8, attribute("involved_dim", BOOL_LIST, b"\x0a\x02\x01\x00"))),
+     "involved_dim: only some ranks"),
+    (trace(collective(1, 0, 9)), "rank 1: has 9 bytes per iteration in all_reduce of ranks 0, 1, rank 0 has 8"),
+])  # fmt: skip
 def test_a_broken_trace_is_refused_with_its_place(tmp_path: Path, data: bytes, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         job_spec(written(tmp_path, GOOD, data), given(2))

@@ -54,68 +54,41 @@ def test_what_a_model_stands_for_is_a_spec_that_stands_for_itself() -> None:
     assert spec.max_subflows == 4
 
 
-@pytest.mark.parametrize(
-    ("job", "path", "message"),
-    [
-        ({}, "endpoints", "is missing: give the address of each rank, or hosts"),
-        ({**OBSERVED, "endpoints": ["10.0.1.1", "10.0.1.2"]}, "hosts", "give hosts or endpoints, not both"),
-        ({"hosts": "10.0.1.1"}, "hosts", "must have at least 2 entries (given: 1)"),
-        ({"hosts": "10.0.1.1,10.0.2.1"}, "hosts[0]", f"{ADDRESSES}; several are a list, [10.0.1.1, 10.0.2.1]"),
-        ({"hosts": ["node1", "node2"]}, "hosts[1]", f"{ADDRESSES}; only signalbox run --hosts and"),
-        ({"hosts": []}, "hosts", "must have at least 1 entry (given: 0)"),
-        ({"hosts": "10.0.1.3-1"}, "hosts[0]", "must be IPv4 addresses such as"),
-        ({"hosts": "10.0.1.01-2"}, "hosts[0]", "must be IPv4 addresses such as"),
-        ({"hosts": "10.0.1.250-256"}, "hosts[0]", "must be IPv4 addresses such as"),
-        ({"hosts": ["10.0.1.1", 7]}, "hosts[1]", "must be text (given: 7)"),
-        ({"hosts": "127.0.0.1-2"}, "hosts", "endpoints[1]: must be the address of a host (given: '127.0.0.2')"),
-        ({"hosts": ["10.0.1.1-2", "10.0.1.2"]}, "hosts", "10.0.1.2 is there 2 times; list a host once, with ranks_per"),
-        ({"hosts": "10.0-255.0-255.1"}, "hosts", "at most 4096 hosts are allowed (given: 65536)"),
-        ({"hosts": "10.0.0-3.1-255", "ranks_per_host": 8}, "hosts", "with 8 ranks each these are 8160; at most 4096"),
-        (
-            {"ranks_per_host": 2, "endpoints": ["10.0.1.1"] * 2},
-            "ranks_per_host",
-            "is for hosts; endpoints have an address",
-        ),
-        (
-            {**OBSERVED, "rails": [{"hosts": "10.1.1.1"}]},
-            "rails[0].hosts",
-            "one address per host is needed: 4 (given: 1)",
-        ),
-        ({**OBSERVED, "rails": [{}]}, "rails[0]", "give endpoints or hosts, one of them"),
-        ({**OBSERVED, "rails": [{"hosts": "10.0.1.1-4"}]}, "rails[0].hosts", "10.0.1.1 is in endpoints too"),
-        (
-            {"endpoints": ["10.0.1.1", "10.0.2.1"], "rails": [{"hosts": "10.1.1.1-2"}]},
-            "rails[0].hosts",
-            "is for jobs with hosts; give endpoints, an address per rank",
-        ),
-        (
-            {**OBSERVED, "parallelism": {"tensor": 2}},
-            "parallelism",
-            "describes a model, and there is no 'model'; give both or neither",
-        ),
-        ({**OBSERVED, "model": MODEL, "groups": []}, "groups", "is what the model stands for: give one or the other"),
-        ({**OBSERVED, "model": MODEL, "library": "openmpi"}, "library", "must be another one with a model: openmpi"),
-        (
-            {**OBSERVED, "model": {**MODEL, "width": 3}},
-            "model.width",
-            "unknown field; known are preset, layers, hidden",
-        ),
-        ({**OBSERVED, "model": {"layers": 4}}, "model.hidden", "is missing"),
-        ({**OBSERVED, "model": "gpt4"}, "model.preset", "must be 'gpt3-175b', 'llama2-70b', "),
-        ({**OBSERVED, "model": 3}, "model", "must be an object or table with the fields preset, layers"),
-        ({**OBSERVED, "model": MODEL, "parallelism": {"zero": 2}}, "parallelism.zero", "must be 0, 1 or 3 (given: 2)"),
-        (
-            {**OBSERVED, "model": {**MODEL, "micro_batch": 4}},
-            "model.global_batch",
-            "must be a multiple of 16: data 4 x micro",
-        ),
-        (
-            {**OBSERVED, "model": MODEL, "parallelism": {"tensor": 3}},
-            "parallelism",
-            "tensor 3 x pipeline 1 makes 3: that many",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("job", "path", "message"), [
+    ({}, "endpoints", "is missing: give the address of each rank, or hosts"),
+    ({**OBSERVED, "endpoints": ["10.0.1.1", "10.0.1.2"]}, "hosts", "give hosts or endpoints, not both"),
+    ({"hosts": "10.0.1.1"}, "hosts", "must have at least 2 entries (given: 1)"),
+    ({"hosts": "10.0.1.1,10.0.2.1"}, "hosts[0]", f"{ADDRESSES}; several are a list, [10.0.1.1, 10.0.2.1]"),
+    ({"hosts": ["node1", "node2"]}, "hosts[1]", f"{ADDRESSES}; only signalbox run --hosts and"),
+    ({"hosts": []}, "hosts", "must have at least 1 entry (given: 0)"),
+    ({"hosts": "10.0.1.3-1"}, "hosts[0]", "must be IPv4 addresses such as"),
+    ({"hosts": "10.0.1.01-2"}, "hosts[0]", "must be IPv4 addresses such as"),
+    ({"hosts": "10.0.1.250-256"}, "hosts[0]", "must be IPv4 addresses such as"),
+    ({"hosts": ["10.0.1.1", 7]}, "hosts[1]", "must be text (given: 7)"),
+    ({"hosts": "127.0.0.1-2"}, "hosts", "endpoints[1]: must be the address of a host (given: '127.0.0.2')"),
+    ({"hosts": ["10.0.1.1-2", "10.0.1.2"]}, "hosts", "10.0.1.2 is there 2 times; list a host once, with ranks_per"),
+    ({"hosts": "10.0-255.0-255.1"}, "hosts", "at most 4096 hosts are allowed (given: 65536)"),
+    ({"hosts": "10.0.0-3.1-255", "ranks_per_host": 8}, "hosts", "with 8 ranks each these are 8160; at most 4096"),
+    ({"ranks_per_host": 2, "endpoints": ["10.0.1.1"] * 2}, "ranks_per_host", "is for hosts; endpoints have an address"),
+    ({**OBSERVED, "rails": [{"hosts": "10.1.1.1"}]}, "rails[0].hosts", "one address per host is needed: 4 (given: 1)"),
+    ({**OBSERVED, "rails": [{}]}, "rails[0]", "give endpoints or hosts, one of them"),
+    ({**OBSERVED, "rails": [{"hosts": "10.0.1.1-4"}]}, "rails[0].hosts", "10.0.1.1 is in endpoints too"),
+    ({"endpoints": ["10.0.1.1", "10.0.2.1"], "rails": [{"hosts": "10.1.1.1-2"}]}, "rails[0].hosts",
+     "is for jobs with hosts; give endpoints, an address per rank"),
+    ({**OBSERVED, "parallelism": {"tensor": 2}}, "parallelism",
+     "describes a model, and there is no 'model'; give both or neither"),
+    ({**OBSERVED, "model": MODEL, "groups": []}, "groups", "is what the model stands for: give one or the other"),
+    ({**OBSERVED, "model": MODEL, "library": "openmpi"}, "library", "must be another one with a model: openmpi"),
+    ({**OBSERVED, "model": {**MODEL, "width": 3}}, "model.width", "unknown field; known are preset, layers, hidden"),
+    ({**OBSERVED, "model": {"layers": 4}}, "model.hidden", "is missing"),
+    ({**OBSERVED, "model": "gpt4"}, "model.preset", "must be 'gpt3-175b', 'llama2-70b', "),
+    ({**OBSERVED, "model": 3}, "model", "must be an object or table with the fields preset, layers"),
+    ({**OBSERVED, "model": MODEL, "parallelism": {"zero": 2}}, "parallelism.zero", "must be 0, 1 or 3 (given: 2)"),
+    ({**OBSERVED, "model": {**MODEL, "micro_batch": 4}}, "model.global_batch",
+     "must be a multiple of 16: data 4 x micro"),
+    ({**OBSERVED, "model": MODEL, "parallelism": {"tensor": 3}}, "parallelism",
+     "tensor 3 x pipeline 1 makes 3: that many"),
+])  # fmt: skip
 def test_what_is_wrong_is_told_as_it_was_given(job: dict[str, Any], path: str, message: str) -> None:
     found = problems(**job)
     assert path in found
@@ -160,30 +133,18 @@ def test_each_strategy_has_short_forms_of_its_own() -> None:
     assert JobSpec.parse(plain) == job_in(plain) == spec
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "message"),
-    [
-        ({"model": MODEL}, "strategies[1].transfers", "is what the model stands for: give one or the other"),
-        (
-            {"parallelism": {"tensor": 2}},
-            "strategies[1].parallelism",
-            "describes a model, and there is no 'model'; give both or neither",
-        ),
-        ({"name": "by model"}, "strategies[1].name", "'by model' is the name of several"),
-        ({"transfers": []}, "strategies[1]", "what it sends is not known: give a model, collectives or transfers"),
-        (
-            {"transfers": [{"src": 0, "dst": 4, "bytes_per_iteration": 1}]},
-            "strategies[1].transfers[0].dst",
-            "rank 4 has no endpoint",
-        ),
-        (
-            {"collectives": [{"algorithm": "all_to_all", "groups": ["a"], "bytes_per_iteration": 1}]},
-            "strategies[1].collectives[0].groups[0]",
-            "no group is called 'a'",
-        ),
-        ({"hosts": "10.0.1.1"}, "strategies[1].hosts", "unknown field; known are name, groups, collectives"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "path", "message"), [
+    ({"model": MODEL}, "strategies[1].transfers", "is what the model stands for: give one or the other"),
+    ({"parallelism": {"tensor": 2}}, "strategies[1].parallelism",
+     "describes a model, and there is no 'model'; give both or neither"),
+    ({"name": "by model"}, "strategies[1].name", "'by model' is the name of several"),
+    ({"transfers": []}, "strategies[1]", "what it sends is not known: give a model, collectives or transfers"),
+    ({"transfers": [{"src": 0, "dst": 4, "bytes_per_iteration": 1}]}, "strategies[1].transfers[0].dst",
+     "rank 4 has no endpoint"),
+    ({"collectives": [{"algorithm": "all_to_all", "groups": ["a"], "bytes_per_iteration": 1}]},
+     "strategies[1].collectives[0].groups[0]", "no group is called 'a'"),
+    ({"hosts": "10.0.1.1"}, "strategies[1].hosts", "unknown field; known are name, groups, collectives"),
+])  # fmt: skip
 def test_what_is_wrong_with_a_strategy_is_told_as_it_was_given(
     changes: dict[str, Any], path: str, message: str
 ) -> None:

@@ -59,15 +59,10 @@ WORLD = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
 def entry(what: str, shape: list[int], out: list[int] | None = None, **more: object) -> dict[str, Any]:
     """Return an entry as the process group of NCCL writes it."""
     return {
-        "process_group": ("0", "default_pg"),
-        "profiling_name": f"nccl:{what}",
-        "input_sizes": [shape],
-        "input_dtypes": ["BFloat16"],
-        "output_sizes": [out or shape],
-        "output_dtypes": ["BFloat16"],
-        "state": "completed",
-        **more,
-    }
+        "process_group": ("0", "default_pg"), "profiling_name": f"nccl:{what}", "input_sizes": [shape],
+        "input_dtypes": ["BFloat16"], "output_sizes": [out or shape], "output_dtypes": ["BFloat16"],
+        "state": "completed", **more,
+    }  # fmt: skip
 
 
 def dumped(folder: Path, *ranks: list[dict[str, Any]], config: object = WORLD) -> list[Path]:

@@ -89,24 +89,16 @@ def test_a_log_without_calls_makes_an_observed_job_and_says_so() -> None:
     assert "switches will measure the job's traffic" in said
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("signalbox jobs from nccl job.log", "job_id: is missing; --job-id gives it"),
-        ("signalbox jobs from chakra --job-id a trace.0.et", "endpoints: is missing; --endpoints gives the address"),
-        (
-            "signalbox jobs from chakra --spec traffic.yaml trace.0.et",
-            "traffic.yaml:1:1: transfers: comes from the trace",
-        ),
-        (
-            "signalbox jobs from chakra --spec offer.yaml trace.0.et",
-            "offer.yaml:2:1: strategies: comes from the trace; leave it out",
-        ),
-        ("signalbox jobs from chakra --spec alias.yaml trace.0.et", "alias.yaml:1:1: a: unknown field"),
-        ("signalbox jobs from chakra --spec broken.yaml trace.0.et", "broken.yaml:2:1: not YAML"),
-        ("signalbox jobs from chakra --spec list.yaml trace.0.et", "list.yaml: must have the fields of a job spec"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ("signalbox jobs from nccl job.log", "job_id: is missing; --job-id gives it"),
+    ("signalbox jobs from chakra --job-id a trace.0.et", "endpoints: is missing; --endpoints gives the address"),
+    ("signalbox jobs from chakra --spec traffic.yaml trace.0.et", "traffic.yaml:1:1: transfers: comes from the trace"),
+    ("signalbox jobs from chakra --spec offer.yaml trace.0.et",
+     "offer.yaml:2:1: strategies: comes from the trace; leave it out"),
+    ("signalbox jobs from chakra --spec alias.yaml trace.0.et", "alias.yaml:1:1: a: unknown field"),
+    ("signalbox jobs from chakra --spec broken.yaml trace.0.et", "broken.yaml:2:1: not YAML"),
+    ("signalbox jobs from chakra --spec list.yaml trace.0.et", "list.yaml: must have the fields of a job spec"),
+])  # fmt: skip
 def test_what_is_missing_or_wrong_is_said(line: str, message: str) -> None:
     for name, text in {
         "traffic": "transfers: []",

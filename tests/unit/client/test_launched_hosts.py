@@ -125,19 +125,15 @@ def test_tasks_that_do_not_fit_to_the_hosts_are_left_out() -> None:
     assert ranks("./train", **{**SLURM, "SLURM_TASKS_PER_NODE": "2"}) == "123"
 
 
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {"PBS_NODEFILE": "lines"},
-        {"LSB_DJOB_HOSTFILE": "lines"},
-        {"LSB_HOSTS": "n1 n1 n2 n2 n3"},
-        {"OMPI_MCA_orte_default_hostfile": "open-mpi"},
-        {"PRTE_MCA_prte_default_hostfile": "open-mpi"},
-        {"HYDRA_HOST_FILE": "hydra"},
-        {"I_MPI_HYDRA_HOST_FILE": "hydra"},
-    ],
-    ids=lambda environ: next(iter(environ)),
-)
+@pytest.mark.parametrize("environ", [
+    {"PBS_NODEFILE": "lines"},
+    {"LSB_DJOB_HOSTFILE": "lines"},
+    {"LSB_HOSTS": "n1 n1 n2 n2 n3"},
+    {"OMPI_MCA_orte_default_hostfile": "open-mpi"},
+    {"PRTE_MCA_prte_default_hostfile": "open-mpi"},
+    {"HYDRA_HOST_FILE": "hydra"},
+    {"I_MPI_HYDRA_HOST_FILE": "hydra"},
+], ids=lambda environ: next(iter(environ)))  # fmt: skip
 def test_hosts_of_the_environment(environ: dict[str, str]) -> None:
     assert ranks("mpirun ./train", **environ) == "11223"
 

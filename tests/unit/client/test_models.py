@@ -15,15 +15,9 @@ from signalbox.jobs.collectives import virtual_links
 from signalbox.models import Model, Parallelism, Preset, Traffic, groups_of, traffic
 
 SMALL: dict[str, Any] = {
-    "layers": 6,
-    "hidden": 16,
-    "heads": 4,
-    "vocabulary": 10,
-    "sequence": 5,
-    "micro_batch": 2,
-    "global_batch": 48,
+    "layers": 6, "hidden": 16, "heads": 4, "vocabulary": 10, "sequence": 5, "micro_batch": 2, "global_batch": 48,
     "tied_embeddings": False,
-}
+}  # fmt: skip
 """Small model, with numbers that are easy to check.
 
 An activation is 2·5·16 = 160 elements of 2 bytes. There are 12·6·16² + 2·10·16 = 18,752 parameters, whose gradients
@@ -167,37 +161,19 @@ def test_experts_exchange_tokens_and_are_replicated_less_often() -> None:
     assert collectives(everywhere) == [("all_reduce", [(0, 1, 2, 3)], 4 * (rest + experts), 1)]
 
 
-@pytest.mark.parametrize(
-    ("model", "parallelism", "path", "message"),
-    [
-        ({}, {"tensor": 8, "data": 3}, "parallelism.tensor", "must divide the model's heads, 4 (given: 8)"),
-        ({}, {"data": 5}, "model.global_batch", "must be a multiple of 10: data 5 x micro_batch 2 (given: 48)"),
-        ({}, {"pipeline": 8, "data": 1}, "parallelism.pipeline", "must be at most the layers, 6 (given: 8)"),
-        ({}, {"data": 4, "expert": 2}, "parallelism.expert", "must be 1: the model has no experts"),
-        (
-            {"experts": 3},
-            {"data": 4, "expert": 2},
-            "parallelism.expert",
-            "must divide data, 4, and the model's experts, 3",
-        ),
-        ({"experts": 1}, {"data": 4}, "model.experts_per_token", "must be at most experts, 1 (given: 2)"),
-        ({"experts": 4, "expert_layers": 7}, {"data": 4}, "model.expert_layers", "must be at most the layers, 6"),
-        (
-            {"experts": 4, "parameters": 9},
-            {"data": 4},
-            "model.parameters",
-            "must be at least those of the experts, 49152",
-        ),
-        ({"kv_heads": 8}, {"data": 4}, "model.kv_heads", "must be at most heads, 4 (given: 8)"),
-        (
-            {"parameters": 1 << 50},
-            {"data": 4},
-            "model",
-            "data groups send 4503599627370496 bytes in each iteration; at",
-        ),
-        ({}, {"data": 1}, "model", "sends nothing between hosts, so there is nothing to announce"),
-    ],
-)
+@pytest.mark.parametrize(("model", "parallelism", "path", "message"), [
+    ({}, {"tensor": 8, "data": 3}, "parallelism.tensor", "must divide the model's heads, 4 (given: 8)"),
+    ({}, {"data": 5}, "model.global_batch", "must be a multiple of 10: data 5 x micro_batch 2 (given: 48)"),
+    ({}, {"pipeline": 8, "data": 1}, "parallelism.pipeline", "must be at most the layers, 6 (given: 8)"),
+    ({}, {"data": 4, "expert": 2}, "parallelism.expert", "must be 1: the model has no experts"),
+    ({"experts": 3}, {"data": 4, "expert": 2}, "parallelism.expert", "must divide data, 4, and the model's experts, 3"),
+    ({"experts": 1}, {"data": 4}, "model.experts_per_token", "must be at most experts, 1 (given: 2)"),
+    ({"experts": 4, "expert_layers": 7}, {"data": 4}, "model.expert_layers", "must be at most the layers, 6"),
+    ({"experts": 4, "parameters": 9}, {"data": 4}, "model.parameters", "must be at least those of the experts, 49152"),
+    ({"kv_heads": 8}, {"data": 4}, "model.kv_heads", "must be at most heads, 4 (given: 8)"),
+    ({"parameters": 1 << 50}, {"data": 4}, "model", "data groups send 4503599627370496 bytes in each iteration; at"),
+    ({}, {"data": 1}, "model", "sends nothing between hosts, so there is nothing to announce"),
+])  # fmt: skip
 def test_numbers_that_do_not_fit_are_refused(
     model: dict[str, Any], parallelism: dict[str, Any], path: str, message: str
 ) -> None:

@@ -97,13 +97,9 @@ def test_groups_are_those_of_all_ranks_and_their_names_tell_them_apart() -> None
     ]
     found = {group.name: group.ranks for group in groups_of(ranks)}
     assert found == {
-        "tensor-0": (0, 1),
-        "tensor-2": (2, 3),
-        "tensor-1": (2, 0),
-        "data-0": (0, 2),
-        "data-1": (1, 3),
+        "tensor-0": (0, 1), "tensor-2": (2, 3), "tensor-1": (2, 0), "data-0": (0, 2), "data-1": (1, 3),
         "default": (0, 1, 2, 3),
-    }
+    }  # fmt: skip
     JobSpec.parse({"job_id": "job", "endpoints": ["10.0.1.1"] * 4, "groups": [g._asdict() for g in groups_of(ranks)]})
 
 

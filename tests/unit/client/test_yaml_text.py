@@ -25,33 +25,12 @@ def wrong(text: str) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("word", "value"),
-    [
-        ("no", "no"),
-        ("yes", "yes"),
-        ("on", "on"),
-        ("1:30", "1:30"),
-        ("2026-11-24", "2026-11-24"),
-        ("10.0.1.1", "10.0.1.1"),
-        ("10.0.1-4.1", "10.0.1-4.1"),
-        ("1.2.3", "1.2.3"),
-        ("<<", "<<"),
-        ("'7'", "7"),
-        ("'null'", "null"),
-        ("7", 7),
-        ("-7", -7),
-        ("1_000_000", 1_000_000),
-        ("0x1F", 31),
-        ("0o17", 15),
-        ("1e9", 1e9),
-        ("1.5", 1.5),
-        ("true", True),
-        ("False", False),
-        ("~", None),
-        ("", None),
-    ],
-)
+@pytest.mark.parametrize(("word", "value"), [
+    ("no", "no"), ("yes", "yes"), ("on", "on"), ("1:30", "1:30"), ("2026-11-24", "2026-11-24"),
+    ("10.0.1.1", "10.0.1.1"), ("10.0.1-4.1", "10.0.1-4.1"), ("1.2.3", "1.2.3"), ("<<", "<<"), ("'7'", "7"),
+    ("'null'", "null"), ("7", 7), ("-7", -7), ("1_000_000", 1_000_000), ("0x1F", 31), ("0o17", 15), ("1e9", 1e9),
+    ("1.5", 1.5), ("true", True), ("False", False), ("~", None), ("", None),
+])  # fmt: skip
 def test_words_mean_what_they_do_in_yaml_1_2(word: str, value: object) -> None:
     found = data_of(f"a: {word}\n")["a"]
     assert (found, type(found)) == (value, type(value))
@@ -69,15 +48,9 @@ groups:
     (node,) = documents(text)
     assert node.data == {"job_id": "a", "groups": [{"name": "dp", "ranks": [0, 1]}]}
     places = {
-        "job_id": (2, 1),
-        "groups[0]": (4, 5),
-        "groups[0].ranks": (5, 5),
-        "groups[0].ranks[1]": (6, 13),
-        "groups[0].color": (4, 5),
-        "groups[3].name": (3, 1),
-        "lease_s": (2, 1),
-        "": (2, 1),
-    }
+        "job_id": (2, 1), "groups[0]": (4, 5), "groups[0].ranks": (5, 5), "groups[0].ranks[1]": (6, 13),
+        "groups[0].color": (4, 5), "groups[3].name": (3, 1), "lease_s": (2, 1), "": (2, 1),
+    }  # fmt: skip
     assert {path: node.place_of(path) for path in places} == places
 
 

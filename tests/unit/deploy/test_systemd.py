@@ -49,14 +49,10 @@ def test_instances_are_the_same_unit() -> None:
     assert (UNITS / "signalbox@.service").read_text() == CONTROLLER
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        Config.model_validate(tomllib.loads(next(block.text for block in GUIDE.blocks if block.language == "toml"))),
-        load(ROOT / "deploy/debian/signalbox.toml"),
-    ],
-    ids=["of the guide", "of the package"],
-)
+@pytest.mark.parametrize("config", [
+    Config.model_validate(tomllib.loads(next(block.text for block in GUIDE.blocks if block.language == "toml"))),
+    load(ROOT / "deploy/debian/signalbox.toml"),
+], ids=["of the guide", "of the package"])  # fmt: skip
 def test_its_directories_are_those_of_the_configuration(config: Config) -> None:
     lines = CONTROLLER.splitlines()
     assert f"StateDirectory={str(config.state_dir).removeprefix('/var/lib/')}" in lines

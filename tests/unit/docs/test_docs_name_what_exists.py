@@ -155,13 +155,9 @@ def folders(page: Page) -> list[Path]:
     """Return the folders of a page's files: the root, the packages, the page's own, and folders that the page names."""
     named = [ROOT / span for span in page.inline_code if "/" in span and " " not in span]
     return [
-        ROOT,
-        ROOT / "controller",
-        ROOT / "client",
-        ROOT / "client/signalbox",
-        page.path.parent,
+        ROOT, ROOT / "controller", ROOT / "client", ROOT / "client/signalbox", page.path.parent,
         *(path for path in named if path.is_dir()),
-    ]
+    ]  # fmt: skip
 
 
 # ---- commands

@@ -78,13 +78,8 @@ def test_the_example_jobs_are_jobs_of_the_labs_hosts(job: Path) -> None:
 def test_the_example_jobs_share_no_pair() -> None:
     sent = {job.stem: virtual_links(spec_in(job)) for job in JOBS}
     assert {name: len(links) for name, links in sent.items()} == {
-        "language": 8,
-        "library": 4,
-        "observed": 0,
-        "rails": 8,
-        "transfers": 5,
-        "vision": 8,
-    }
+        "language": 8, "library": 4, "observed": 0, "rails": 8, "transfers": 5, "vision": 8,
+    }  # fmt: skip
     pairs = [(v.src_ip, v.dst_ip) for links in sent.values() for v in links]
     assert len(pairs) == len(set(pairs))
 

@@ -25,34 +25,25 @@ def missing(**api: Any) -> str:
     return found[0].message.partition("Missing: ")[2].partition(". To allow")[0] if found else ""
 
 
-@pytest.mark.parametrize(
-    ("api", "expected"),
-    [
-        ({}, "any program on this machine is an operator"),
-        (TOKENS, "whoever has a token of t.toml, with the token's role"),
-        (OPEN, "ANYONE who reaches it is an operator, and what is sent can be read"),
-        ({**OPEN, **TLS}, "ANYONE who reaches it, through TLS, is an operator"),
-        ({**OPEN, **TLS, **TOKENS}, "whoever has a token of t.toml, with the token's role"),
-        ({**OPEN, **MUTUAL}, "whoever has a certificate that ca.pem signed is an operator"),
-        (
-            {**OPEN, **MUTUAL, **TOKENS},
-            "whoever has a certificate that ca.pem signed has the role that t.toml gives to it or to its token",
-        ),
-        ({**OPEN, **TOKENS}, "nobody: tokens are accepted only through TLS, a Unix socket or loopback"),
-        (SOCKET, "users who may open it (mode 0600) as operator"),
-        ({**SOCKET, "socket_mode": "0666"}, "any program on this machine (mode 0666) as operator"),
-        (
-            {**SOCKET, **TOKENS, "socket_mode": "0660", "socket_role": "reader"},
-            "users who may open it (mode 0660) as reader, those with a token of t.toml with the token's role",
-        ),
-        ({**SOCKET, **TOKENS, "socket_role": "none"}, "those with a token of t.toml with the token's role"),
-        (
-            {**OPEN, **TLS, **TOKENS, "proxy_socket": "/p"},
-            "through HAProxy at /p: whoever has a token of t.toml, with the token's role",
-        ),
-        ({**SOCKET, "socket_role": "none"}, "nobody: api.socket_role is 'none', and there is no api.tokens"),
-    ],
-)
+@pytest.mark.parametrize(("api", "expected"), [
+    ({}, "any program on this machine is an operator"),
+    (TOKENS, "whoever has a token of t.toml, with the token's role"),
+    (OPEN, "ANYONE who reaches it is an operator, and what is sent can be read"),
+    ({**OPEN, **TLS}, "ANYONE who reaches it, through TLS, is an operator"),
+    ({**OPEN, **TLS, **TOKENS}, "whoever has a token of t.toml, with the token's role"),
+    ({**OPEN, **MUTUAL}, "whoever has a certificate that ca.pem signed is an operator"),
+    ({**OPEN, **MUTUAL, **TOKENS},
+     "whoever has a certificate that ca.pem signed has the role that t.toml gives to it or to its token"),
+    ({**OPEN, **TOKENS}, "nobody: tokens are accepted only through TLS, a Unix socket or loopback"),
+    (SOCKET, "users who may open it (mode 0600) as operator"),
+    ({**SOCKET, "socket_mode": "0666"}, "any program on this machine (mode 0666) as operator"),
+    ({**SOCKET, **TOKENS, "socket_mode": "0660", "socket_role": "reader"},
+     "users who may open it (mode 0660) as reader, those with a token of t.toml with the token's role"),
+    ({**SOCKET, **TOKENS, "socket_role": "none"}, "those with a token of t.toml with the token's role"),
+    ({**OPEN, **TLS, **TOKENS, "proxy_socket": "/p"},
+     "through HAProxy at /p: whoever has a token of t.toml, with the token's role"),
+    ({**SOCKET, "socket_role": "none"}, "nobody: api.socket_role is 'none', and there is no api.tokens"),
+])  # fmt: skip
 def test_each_api_address_says_who_may_do_what(api: dict[str, Any], expected: str) -> None:
     assert said_of_api(**api) == expected
 

@@ -69,34 +69,26 @@ ends = ["leaf1", "spine1"]
     assert found.dpid_of == {"leaf1": 0x101, "leaf2": None, "spine1": None, "spine2": None}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('[[link]]\nends = ["a:1", "b"]', r"link\[0\].ends: name the ports of both ends"),
-        ('[[link]]\nends = ["a:1", "b:1"]\ncables = 2', r"link\[0\].cables: is for links without ports"),
-        ('[[link]]\nends = ["a", "a"]', r"link\[0\].ends: both ends are a"),
-        ('[[switch]]\nname = "a"\nrole = "core"', r"switch\[0\].role: must be 'leaf' or 'spine'"),
-        ('[[link]]\nends = ["a"]', r"link\[0\].ends"),
-        ('[[link]]\nends = ["a", ":b"]', r"link\[0\].ends\[1\]: must be the name of a switch"),
-        ('[[link]]\nends = ["a", "b"]\ncables = 0', r"link\[0\].cables: must be at least 1"),
-        ('[[link]]\nends = ["a:1", "b:1"]\n[[link]]\nends = ["c:1", "a:1"]', r"another \[\[link\]\] has the port a:1"),
-        ('[[link]]\nends = ["a:1", "b:1"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),
-        ('[[link]]\nends = ["a", "b"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),
-        ('[[switch]]\nname = "a"\n[[switch]]\nname = "a"', r"another \[\[switch\]\] has the name 'a' too"),
-        (
-            '[[switch]]\nname = "a"\ndpid = 1\n[[switch]]\nname = "b"\ndpid = 1',
-            r"switch\[1\].dpid: another .* dpid 0x1",
-        ),
-        (HOST.replace("10.0.1.1", "127.0.0.1"), r"host\[0\].ip: "),
-        (2 * HOST, r"host\[1\].ip: another \[\[host\]\] has the address 10.0.1.1 too"),
-        (
-            WITH_MAC + WITH_MAC.replace(".1.1", ".2.1").replace("leaf1", "leaf2"),
-            r"host\[1\].mac: a \[\[host\]\] at another switch has the MAC 02:00:00:00:00:01 too",
-        ),
-        (HOST + '[[link]]\nends = ["leaf1:e1", "b:1"]', r"host\[0\].port: a \[\[link\]\] has the port leaf1:e1 too"),
-        ('[[switch]]\nname = "a"\ndpid = 0', r"switch\[0\].dpid: must be at least 1"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    ('[[link]]\nends = ["a:1", "b"]', r"link\[0\].ends: name the ports of both ends"),
+    ('[[link]]\nends = ["a:1", "b:1"]\ncables = 2', r"link\[0\].cables: is for links without ports"),
+    ('[[link]]\nends = ["a", "a"]', r"link\[0\].ends: both ends are a"),
+    ('[[switch]]\nname = "a"\nrole = "core"', r"switch\[0\].role: must be 'leaf' or 'spine'"),
+    ('[[link]]\nends = ["a"]', r"link\[0\].ends"),
+    ('[[link]]\nends = ["a", ":b"]', r"link\[0\].ends\[1\]: must be the name of a switch"),
+    ('[[link]]\nends = ["a", "b"]\ncables = 0', r"link\[0\].cables: must be at least 1"),
+    ('[[link]]\nends = ["a:1", "b:1"]\n[[link]]\nends = ["c:1", "a:1"]', r"another \[\[link\]\] has the port a:1"),
+    ('[[link]]\nends = ["a:1", "b:1"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),
+    ('[[link]]\nends = ["a", "b"]\n[[link]]\nends = ["b", "a"]', "counts the cables between a and b"),
+    ('[[switch]]\nname = "a"\n[[switch]]\nname = "a"', r"another \[\[switch\]\] has the name 'a' too"),
+    ('[[switch]]\nname = "a"\ndpid = 1\n[[switch]]\nname = "b"\ndpid = 1', r"switch\[1\].dpid: another .* dpid 0x1"),
+    (HOST.replace("10.0.1.1", "127.0.0.1"), r"host\[0\].ip: "),
+    (2 * HOST, r"host\[1\].ip: another \[\[host\]\] has the address 10.0.1.1 too"),
+    (WITH_MAC + WITH_MAC.replace(".1.1", ".2.1").replace("leaf1", "leaf2"),
+     r"host\[1\].mac: a \[\[host\]\] at another switch has the MAC 02:00:00:00:00:01 too"),
+    (HOST + '[[link]]\nends = ["leaf1:e1", "b:1"]', r"host\[0\].port: a \[\[link\]\] has the port leaf1:e1 too"),
+    ('[[switch]]\nname = "a"\ndpid = 0', r"switch\[0\].dpid: must be at least 1"),
+])  # fmt: skip
 def test_what_cannot_be_meant_is_refused_with_what_would_be_right(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         inventory.load(written(tmp_path, text))

@@ -192,19 +192,13 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
         assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]
 
 
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        (pb.DEMAND_SOURCE_DECLARED, "declared: what it announced, not yet confirmed by counters"),
-        (pb.DEMAND_SOURCE_CONFIRMED, "confirmed: what it announced, confirmed by counters"),
-        (pb.DEMAND_SOURCE_MEASURED, "measured: what switches count; other pairs are looked for"),
-        (
-            pb.DEMAND_SOURCE_PROVISIONAL,
-            "provisional: pairs that send, with bytes that are not yet confirmed by counters",
-        ),
-        (pb.DEMAND_SOURCE_LEARNING, "learning: nothing yet: no traffic of it is confirmed by counters"),
-    ],
-)
+@pytest.mark.parametrize(("source", "said"), [
+    (pb.DEMAND_SOURCE_DECLARED, "declared: what it announced, not yet confirmed by counters"),
+    (pb.DEMAND_SOURCE_CONFIRMED, "confirmed: what it announced, confirmed by counters"),
+    (pb.DEMAND_SOURCE_MEASURED, "measured: what switches count; other pairs are looked for"),
+    (pb.DEMAND_SOURCE_PROVISIONAL, "provisional: pairs that send, with bytes that are not yet confirmed by counters"),
+    (pb.DEMAND_SOURCE_LEARNING, "learning: nothing yet: no traffic of it is confirmed by counters"),
+])  # fmt: skip
 def test_a_job_says_whether_counters_confirm_what_it_is_planned_for(source: pb.DemandSource, said: str) -> None:
     job = pb.Job(spec=LEASED, lease_left=LEASED.lease, demand=pb.Demand(source=source, learning=True))
     lines = [" ".join(line) for line in shown(printing_jobs.job(job))]
@@ -213,21 +207,14 @@ def test_a_job_says_whether_counters_confirm_what_it_is_planned_for(source: pb.D
     assert f"planned for {said}" in lines
 
 
-@pytest.mark.parametrize(
-    ("measured", "iterations", "in_row", "said"),
-    [
-        (None, 0, "-", "not measured"),
-        (None, 5, "-", "not measured yet on these routes and bytes"),
-        (0.97, 5, "97.0%", "97.0% measured"),
-        (1.05, 5, "105.0%", "105.0% measured"),
-        (
-            1.62,
-            5,
-            "162.0% !",
-            "162.0% measured, which is not possible: it announced too much, or reports its iterations as too short",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("measured", "iterations", "in_row", "said"), [
+    (None, 0, "-", "not measured"),
+    (None, 5, "-", "not measured yet on these routes and bytes"),
+    (0.97, 5, "97.0%", "97.0% measured"),
+    (1.05, 5, "105.0%", "105.0% measured"),
+    (1.62, 5, "162.0% !",
+     "162.0% measured, which is not possible: it announced too much, or reports its iterations as too short"),
+])  # fmt: skip
 def test_a_measured_efficiency_is_of_these_routes_and_bytes_and_possible(
     measured: float | None, iterations: int, in_row: str, said: str
 ) -> None:

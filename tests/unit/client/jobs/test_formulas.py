@@ -29,47 +29,25 @@ def both_ways(size: int, *pairs: tuple[int, int]) -> dict[tuple[int, int], int]:
     return {way: size for a, b in pairs for way in ((a, b), (b, a))}
 
 
-@pytest.mark.parametrize(
-    ("formula", "n", "size", "expected"),
-    [
-        (f.BACKWARD_RING_ALL_REDUCE, 3, 6, [{(0, 2): 8, (1, 0): 8, (2, 1): 8}]),
-        (f.RECURSIVE_DOUBLING_ALL_REDUCE, 4, 6, [both_ways(6, (0, 1), (2, 3)), both_ways(6, (0, 2), (1, 3))]),
-        (f.RECURSIVE_DOUBLING_ALL_REDUCE, 3, 6, [{(0, 1): 6}, both_ways(6, (1, 2)), {(1, 0): 6}]),
-        (
-            f.RECURSIVE_DOUBLING_ALL_REDUCE,
-            6,
-            6,
-            [
-                {(0, 1): 6, (2, 3): 6},
-                both_ways(6, (1, 3), (4, 5)),
-                both_ways(6, (1, 4), (3, 5)),
-                {(1, 0): 6, (3, 2): 6},
-            ],
-        ),
-        (f.HALVING_DOUBLING_ALL_REDUCE, 4, 8, [both_ways(8, (0, 1), (2, 3)), both_ways(4, (0, 2), (1, 3))]),
-        (
-            f.HALVING_DOUBLING_ALL_REDUCE,
-            5,
-            8,
-            [
-                both_ways(4, (0, 1)),
-                {(1, 0): 4},
-                both_ways(8, (0, 2), (3, 4)),
-                both_ways(4, (0, 3), (2, 4)),
-                {(0, 1): 8},
-            ],
-        ),
-        (f.RECURSIVE_HALVING_REDUCE_SCATTER, 4, 8, [both_ways(4, (0, 2), (1, 3)), both_ways(2, (0, 1), (2, 3))]),
-        (f.RECURSIVE_HALVING_REDUCE_SCATTER, 3, 9, [{(0, 1): 9}, {(1, 2): 3, (2, 1): 6}, {(1, 0): 3}]),
-        (f.DOUBLING_ALL_GATHER, 4, 8, [both_ways(2, (0, 1), (2, 3)), both_ways(4, (0, 2), (1, 3))]),
-        (f.DOUBLING_ALL_GATHER, 3, 9, [{(0, 2): 3, (1, 0): 3, (2, 1): 3}, {(0, 1): 3, (1, 2): 3, (2, 0): 3}]),
-        (f.WHOLE_MESSAGE_CHAIN, 3, 5, [{(0, 1): 5}, {(1, 2): 5}]),
-        (f.STAR, 3, 5, [{(0, 1): 5, (0, 2): 5}]),
-        (f.BINOMIAL_TREE, 4, 5, [{(0, 1): 5}, {(0, 2): 5, (1, 3): 5}]),
-        (f.BINOMIAL_TREE, 3, 5, [{(0, 1): 5}, {(0, 2): 5}]),
-        (f.QUATERNARY_TREE, 7, 5, [{(0, 4): 5}, {(0, 1): 5, (0, 2): 5, (0, 3): 5, (4, 5): 5, (4, 6): 5}]),
-    ],
-)
+@pytest.mark.parametrize(("formula", "n", "size", "expected"), [
+    (f.BACKWARD_RING_ALL_REDUCE, 3, 6, [{(0, 2): 8, (1, 0): 8, (2, 1): 8}]),
+    (f.RECURSIVE_DOUBLING_ALL_REDUCE, 4, 6, [both_ways(6, (0, 1), (2, 3)), both_ways(6, (0, 2), (1, 3))]),
+    (f.RECURSIVE_DOUBLING_ALL_REDUCE, 3, 6, [{(0, 1): 6}, both_ways(6, (1, 2)), {(1, 0): 6}]),
+    (f.RECURSIVE_DOUBLING_ALL_REDUCE, 6, 6, [{(0, 1): 6, (2, 3): 6}, both_ways(6, (1, 3), (4, 5)),
+     both_ways(6, (1, 4), (3, 5)), {(1, 0): 6, (3, 2): 6}]),
+    (f.HALVING_DOUBLING_ALL_REDUCE, 4, 8, [both_ways(8, (0, 1), (2, 3)), both_ways(4, (0, 2), (1, 3))]),
+    (f.HALVING_DOUBLING_ALL_REDUCE, 5, 8, [both_ways(4, (0, 1)), {(1, 0): 4}, both_ways(8, (0, 2), (3, 4)),
+     both_ways(4, (0, 3), (2, 4)), {(0, 1): 8}]),
+    (f.RECURSIVE_HALVING_REDUCE_SCATTER, 4, 8, [both_ways(4, (0, 2), (1, 3)), both_ways(2, (0, 1), (2, 3))]),
+    (f.RECURSIVE_HALVING_REDUCE_SCATTER, 3, 9, [{(0, 1): 9}, {(1, 2): 3, (2, 1): 6}, {(1, 0): 3}]),
+    (f.DOUBLING_ALL_GATHER, 4, 8, [both_ways(2, (0, 1), (2, 3)), both_ways(4, (0, 2), (1, 3))]),
+    (f.DOUBLING_ALL_GATHER, 3, 9, [{(0, 2): 3, (1, 0): 3, (2, 1): 3}, {(0, 1): 3, (1, 2): 3, (2, 0): 3}]),
+    (f.WHOLE_MESSAGE_CHAIN, 3, 5, [{(0, 1): 5}, {(1, 2): 5}]),
+    (f.STAR, 3, 5, [{(0, 1): 5, (0, 2): 5}]),
+    (f.BINOMIAL_TREE, 4, 5, [{(0, 1): 5}, {(0, 2): 5, (1, 3): 5}]),
+    (f.BINOMIAL_TREE, 3, 5, [{(0, 1): 5}, {(0, 2): 5}]),
+    (f.QUATERNARY_TREE, 7, 5, [{(0, 4): 5}, {(0, 1): 5, (0, 2): 5, (0, 3): 5, (4, 5): 5, (4, 6): 5}]),
+])  # fmt: skip
 def test_steps_of_few_ranks(formula: Formula, n: int, size: int, expected: list[dict[tuple[int, int], int]]) -> None:
     assert steps(formula, n, size) == expected
 

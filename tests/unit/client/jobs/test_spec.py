@@ -122,33 +122,18 @@ def test_transfers_that_are_none_are_refused(changes: dict[str, Any], message: s
     assert f"{path}: {told}".startswith(f"transfers[0].{message}")
 
 
-@pytest.mark.parametrize(
-    ("rails", "path", "message"),
-    [
-        ([["10.1.1.1", "10.1.2.1"]], "rails[0].endpoints", "one address per rank is needed: 3 (given: 2)"),
-        (
-            [["10.1.1.1", "10.1.1.1", "10.0.3.1"]],
-            "rails[0].endpoints[2]",
-            "10.0.3.1 is in endpoints too; an address is in one rail only",
-        ),
-        (
-            [["10.1.1.1", "10.1.1.1", "10.1.3.1"], ["10.2.1.1", "10.2.1.1", "10.1.3.1"]],
-            "rails[1].endpoints[2]",
-            "10.1.3.1 is in rails[0].endpoints too; an address is in one rail only",
-        ),
-        (
-            [["10.1.1.1", "10.1.2.1", "10.1.3.1"]],
-            "rails[0].endpoints[1]",
-            "ranks on 10.0.1.1 have 10.1.1.1; ranks on one host have one address in a rail",
-        ),
-        (
-            [["10.1.1.1", "10.1.1.1", "10.1.1.1"]],
-            "rails[0].endpoints[2]",
-            "ranks on 10.0.1.1 have 10.1.1.1 too; ranks on two hosts have two addresses",
-        ),
-        ([["10.1.1.1", "10.1.1.1", "nic"]], "rails[0].endpoints[2]", "must be an IPv4 address such as 10.0.1.2"),
-    ],
-)
+@pytest.mark.parametrize(("rails", "path", "message"), [
+    ([["10.1.1.1", "10.1.2.1"]], "rails[0].endpoints", "one address per rank is needed: 3 (given: 2)"),
+    ([["10.1.1.1", "10.1.1.1", "10.0.3.1"]], "rails[0].endpoints[2]",
+     "10.0.3.1 is in endpoints too; an address is in one rail only"),
+    ([["10.1.1.1", "10.1.1.1", "10.1.3.1"], ["10.2.1.1", "10.2.1.1", "10.1.3.1"]], "rails[1].endpoints[2]",
+     "10.1.3.1 is in rails[0].endpoints too; an address is in one rail only"),
+    ([["10.1.1.1", "10.1.2.1", "10.1.3.1"]], "rails[0].endpoints[1]",
+     "ranks on 10.0.1.1 have 10.1.1.1; ranks on one host have one address in a rail"),
+    ([["10.1.1.1", "10.1.1.1", "10.1.1.1"]], "rails[0].endpoints[2]",
+     "ranks on 10.0.1.1 have 10.1.1.1 too; ranks on two hosts have two addresses"),
+    ([["10.1.1.1", "10.1.1.1", "nic"]], "rails[0].endpoints[2]", "must be an IPv4 address such as 10.0.1.2"),
+])  # fmt: skip
 def test_rails_that_do_not_fit_the_endpoints_are_refused(rails: list[list[str]], path: str, message: str) -> None:
     """Ranks 0 and 1 are on one host."""
     endpoints = ["10.0.1.1", "10.0.1.1", "10.0.3.1"]
@@ -185,12 +170,8 @@ def test_there_are_at_most_eight_nics() -> None:
 
 def test_all_problems_are_reported_at_once() -> None:
     assert set(problems(job_id="?", endpoints=["x", "y"], color="blue", dealing="fair")) == {
-        "job_id",
-        "endpoints[0]",
-        "endpoints[1]",
-        "color",
-        "dealing",
-    }
+        "job_id", "endpoints[0]", "endpoints[1]", "color", "dealing",
+    }  # fmt: skip
 
 
 def test_a_list_whose_items_are_wrong_is_not_called_too_short_as_well() -> None:
@@ -207,36 +188,27 @@ def test_too_many_endpoints_are_refused() -> None:
     assert problems(endpoints=endpoints) == {"endpoints": f"at most 4096 endpoints are allowed (given: {count})"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "message"),
-    [
-        ({"job_id": "A b"}, "job_id", "must have 1 to 63 lower-case letters, digits, '.', '_' and '-'"),
-        ({"job_id": ""}, "job_id", "is missing"),
-        ({"job_id": 7}, "job_id", "must be text (given: 7)"),
-        ({"endpoints": ["10.0.1.1"]}, "endpoints", "must have at least 2 entries (given: 1)"),
-        ({"endpoints": "10.0.1.1"}, "endpoints", "must be a list (given: '10.0.1.1')"),
-        ({"lease_s": "soon"}, "lease_s", "must be a number (given: 'soon')"),
-        ({"lease_s": 0}, "lease_s", "must be at least 1 s (given: 0 s)"),
-        (
-            {"size": 1},
-            "size",
-            "unknown field; known are job_id, endpoints, groups, collectives, transfers, library, rails, ",
-        ),
-        (
-            {"collectives": collective(bytes=1)},
-            "collectives[0].bytes",
-            "unknown field; known are algorithm, groups, bytes_per_iteration, phase",
-        ),
-        ({"collectives": collective(algorithm="magic")}, "collectives[0].algorithm", "must be 'ring_all_reduce', "),
-        ({"library": "mpich"}, "library", "must be 'generic', 'gloo', 'openmpi' or 'nccl' (given: 'mpich')"),
-        ({"dealing": "fair"}, "dealing", "must be 'paced', 'by_share', 'even' or 'common_queue' (given: 'fair')"),
-        ({"reports_connections": "often"}, "reports_connections", "must be true or false (given: 'often')"),
-        ({"collectives": collective(groups=[])}, "collectives[0].groups", "must have at least 1 entry (given: 0)"),
-        ({"collectives": [3]}, "collectives[0]", "must be an object or table with the fields algorithm, groups, "),
-        ({"groups": [{"name": "dp"}]}, "groups[0].ranks", "is missing"),
-        ({"groups": [{"name": "g" * 64, "ranks": [0, 1]}]}, "groups[0].name", "must have at most 63 characters"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "path", "message"), [
+    ({"job_id": "A b"}, "job_id", "must have 1 to 63 lower-case letters, digits, '.', '_' and '-'"),
+    ({"job_id": ""}, "job_id", "is missing"),
+    ({"job_id": 7}, "job_id", "must be text (given: 7)"),
+    ({"endpoints": ["10.0.1.1"]}, "endpoints", "must have at least 2 entries (given: 1)"),
+    ({"endpoints": "10.0.1.1"}, "endpoints", "must be a list (given: '10.0.1.1')"),
+    ({"lease_s": "soon"}, "lease_s", "must be a number (given: 'soon')"),
+    ({"lease_s": 0}, "lease_s", "must be at least 1 s (given: 0 s)"),
+    ({"size": 1}, "size",
+     "unknown field; known are job_id, endpoints, groups, collectives, transfers, library, rails, "),
+    ({"collectives": collective(bytes=1)}, "collectives[0].bytes",
+     "unknown field; known are algorithm, groups, bytes_per_iteration, phase"),
+    ({"collectives": collective(algorithm="magic")}, "collectives[0].algorithm", "must be 'ring_all_reduce', "),
+    ({"library": "mpich"}, "library", "must be 'generic', 'gloo', 'openmpi' or 'nccl' (given: 'mpich')"),
+    ({"dealing": "fair"}, "dealing", "must be 'paced', 'by_share', 'even' or 'common_queue' (given: 'fair')"),
+    ({"reports_connections": "often"}, "reports_connections", "must be true or false (given: 'often')"),
+    ({"collectives": collective(groups=[])}, "collectives[0].groups", "must have at least 1 entry (given: 0)"),
+    ({"collectives": [3]}, "collectives[0]", "must be an object or table with the fields algorithm, groups, "),
+    ({"groups": [{"name": "dp"}]}, "groups[0].ranks", "is missing"),
+    ({"groups": [{"name": "g" * 64, "ranks": [0, 1]}]}, "groups[0].name", "must have at most 63 characters"),
+])  # fmt: skip
 def test_problems_are_told_in_words(changes: dict[str, Any], path: str, message: str) -> None:
     assert problems(**changes)[path].startswith(message)
 

@@ -212,22 +212,17 @@ def test_annotations_that_do_not_exist_are_refused() -> None:
     assert refused(job, pods) == "signalbox/announce: is missing: 'true' announces the job"
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("library: nccl\nlibary: nccl", "signalbox/spec:2:1: libary: unknown field"),
-        ("collectives: [", "signalbox/spec:2:1: not YAML"),
-        ("endpoints: [10.0.0.1]", "signalbox/spec:1:1: endpoints: are the addresses of the pods: leave them out"),
-        ("job_id: ring", "signalbox/spec:1:1: job_id: is derived from the names"),
-        ("- library: nccl", "signalbox/spec: must be the fields of one job"),
-        ("ranks_per_host: 0", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
-        ("ranks_per_host: two", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
-        (
-            "groups:\n  - {name: data, ranks: [0, 1, 2]}",
-            "signalbox/spec:2:32: groups[0].ranks[2]: rank 2 has no endpoint; ranks go from 0 to 1",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "message"), [
+    ("library: nccl\nlibary: nccl", "signalbox/spec:2:1: libary: unknown field"),
+    ("collectives: [", "signalbox/spec:2:1: not YAML"),
+    ("endpoints: [10.0.0.1]", "signalbox/spec:1:1: endpoints: are the addresses of the pods: leave them out"),
+    ("job_id: ring", "signalbox/spec:1:1: job_id: is derived from the names"),
+    ("- library: nccl", "signalbox/spec: must be the fields of one job"),
+    ("ranks_per_host: 0", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
+    ("ranks_per_host: two", "signalbox/spec:1:1: ranks_per_host: must be a number from 1 to 4096"),
+    ("groups:\n  - {name: data, ranks: [0, 1, 2]}",
+     "signalbox/spec:2:32: groups[0].ranks[2]: rank 2 has no endpoint; ranks go from 0 to 1"),
+])  # fmt: skip
 def test_a_wrong_spec_is_told_with_its_place_before_there_are_pods(spec: str, message: str) -> None:
     job, pods = recorded("Job")
     annotate(job, spec=spec)

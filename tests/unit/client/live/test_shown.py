@@ -9,18 +9,10 @@ from signalbox.live.shown import rate
 from signalbox.v1 import signalbox_pb2 as pb
 
 
-@pytest.mark.parametrize(
-    ("bps", "said"),
-    [
-        (0.0, "0 bit/s"),
-        (999.6, "1 kbit/s"),
-        (4.886e6, "4.89 Mbit/s"),
-        (999.4e6, "999 Mbit/s"),
-        (999.6e6, "1 Gbit/s"),
-        (800e9, "800 Gbit/s"),
-        (1.6e12, "1.6 Tbit/s"),
-    ],
-)
+@pytest.mark.parametrize(("bps", "said"), [
+    (0.0, "0 bit/s"), (999.6, "1 kbit/s"), (4.886e6, "4.89 Mbit/s"), (999.4e6, "999 Mbit/s"), (999.6e6, "1 Gbit/s"),
+    (800e9, "800 Gbit/s"), (1.6e12, "1.6 Tbit/s"),
+])  # fmt: skip
 def test_a_rate_has_three_digits_and_never_an_exponent(bps: float, said: str) -> None:
     assert rate(bps) == said
 

@@ -96,19 +96,15 @@ def test_a_client_that_failed_is_not_used_again(controller: FakeController, trai
     assert controller.opened == controller.closed > 3
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        Unauthenticated("who?"),
-        NotAllowed("a reader may not"),
-        Conflict("another job has announced the pair"),
-        Exhausted("too many jobs"),
-        SignalboxError("INTERNAL: a fault"),
-        OSError("no descriptor is left"),
-        ZeroDivisionError("a fault of ours"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
+@pytest.mark.parametrize("error", [
+    Unauthenticated("who?"),
+    NotAllowed("a reader may not"),
+    Conflict("another job has announced the pair"),
+    Exhausted("too many jobs"),
+    SignalboxError("INTERNAL: a fault"),
+    OSError("no descriptor is left"),
+    ZeroDivisionError("a fault of ours"),
+], ids=lambda error: type(error).__name__)  # fmt: skip
 def test_whatever_the_controller_says_the_job_is_announced_when_it_can_be(
     controller: FakeController, training: Training, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,24 +47,15 @@ def test_what_is_in_a_phase_begins_together_and_steps_of_transfers_follow_each_o
     assert len({part.name for part in job.parts}) == 5
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"library": "gloo"}, "library: 'gloo' is not emulated"),
-        ({"max_subflows": 2}, "max_subflows: must be 1, because flows are not split here"),
-        ({"rails": [{"endpoints": [f"10.1.{server}.1" for server in range(1, 5)]}]}, "rails: are not emulated"),
-        ({"compute": [{"seconds": 1}, {"seconds": -1}]}, r"compute\[1\].seconds: must be"),
-        ({"endpoints": ["10.0.1.1"]}, "endpoints: "),
-        (
-            {
-                "collectives": [
-                    {"algorithm": "halving_doubling_all_reduce", "groups": ["ring"], "bytes_per_iteration": 8}
-                ]
-            },
-            r"collectives\[0\].algorithm: 'halving_doubling_all_reduce' is not emulated; choose one of ring_all_reduce",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "problem"), [
+    ({"library": "gloo"}, "library: 'gloo' is not emulated"),
+    ({"max_subflows": 2}, "max_subflows: must be 1, because flows are not split here"),
+    ({"rails": [{"endpoints": [f"10.1.{server}.1" for server in range(1, 5)]}]}, "rails: are not emulated"),
+    ({"compute": [{"seconds": 1}, {"seconds": -1}]}, r"compute\[1\].seconds: must be"),
+    ({"endpoints": ["10.0.1.1"]}, "endpoints: "),
+    ({"collectives": [{"algorithm": "halving_doubling_all_reduce", "groups": ["ring"], "bytes_per_iteration": 8}]},
+     r"collectives\[0\].algorithm: 'halving_doubling_all_reduce' is not emulated; choose one of ring_all_reduce"),
+])  # fmt: skip
 def test_what_is_not_emulated_is_refused_by_its_field(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
         read_job(write(tmp_path / "job.json", **changes))

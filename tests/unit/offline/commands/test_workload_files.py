@@ -22,31 +22,11 @@ LEAVES, SPINES, HOSTS = 4, 4, 4
 FIRST_HOST = LEAVES + SPINES
 FABRIC = ("--leaves", str(LEAVES), "--spines", str(SPINES), "--hosts-per-leaf", str(HOSTS))
 JSON_KEYS = (
-    "strategy",
-    "dealing",
-    "flows",
-    "subflows",
-    "max_subflows_of_a_flow",
-    "if_paced",
-    "max_level",
-    "bound",
-    "fluid_bound",
-    "integer_bound",
-    "gap",
-    "levels_proven",
-    "levels_proven_listed",
-    "candidates_listed",
-    "path_stretch",
-    "certificate",
-    "cut_short",
-    "plan_ms",
-    "job_level",
-    "mean_job_level",
-    "max_job_level",
-    "ecmp_level",
-    "unrouted",
+    "strategy", "dealing", "flows", "subflows", "max_subflows_of_a_flow", "if_paced", "max_level", "bound",
+    "fluid_bound", "integer_bound", "gap", "levels_proven", "levels_proven_listed", "candidates_listed", "path_stretch",
+    "certificate", "cut_short", "plan_ms", "job_level", "mean_job_level", "max_job_level", "ecmp_level", "unrouted",
     "job_unrouted",
-)
+)  # fmt: skip
 
 
 Signalbox = Callable[..., Result]

@@ -89,19 +89,12 @@ def test_any_prices_give_a_bound_below_every_design() -> None:
     assert best.bound_s == pytest.approx(best.time_s, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("limits", "path", "message"),
-    [
-        ({}, "dimensions[0]", "'a' has no limit: give total_gbps, max_gbps, or a budget and cost_per_gbps"),
-        ({"total": 8.0, "least": (5.0, 4.0)}, "total_gbps", "must be at least what the dimensions need, 9 (given: 8)"),
-        (
-            {"budget": 8.0, "least": (5.0, 4.0)},
-            "budget",
-            "must be at least what the least bandwidths cost, 9 (given: 8)",
-        ),
-        ({"total": 5.0, "least": (5.0, 0.0)}, "dimensions[1]", "nothing is left for 'b', in which jobs send"),
-    ],
-)
+@pytest.mark.parametrize(("limits", "path", "message"), [
+    ({}, "dimensions[0]", "'a' has no limit: give total_gbps, max_gbps, or a budget and cost_per_gbps"),
+    ({"total": 8.0, "least": (5.0, 4.0)}, "total_gbps", "must be at least what the dimensions need, 9 (given: 8)"),
+    ({"budget": 8.0, "least": (5.0, 4.0)}, "budget", "must be at least what the least bandwidths cost, 9 (given: 8)"),
+    ({"total": 5.0, "least": (5.0, 0.0)}, "dimensions[1]", "nothing is left for 'b', in which jobs send"),
+])  # fmt: skip
 def test_limits_that_leave_no_answer_are_refused(limits: dict[str, Any], path: str, message: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         fastest(question(Term(1.0, (9.0, 2.0)), **limits))
@@ -117,16 +110,12 @@ def related(*relations: Relation, **limits: Any) -> Question:
     return question(Term(1.0, (9.0, 0.0)), Term(1.0, (0.0, 1.0)), relations=relations, **limits)
 
 
-@pytest.mark.parametrize(
-    "relations",
-    [
-        [Relation((1.0, -2.0), most=0.0)],
-        [Relation((-0.5, 1.0), least=0.0)],
-        [Relation((1.0, -2.0), 0.0, 0.0)],
-        [Relation((1.0, -2.0), most=0.0), Relation((1.0, -1.0), least=0.0)],
-    ],
-    ids=["at most", "at least", "equal", "two"],
-)
+@pytest.mark.parametrize("relations", [
+    [Relation((1.0, -2.0), most=0.0)],
+    [Relation((-0.5, 1.0), least=0.0)],
+    [Relation((1.0, -2.0), 0.0, 0.0)],
+    [Relation((1.0, -2.0), most=0.0), Relation((1.0, -1.0), least=0.0)],
+], ids=["at most", "at least", "equal", "two"])  # fmt: skip
 def test_a_relation_holds_and_has_a_price(relations: list[Relation]) -> None:
     """The relation x = 2 y gives 16/3 and 8/3. On that line the derivatives are 9/x^2 = l + p, 1/y^2 = l - 2 p."""
     design = fastest(related(*relations, total=8.0))

@@ -101,14 +101,9 @@ collectives: [{algorithm: all_reduce, groups: [odd], bytes_per_iteration: 3000}]
 
 
 MODEL = {
-    "layers": 8,
-    "hidden": 64,
-    "heads": 8,
-    "vocabulary": 1000,
-    "sequence": 128,
-    "global_batch": 64,
+    "layers": 8, "hidden": 64, "heads": 8, "vocabulary": 1000, "sequence": 128, "global_batch": 64,
     "tied_embeddings": False,
-}
+}  # fmt: skip
 
 
 def test_a_models_parts_fill_the_dimensions_in_order(tmp_path: Path, shape: Shape) -> None:

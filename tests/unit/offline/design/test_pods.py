@@ -65,13 +65,8 @@ def test_the_links_of_a_pod_are_what_is_chosen_sparingly() -> None:
     """Links of a pod go to four aggregation switches, and two to each core of a group: faster links come last."""
     found = choices(PODS, jobs_of(ROUND_THE_PODS), range(1, 4), [100.0, 200.0], 0)
     assert [(each.count, each.uplink_gbps, each.capacity_gbps) for each in found] == [
-        (1, 100, 600),
-        (2, 100, 800),
-        (3, 100, 1000),
-        (1, 200, 1200),
-        (2, 200, 1600),
-        (3, 200, 2000),
-    ]
+        (1, 100, 600), (2, 100, 800), (3, 100, 1000), (1, 200, 1200), (2, 200, 1600), (3, 200, 2000),
+    ]  # fmt: skip
 
 
 def test_two_cores_may_fail_in_one_group_or_in_two() -> None:

@@ -41,12 +41,8 @@ def test_whole_flows_need_as_many_spines_as_a_full_leaf_has_hosts_and_those_that
     """A leaf of 4 hosts sends 4 flows: at most ceil(4 / alive) of them share a spine (König)."""
     found = choices(LEAVES, jobs_of(workload), range(1, 7), [100.0], 1)
     assert [(each.count, each.intact, each.failed) for each in found] == [
-        (2, 2, 4),
-        (3, 2, 2),
-        (4, 1, 2),
-        (5, 1, 1),
-        (6, 1, 1),
-    ]
+        (2, 2, 4), (3, 2, 2), (4, 1, 2), (5, 1, 1), (6, 1, 1),
+    ]  # fmt: skip
     assert [each.iteration for each in found] == sorted((each.iteration for each in found), reverse=True)
 
 
@@ -58,13 +54,8 @@ def test_flows_that_may_be_split_are_slowed_down_by_what_is_missing_alone(worklo
 def test_the_least_capacity_is_first_and_of_the_same_the_fewest_spines(workload: Path) -> None:
     found = choices(LEAVES, jobs_of(workload), range(2, 5), [100.0, 200.0], 1)
     assert [(each.count, each.uplink_gbps) for each in found] == [
-        (2, 100),
-        (3, 100),
-        (2, 200),
-        (4, 100),
-        (3, 200),
-        (4, 200),
-    ]
+        (2, 100), (3, 100), (2, 200), (4, 100), (3, 200), (4, 200),
+    ]  # fmt: skip
     answer = smallest(LEAVES, jobs_of(workload), found, 1, 1.0, LIMITS)
     assert answer is not None
     # Two spines of twice the rate carry two flows each.

@@ -227,31 +227,21 @@ def test_the_best_steps_are_told_for_few_servers(folder: Path) -> None:
     assert wiring_report(found, 12, 3, RATES, exact=False)["jobs"][0]["exact"] is None
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("job_id: a", "job.yaml:1:1: what it sends is not known"),
-        (ONE_TO_ONE + "rails: [{hosts: 10.0.0.1-2}]", "rails: does not apply to a direct-connect fabric"),
-        (JOB + "compute: [{seconds: 1}]", "compute: is defined by each of the strategies"),
-        (JOB.replace("hybrid", "data"), "strategies[0].name: 'data' is the name of several"),
-        (
-            JOB.replace("[all], bytes_per_iteration: 120 MB, phase", "[none], bytes_per_iteration: 120 MB, phase"),
-            "strategies[1].collectives[1].groups[0]: no group is called 'none'",
-        ),
-        (
-            ONE_TO_ONE + "hosts: 10.0.0.1-20",
-            "hosts: are 20 servers; a job needs from 2 to 12, all servers of the fabric",
-        ),
-        (ONE_TO_ONE + "hosts: 10.0.0.1\nranks_per_host: 2", "hosts: are 1 servers"),
-        (
-            ONE_TO_ONE + "endpoints: [10.0.0.1, 10.0.0.2, 10.0.0.1]",
-            "endpoints: must have the same number of ranks on every server",
-        ),
-        (ONE_TO_ONE + "---" + ONE_TO_ONE, "'pair' is the id of 2 jobs"),
-        (ONE_TO_ONE + "---" + ONE_TO_ONE.replace("pair", "b"), "--servers: the jobs need 24 together (given: 12)"),
-        ("[]", "there is no job in it"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), [
+    ("job_id: a", "job.yaml:1:1: what it sends is not known"),
+    (ONE_TO_ONE + "rails: [{hosts: 10.0.0.1-2}]", "rails: does not apply to a direct-connect fabric"),
+    (JOB + "compute: [{seconds: 1}]", "compute: is defined by each of the strategies"),
+    (JOB.replace("hybrid", "data"), "strategies[0].name: 'data' is the name of several"),
+    (JOB.replace("[all], bytes_per_iteration: 120 MB, phase", "[none], bytes_per_iteration: 120 MB, phase"),
+     "strategies[1].collectives[1].groups[0]: no group is called 'none'"),
+    (ONE_TO_ONE + "hosts: 10.0.0.1-20", "hosts: are 20 servers; a job needs from 2 to 12, all servers of the fabric"),
+    (ONE_TO_ONE + "hosts: 10.0.0.1\nranks_per_host: 2", "hosts: are 1 servers"),
+    (ONE_TO_ONE + "endpoints: [10.0.0.1, 10.0.0.2, 10.0.0.1]",
+     "endpoints: must have the same number of ranks on every server"),
+    (ONE_TO_ONE + "---" + ONE_TO_ONE, "'pair' is the id of 2 jobs"),
+    (ONE_TO_ONE + "---" + ONE_TO_ONE.replace("pair", "b"), "--servers: the jobs need 24 together (given: 12)"),
+    ("[]", "there is no job in it"),
+])  # fmt: skip
 def test_wrong_jobs_are_refused_by_field(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "job.yaml").write_text(text)
     with pytest.raises(InvalidInput) as error:

@@ -31,18 +31,10 @@ def flat(workload: Workload) -> list[Line]:
     return [line for lines in workload.values() for line in lines]
 
 
-@pytest.mark.parametrize(
-    ("name", "ring_size", "flow_bytes"),
-    [
-        ("BLOOM", 2, 7333333334),
-        ("BLOOM", 4, 3666666667),
-        ("BLOOM", 8, 1833333334),
-        ("LLaMA2_70B", 2, 1093750000),
-        ("LLaMA2_70B", 4, 546875000),
-        ("GPT_3", 4, 2734375000),
-        ("GPT_3", 8, 1367187500),
-    ],
-)
+@pytest.mark.parametrize(("name", "ring_size", "flow_bytes"), [
+    ("BLOOM", 2, 7333333334), ("BLOOM", 4, 3666666667), ("BLOOM", 8, 1833333334), ("LLaMA2_70B", 2, 1093750000),
+    ("LLaMA2_70B", 4, 546875000), ("GPT_3", 4, 2734375000), ("GPT_3", 8, 1367187500),
+])  # fmt: skip
 def test_steps_have_the_bytes_of_the_published_files(name: str, ring_size: int, flow_bytes: int) -> None:
     (model,) = (model for model in MODELS if model.name == name)
     assert model.flow_bytes(ring_size) == flow_bytes

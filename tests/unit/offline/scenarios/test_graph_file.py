@@ -141,12 +141,8 @@ def test_edges_of_a_directed_graph_are_circuits_between_interfaces_of_one_number
     fabric = graph_file(write(tmp_path, circuits()))
     ways = [(fabric.link_name(link.id), link.dst.port, link.capacity_bps) for link in fabric.links.values()]
     assert sorted(ways) == [
-        ("s0:1>s1", 1, 10e9),
-        ("s0:2>s2", 2, 10e9),
-        ("s1:1>s2", 1, 10e9),
-        ("s2:1>s0", 1, 10e9),
-        ("s2:2>s0", 2, 10e9),
-    ]
+        ("s0:1>s1", 1, 10e9), ("s0:2>s2", 2, 10e9), ("s1:1>s2", 1, 10e9), ("s2:1>s0", 1, 10e9), ("s2:2>s0", 2, 10e9),
+    ]  # fmt: skip
     assert {(host.at.port, host.nic_bps) for host in fabric.hosts.values()} == {(3, 20e9)}
 
 

@@ -76,24 +76,19 @@ def test_a_fat_tree_and_its_cores(workload: Path) -> None:
     assert len(build_fabric(tree).hosts) == 16
 
 
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
-        ({"leaves": 2, "spines": 3}, "--hosts-per-leaf: is needed for this kind of fabric"),
-        ({"fabric": FabricKind.FAT_TREE}, "--k: is needed for this kind of fabric"),
-        ({"fabric": FabricKind.FAT_TREE, "k": 4, "leaves": 2}, "--leaves: does not apply to a fat-tree"),
-        ({"fabric": FabricKind.FAT_TREE, "k": 4, "cables": 2}, "--cables: does not apply to a fat-tree"),
-        ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "k": 4}, "--k: does not apply to a leaf-spine"),
-        ({"graph": Path("g.json"), "spines": 3}, "--spines: does not apply to a --graph"),
-        ({"graph": Path("g.json"), "uplink_gbps": 3.0}, "--uplink-gbps: does not apply to a --graph"),
-        ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "link_gbps": 0.0}, "--link-gbps: must be from 1e-06"),
-        ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "uplink_gbps": float("nan")}, "--uplink-gbps: must be from"),
-        (
-            {"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "link_gbps": 1e300},
-            "--link-gbps: must be from 1e-06 to 1e+06 (given: 1e+300)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "problem"), [
+    ({"leaves": 2, "spines": 3}, "--hosts-per-leaf: is needed for this kind of fabric"),
+    ({"fabric": FabricKind.FAT_TREE}, "--k: is needed for this kind of fabric"),
+    ({"fabric": FabricKind.FAT_TREE, "k": 4, "leaves": 2}, "--leaves: does not apply to a fat-tree"),
+    ({"fabric": FabricKind.FAT_TREE, "k": 4, "cables": 2}, "--cables: does not apply to a fat-tree"),
+    ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "k": 4}, "--k: does not apply to a leaf-spine"),
+    ({"graph": Path("g.json"), "spines": 3}, "--spines: does not apply to a --graph"),
+    ({"graph": Path("g.json"), "uplink_gbps": 3.0}, "--uplink-gbps: does not apply to a --graph"),
+    ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "link_gbps": 0.0}, "--link-gbps: must be from 1e-06"),
+    ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "uplink_gbps": float("nan")}, "--uplink-gbps: must be from"),
+    ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "link_gbps": 1e300},
+     "--link-gbps: must be from 1e-06 to 1e+06 (given: 1e+300)"),
+])  # fmt: skip
 def test_options_that_do_not_go_together_are_wrong_usage(tmp_path: Path, given: dict[str, Any], problem: str) -> None:
     with pytest.raises(WrongUsage) as error:
         scenario(FabricOptions(workload=tmp_path, **given))
