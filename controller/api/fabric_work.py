@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,18 +26,18 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 
-class FabricWork(pb_grpc.ControllerServiceServicer):
+class FabricWork(ABC, pb_grpc.ControllerServiceServicer):
     """Part of ``Services``, which has the other calls."""
 
     _board: StatusBoard
     _events: EventWatches
     _watches: Watches
 
-    async def _ask(self, message: Request) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    async def _ask(self, message: Request) -> Any: ...
 
-    async def _wait(self, event: asyncio.Event) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _wait(self, event: asyncio.Event) -> None: ...
 
     async def WatchFabric(self, request: pb.WatchFabricRequest, context: Context) -> None:  # noqa: N802
         await self._watches.fabric.watch(request.resume_token, None, context.write, self._wait)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -77,20 +78,20 @@ def _parts(token: str) -> re.Match[str] | None:
     return found
 
 
-class Rows(Generic[Key, Value]):
+class Rows(ABC, Generic[Key, Value]):
     """Rows of one watch, and their serialized responses, each with a single row."""
 
+    @abstractmethod
     def of(self, status: Status) -> Mapping[Key, Value]:
         """Return all present rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def row(self, key: Key, value: Value) -> bytes:
         """Return the response for a row that is new or has changed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gone(self, key: Key, value: Value) -> bytes:
         """Return the response for a row that was removed; ``value`` is its last one."""
-        raise NotImplementedError
 
     def same(self, before: Value, now: Value) -> bool:
         """Return whether two values certainly give the same row; False only costs an encoding."""

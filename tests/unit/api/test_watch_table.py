@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from controller.api.watch_table import Reader, ResumeTokens, Rows, WatchTable
+from controller.status import Status
 from signalbox.errors import InvalidInput
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -22,6 +23,9 @@ class Encoded(Rows[str, Value]):
 
     def __init__(self) -> None:
         self.rows = 0
+
+    def of(self, _: Status) -> dict[str, Value]:
+        return {}
 
     def row(self, ip: str, value: Value) -> bytes:
         self.rows += 1

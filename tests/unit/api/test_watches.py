@@ -29,6 +29,9 @@ class Counted(Rows[str, int]):
             raise ZeroDivisionError("a defect")
         return {"plans": status.plans_total}
 
+    def gone(self, *_: object) -> bytes:
+        return b""
+
     def row(self, _: str, value: int) -> bytes:
         self.encoded += 1
         return pb.WatchPlanResponse(plan=pb.Plan(generation=value)).SerializeToString()
