@@ -12,7 +12,7 @@ LOCK := .venv/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-a
 	$(foreach name,client controller offline,--no-build-isolation-package signalbox-$(name) --no-emit-package signalbox-$(name)) -p 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libraries dist deb demo demo-rewiring bench test test-unit test-wire test-lab test-os-ken test-real coverage coverage-unit coverage-wire mutants lint proto-check dashboard proto proto-baseline lock clean
+.PHONY: help setup libraries dist deb demo demo-rewiring bench test test-unit test-wire test-lab test-os-ken test-real coverage coverage-unit coverage-wire mutants lint proto-check dashboard reference proto proto-baseline lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,10 +78,11 @@ mutants: setup  ## Put 400 small faults into the code, and say which of them the
 # Each module is compiled once, not again in each of the hundreds of processes that tests start.
 test test-unit test-wire test-lab test-os-ken test-real coverage mutants: export PYTHONDONTWRITEBYTECODE =
 
-lint: setup  ## Formatting, style, language, types, import rules, and that the API stays compatible
+lint: setup  ## Formatting, style, language, types, import rules, generated pages, and that the API stays compatible
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	$(PY) scripts/plain_english.py
+	$(PY) scripts/reference_pages.py --check
 	.venv/bin/mypy $(PYTHON_CODE)
 	.venv/bin/lint-imports --no-logo
 	.venv/bin/buf lint proto
@@ -102,6 +103,9 @@ proto-baseline: setup  ## Compare later changes of the API with the API as it is
 
 dashboard: setup  ## Generate the Grafana dashboards
 	$(PY) deploy/grafana/generate.py
+
+reference: setup  ## Generate the pages about commands, settings and the Python API
+	$(PY) scripts/reference_pages.py
 
 lock: setup  ## Pin every dependency with its hashes, and those that each image and the Debian package need
 	$(LOCK) --upgrade --all-extras -o requirements/lock.txt pyproject.toml

@@ -62,8 +62,11 @@ class _TlsSection(Table):
     present a certificate that one of these authorities signed."""
 
     certificate: Path | None = None
+    """PEM file with the certificate; with it there is only TLS. Needs private_key."""
     private_key: Path | None = None
+    """PEM file with the certificate's key, not encrypted."""
     ca_certificates: Path | None = None
+    """PEM file with the authorities of clients; with it every client must show a certificate."""
     belong_together: ClassVar[tuple[str, ...]] = ("certificate", "private_key")
     """Names of the settings that must all be present, or none for no TLS."""
 
@@ -90,21 +93,30 @@ class OpenFlowConfig(_TlsSection):
 
     With TLS, switches must present a certificate."""
 
+    certificate: Path | None = None
+    """PEM file; with it switches must use TLS. Needs private_key and ca_certificates."""
+    ca_certificates: Path | None = None
+    """PEM file with the authorities that sign the certificates of switches."""
     host: str = "127.0.0.1"
+    """Address that switches connect to."""
     port: int = Field(default=6653, ge=1, le=65535)
+    """Port that switches connect to."""
     max_connections: int = Field(default=4096, ge=2)
+    """Connections of switches; at most half, and at most 256, may be in their handshake."""
     max_address_connections: int = Field(default=1024, ge=1)
-    """Largest number of connections from one address; an Open vSwitch connects all its bridges from one address."""
+    """Connections of switches from one address; one Open vSwitch has one for each bridge."""
     max_ports: int = Field(default=65536, ge=1)
-    """Largest number of ports of all switches together."""
+    """Ports of all switches together; a switch has 4,096 at most."""
     dpid_in_certificate: bool = False
-    """Whether the certificate of a switch must contain its dpid."""
+    """Whether a switch's certificate must name its dpid, as 0x11, as common or DNS name."""
     echo_interval_s: Seconds = 5.0
+    """Seconds between the echo requests to each switch."""
     echo_misses: int = Field(default=3, ge=1)
-    """Number of consecutive missed echo replies after which a switch is disconnected."""
+    """Unanswered echo requests in a row that end a connection; a handshake may take as long."""
     barrier_timeout_s: Seconds = 10.0
+    """Seconds after which a switch that has not confirmed its rules is synchronised again."""
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
-    """Seconds in which the rules of every switch are read back once."""
+    """Seconds in which every switch is read back once, and changed rules are restored."""
     belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
 
     @model_validator(mode="after")
@@ -138,56 +150,65 @@ class ApiConfig(_TlsSection):
     listen: Annotated[
         tuple[Annotated[str, AfterValidator(listen_address)], ...], at_most(MOST_ADDRESSES), Field(min_length=1)
     ] = ("127.0.0.1:50051",)
-    """gRPC addresses, as ``HOST:PORT`` or ``unix:PATH``; TLS applies to the former only."""
+    """gRPC addresses, a list of ``HOST:PORT`` and ``unix:PATH``; only the former use TLS."""
     proxy_socket: Annotated[Path, AfterValidator(_socket)] | None = None
-    """Unix socket through which HAProxy passes calls; it then listens on the ``HOST:PORT`` addresses instead."""
+    """Unix socket for calls from HAProxy, which then listens on the ``HOST:PORT`` addresses."""
     tokens: Path | None = None
-    """TOML file of identities (``api.identities``)."""
+    """TOML file of tokens; without it every caller is an operator."""
     insecure: bool = False
-    """Whether to listen beyond loopback although every caller is an operator or could read the traffic of others."""
+    """Whether to listen beyond loopback without TLS, or without knowing callers."""
     socket_mode: Annotated[str, matching("0[0-7]{3}", "an octal mode such as 0660, in quotes")] = "0600"
+    """Mode of the files of Unix sockets: who may connect."""
     socket_role: SocketRole = SocketRole.OPERATOR
+    """Role through a Unix socket without a token: operator, reader, or none."""
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
+    """Bytes of a request; larger ones are refused."""
     max_connections: int = Field(default=2048, ge=1)
-    """Largest number of connections of all clients together."""
+    """Connections of all clients of HAProxy."""
     max_client_connections: int = Field(default=512, ge=1)
+    """Connections of one address, in HAProxy."""
     max_client_connections_per_s: float = Field(default=50.0, ge=1, le=1_000_000)
+    """New connections of one address per second, in HAProxy."""
     max_client_calls: int = Field(default=512, ge=1)
+    """Simultaneous calls of one address, without streams, in HAProxy."""
     max_client_streams: int = Field(default=1024, ge=1)
+    """Simultaneous watches of one address, in HAProxy."""
     max_client_calls_per_s: float = Field(default=800.0, ge=1, le=1_000_000)
+    """Calls that one address begins per second; large ones count as several."""
     silent_s: Seconds = Field(default=5.0, le=86_400)
-    """Longest time in seconds in which a client must send the first bytes of a connection, or the request of a call."""
+    """Seconds that the handshake of a connection, and the request of a call, may take."""
     stalled_s: Seconds = Field(default=30.0, le=86_400)
-    """Longest time in seconds for which a client may stop reading what HAProxy sends."""
+    """Seconds after which a call ends when its client has read nothing from HAProxy."""
 
 
 class MetricsConfig(_TlsSection):
     """Listener for scrapers of metrics."""
 
     host: str = "127.0.0.1"
+    """Address of ``/metrics``."""
     port: int = Field(default=9464, ge=0, le=65535)
+    """Port of ``/metrics``; 0 takes a free one and logs it."""
     max_connections: int = Field(default=16, ge=1, le=64)
-    """Largest number of connections; a further one closes the oldest."""
+    """Connections that are answered at one time; a further one closes the oldest."""
 
 
 class DiscoveryConfig(Table):
     """Settings of the discovery of links and hosts."""
 
     probe_interval_s: Seconds = 1.0
+    """Seconds between the LLDP probes of a port; more where max_probes_per_s requires it."""
     link_timeout_s: Seconds = 5.0
-    """Seconds without probes after which a link whose ports are up is lost, if three probes were missed."""
+    """Seconds of silence that lose a link whose ports are up, if three probes were missed."""
     max_probes_per_s: float = Field(default=1250.0, ge=1, allow_inf_nan=False)
-    """Largest number of probes per second; a large fabric is probed less often than ``probe_interval_s`` says."""
+    """LLDP probes per second in all; new ports may add four times as many."""
     hold_down_s: Seconds = 2.0
-    """Seconds for which a link that returned stays unused, doubled with each failure.
-
-    The time is reset when the link has worked for four times its last exclusion."""
+    """Seconds for which a link that returned stays unused, doubled with each further failure."""
     max_hold_down_s: Seconds = 60.0
-    """Limit of ``hold_down_s`` after doubling."""
+    """Limit of that time; a link that works for four times its last hold-down starts again."""
     edge_after_s: Seconds = 2.5
-    """Seconds for which a port must be up without LLDP before it may be an edge port."""
+    """Seconds for which a port must be up without LLDP before it counts as an edge port."""
     adoption_patience_s: Seconds = 15.0
-    """Seconds for which a started controller waits for the switches and links of installed rules before it acts."""
+    """Seconds for which a started controller waits for switches and links of installed rules."""
     punt_rate_pps: int = Field(default=50, ge=1)
     """LLDP and ARP packets per second that a port may send to the controller."""
 
@@ -198,11 +219,14 @@ class DiscoveryConfig(Table):
 
 
 class LinkCapacity(Table):
-    """Capacity of the link that leaves ``switch`` through ``port``, both given by name."""
+    """Capacity of one directed link, which overrides those of ``FabricConfig``."""
 
     switch: str
+    """Name of the switch that the directed link leaves."""
     port: str
+    """Name of the port through which the link leaves it."""
     bps: BitsPerSecond
+    """Capacity of the link."""
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
@@ -218,10 +242,12 @@ def station_mac(text: str) -> str:
 
 
 class GatewayConfig(Table):
-    """A router at an edge port: its IPv4 address in the fabric, and the MAC address to which hosts send."""
+    """A router at an edge port."""
 
     ip: HostAddress
+    """IPv4 address of the router in the fabric."""
     mac: Annotated[str, AfterValidator(station_mac)]
+    """MAC address to which hosts send; that of VRRP where several routers share one."""
 
 
 class FabricConfig(Table):
@@ -230,12 +256,14 @@ class FabricConfig(Table):
     Capacities override what ports report; a veth always reports 10 Gbit/s."""
 
     link_bps: BitsPerSecond | None = None
+    """Capacity of every link between switches; default: what the port reports."""
     host_link_bps: BitsPerSecond | None = None
+    """Capacity of every link to a host; default: what the port reports."""
     link: tuple[LinkCapacity, ...] = ()
     leaf_prefix_length: int = Field(default=24, ge=8, le=32)
-    """Length of the prefixes that leaves own, in bits; 32 for host routes only."""
+    """Bits of the IPv4 prefixes that leaves own, with one rule each; 32 for a rule per host."""
     inventory: Path | None = None
-    """TOML file with ``[[host]]`` and other tables."""
+    """TOML file that declares hosts, switches and cables."""
     gateway: tuple[GatewayConfig, ...] = ()
 
     @model_validator(mode="after")
@@ -280,8 +308,9 @@ class OpticalSwitch(Table):
     """An optical switch."""
 
     dpid: int = Field(ge=1, lt=1 << 64)
+    """Dpid of the optical switch, a number."""
     fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], BeforeValidator(_some_fibres)]
-    """Dpid and port of the server interface at each of its ports, from port 1; empty for none."""
+    """Dpid and port of the interface at each of its ports, from 1: ``"0x1:2"``, or ``""``."""
 
 
 class CircuitsConfig(Table):
@@ -290,9 +319,9 @@ class CircuitsConfig(Table):
     dark_s: Seconds = 0.01
     """Seconds for which a port is dark while an optical switch connects it elsewhere."""
     fixed: bool = False
-    """Whether the circuits of a job stay until it ends, as with patch panels; lost ones are routed around."""
+    """Whether circuits stay until their job ends, as with patch panels; lost ones are avoided."""
     drain_s: Annotated[float, Field(ge=0, le=MAX_S, allow_inf_nan=False)] = 0.1
-    """Seconds that packets in the queue of a circuit may take to leave before it goes dark."""
+    """Seconds that packets may take to leave a circuit before it goes dark: the longest queue."""
     switch: tuple[OpticalSwitch, ...] = ()
 
     @property
@@ -334,12 +363,13 @@ class CountersConfig(Table):
     """Settings of the counters."""
 
     interval_s: Seconds = 2.0
+    """Seconds between reads of the counters; those of new jobs are read faster."""
     window_s: Seconds = 6.0
-    """Seconds over which rates are measured; background is measured over one, two and three thirds of it."""
+    """Seconds over which rates are means; background over one, two and three thirds of it."""
     noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
-    """Fraction of a link's capacity below which measured background is ignored."""
+    """Fraction of a link's capacity below which unannounced traffic is ignored."""
     table_alarm_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.9, gt=0, le=1)
-    """Fraction of the capacity of a table from which it is nearly full."""
+    """Fraction from which a filled table of a switch raises an alarm."""
 
     @model_validator(mode="after")
     def _a_window_has_samples(self) -> Self:
@@ -351,36 +381,43 @@ class PlanningConfig(Table):
     """Settings of the planner."""
 
     strategy: Strategy = Strategy.PLANNED
+    """ecmp, planned, or shadow (no pins); ``signalbox strategy`` takes precedence."""
     time_limit_s: Annotated[Seconds, Reloaded.ANY] = 2.0
+    """Seconds for all searches of one plan; the best plan found by then is used."""
     interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0
+    """Seconds between plans; what slows jobs starts one earlier."""
     debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0, le=MAX_S)
-    """Quiet time in seconds after a change before planning."""
+    """Quiet seconds after a change before planning; repairs do not wait."""
     min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
-    """Relative gain, at the first slowdown that differs, that makes a new plan worth its moves."""
+    """Relative gain, at the first slowdown that differs, that a new plan needs for its moves."""
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
-    """Largest number of pinned flows that a cycle moves."""
+    """Pinned flows that one cycle may move; repairs do not count."""
     max_paths: int = Field(default=64, ge=1)
+    """Candidate paths between two distant switches."""
     ecmp_draws: Annotated[int, Reloaded.ANY] = Field(default=200, ge=1)
+    """Hash draws for the slowdown under ECMP that is reported beside the plan."""
 
 
 class JobsConfig(Table):
     """Limits of jobs."""
 
     max_jobs: Annotated[int, Reloaded.RAISED] = Field(default=2000, ge=1)
+    """Number of jobs; further ones are refused, and so is a start with more saved jobs."""
     max_virtual_links: Annotated[int, Reloaded.RAISED] = Field(default=200_000, ge=1)
-    """Largest number of virtual links of all jobs together; each takes about 400 bytes of memory."""
+    """Virtual links or connections of all jobs; 8 addresses, ranks or groups count as one."""
     orphan_lease_s: Seconds = 60.0
-    """Seconds for which pins of jobs that a restarted controller does not know are kept."""
+    """Seconds for which a restarted controller keeps pins of jobs that it does not know."""
     max_learning_rules: Annotated[int, Reloaded.RAISED] = Field(default=4032, ge=0)
-    """Largest number of pairs of hosts that are counted at a time to learn jobs; 4,032 are all pairs of 64 hosts."""
+    """Pairs of hosts counted at a time to learn jobs; 4,032 are all pairs of 64 hosts."""
 
 
 class LogConfig(Table):
     """Log on stderr."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], Reloaded.ANY] = "info"
+    """Least severe lines that are written: debug, info, warning or error."""
     json_lines: bool = False
-    """Whether each line is a JSON object."""
+    """Whether each line is a JSON object, instead of ``key=value``."""
 
 
 class Config(Table):
@@ -397,6 +434,7 @@ class Config(Table):
     jobs: JobsConfig = JobsConfig()
     log: LogConfig = LogConfig()
     state_dir: Path | None = None
+    """Directory of what a restarted controller must know; without it jobs must register again."""
 
 
 def reloaded_settings() -> Iterator[tuple[str, str, Reloaded]]:

@@ -1,6 +1,6 @@
-"""Print docs/reference/python.md, made from the docstrings of what training programs use.
+"""Text of docs/reference/python.md, made from the docstrings of what training programs use.
 
-python scripts/python_reference.py > docs/reference/python.md
+``reference_pages`` writes the page.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEAD = """\
 # Python
 
 Functions and classes of `signalbox-client` for training programs.
-[How to join](../how-to/join-from-python.md) begins with an example. `scripts/python_reference.py` makes this page from
+[How to join](../how-to/join-from-python.md) begins with an example. `scripts/reference_pages.py` makes this page from
 the docstrings.
 """
 
@@ -88,10 +88,7 @@ def prose(of: Any) -> str:
     return (inspect.getdoc(of) or "").replace("``", "`")
 
 
-def main() -> None:
+def page() -> str:
+    """Return the text of the page."""
     parts = [HEAD, *(part for thing in SHOWN for part in entries(thing))]
-    sys.stdout.write("\n\n".join(part.rstrip("\n") for part in parts) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"

@@ -80,7 +80,8 @@ def support_bundle(
 ) -> None:
     """Collect for a ticket: versions, status, fabric, plan, routes, jobs, events, metrics, settings, log.
 
-    The bundle contains no secrets."""
+    Only its owner can read the file. It contains addresses, names and traffic, but no secrets: no file with a key or a
+    token, and no text that looks like one. Exit status 3: missing.txt and stderr name the parts that are missing."""
     settings = configuration.load(config)
     address, credentials = given_connection()
     with waiting("collecting"), connect() as client:

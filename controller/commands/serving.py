@@ -32,7 +32,12 @@ def serve(
             parser=file_to_read,
         ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", metavar="", help="Check the configuration and exit.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", metavar="", help="Check configuration and saved jobs, print who can reach each port, and exit."
+        ),
+    ] = False,
     standby: Annotated[
         bool,
         typer.Option("--standby", metavar="", help="Wait while another controller uses state_dir, then take over."),

@@ -31,7 +31,9 @@ StateDir = Annotated[
 
 @commands.command("list")
 def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
-    """List the saved jobs in the order of registration, each with the problem that this version finds, if any."""
+    """List the saved jobs in the order of registration, each with the problem that this version finds, if any.
+
+    No controller may use the directory meanwhile."""
     with closing(SqliteStore(state_dir)) as store:
         records, revision, version = store.written()
     measured = {key.key: (key, text) for key, text in records if key.kind is Kind.MEASURED}
@@ -44,7 +46,7 @@ def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
 def drop_saved(
     jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Ids of the jobs.")], state_dir: StateDir
 ) -> None:
-    """Forget jobs.
+    """Forget jobs, all in one commit, while no controller uses the directory.
 
     Other jobs stay; the pins of these jobs are removed after the controller has run for jobs.orphan_lease_s."""
     with closing(SqliteStore(state_dir)) as store:

@@ -24,7 +24,10 @@ def verify_command(
         ),
     ],
 ) -> None:
-    """Check a plan and its proofs, without a solver. Exit status 4: only a search proves some of the levels."""
+    """Check a plan and its proofs, without a solver.
+
+    Prints how many slowdowns are proven, which may be none. Exit status 1: something in the file does not follow, and
+    stderr says what. Exit status 4: only a search proves some of the slowdowns."""
     from controller.planning.verify import read, verify
 
     try:

@@ -91,7 +91,8 @@ def lab(
     train: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Address of the controller's API: train jobs in the lab, with a fault now and then."
+            metavar="ADDRESS",
+            help="Address of the controller's API: train jobs on a leaf-spine or fat-tree, with a fault now and then.",
         ),
     ] = None,
 ) -> None:

@@ -67,7 +67,8 @@ def what_if(
 ) -> None:
     """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
 
-    With NAMEs: compute the effect of one failure, or one drain, of all named components."""
+    With NAMEs: compute the effect of one failure, or one drain, of all named components. Without --workload the running
+    controller answers. Exit status 3: some flows have no path even before a failure."""
     options: FabricOptions | None = ctx.obj
     if names and (fail or options):
         other = "--fail" if fail else "--workload, whose failures --fail-spines and --fail-links name"
@@ -102,7 +103,10 @@ def explain(
     ] = None,
     time_limit: TimeLimit = None,
 ) -> None:
-    """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain."""
+    """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain.
+
+    It also says whether counters confirm the announcement, or how many planning cycles better routes need. Without
+    --workload the running controller answers. Exit status 3: some flows have no path."""
     options: FabricOptions | None = ctx.obj
     if options is None:
         _only_offline(strategy=strategy, time_limit=time_limit)

@@ -122,7 +122,10 @@ def spines(
         Upper | None, typer.Option(help="Fat-tree: tier whose switches fail.", show_default="core")
     ] = None,
     slow_down: Annotated[
-        float, typer.Option(min=1, max=MOST_SLOW_DOWN, help="Largest slowdown of an all-reduce with these failures.")
+        float,
+        typer.Option(
+            min=1, max=MOST_SLOW_DOWN, help="Largest slowdown of an all-reduce with these failures; 1 for none."
+        ),
     ] = 1.0,
     max_subflows: Annotated[
         int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Most subflows of a flow; 1 keeps it whole.")

@@ -78,7 +78,10 @@ def plan_file(
     ] = False,
     export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every route as CSV.")] = None,
     proof: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the plan with its proofs, for signalbox verify.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the plan with its proofs, for signalbox verify; about doubles the time."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -115,9 +118,13 @@ def simulate_command(
     ctx: typer.Context,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME,…", help="Routing schemes; each gives a row.", show_default="planned"),
+        typer.Option(
+            metavar="NAME,…", help="Routing schemes; each gives a row. May be repeated.", show_default="planned"
+        ),
     ] = None,
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations of every job.")] = _DEFAULTS.iterations,
+    iterations: Annotated[
+        int, typer.Option(min=1, help="Iterations of every job, which then leaves.")
+    ] = _DEFAULTS.iterations,
     random_starts: Annotated[
         float | None,
         typer.Option(min=0, max=1e6, metavar="S", help="Draw start times from 0 to S.", show_default="the files'"),
@@ -125,8 +132,8 @@ def simulate_command(
     replan: Annotated[
         Replan,
         typer.Option(
-            help="When to plan. published: at every start and end of an all-reduce, for the jobs that send then; "
-            "hysteresis: as the controller does, only for a gain; never: once, for all jobs."
+            help="When to plan: published, at each start and end of an all-reduce; hysteresis, as the controller does; "
+            "never, only once."
         ),
     ] = _DEFAULTS.replan,
     sharing: Annotated[
@@ -144,7 +151,9 @@ def simulate_command(
         int, typer.Option(min=0, help="With hysteresis: most pinned flows that one planning cycle may move.")
     ] = MAX_MOVES,
     fail_at: Annotated[float, failure_option(min=0, metavar="S", help="Time of the failures.")] = 0.0,
-    repair_at: Annotated[float | None, failure_option(min=0, metavar="S", help="Time when the failures end.")] = None,
+    repair_at: Annotated[
+        float | None, failure_option(min=0, metavar="S", help="Time when the failures end; default: never.")
+    ] = None,
     time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
     as_json: AsJson = False,
 ) -> None:
@@ -206,7 +215,12 @@ def _trained(
 
 @commands.command("generate-workload")
 def generate_workload(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Directory for the files; created if missing.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Directory for the files, created if missing; it may have no files of other jobs."
+        ),
+    ],
     leaves: Annotated[int, typer.Option(min=1, help="Leaves of the fabric.")],
     spines: Annotated[int, typer.Option(min=1, help="Spines of the fabric; hosts are numbered after them.")],
     hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Hosts on every leaf.")],

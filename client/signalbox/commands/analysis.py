@@ -79,7 +79,7 @@ def what_if(
 ) -> None:
     """Predict the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first.
 
-    With names: of one failure, or drain, of all the named parts together."""
+    With names: of one failure, or drain, of all the named parts together. Exit status 3: flows have no path."""
     if names and fail:
         raise typer.BadParameter("names are not for --fail", param_hint="NAME")
     show_failures(asked_what_if(names, fail, top, within))

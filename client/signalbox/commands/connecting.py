@@ -52,7 +52,12 @@ def _connection(
         typer.Option(envvar="SIGNALBOX_TLS_KEY", metavar="FILE", help="Private key of the client certificate (PEM)."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(envvar="SIGNALBOX_TOKEN_FILE", metavar="FILE", help="File with the client's token.")
+        Path | None,
+        typer.Option(
+            envvar="SIGNALBOX_TOKEN_FILE",
+            metavar="FILE",
+            help="File with the client's token, sent through TLS, a Unix socket or loopback only.",
+        ),
     ] = None,
 ) -> Connection:
     return address, Credentials(tls_ca, tls_certificate, tls_key, token_file)
@@ -66,7 +71,7 @@ def _form(
             "--output",
             "-o",
             metavar="FORM",
-            help="Output form: table; wide (a table with all columns, whatever the terminal's width); json; yaml.",
+            help="Output form: table, wide (all columns, whatever the terminal's width), json or yaml.",
         ),
     ] = Form.TABLE,
 ) -> Form:

@@ -22,20 +22,24 @@ from signalbox.errors import (
 
 
 class ExitStatus(IntEnum):
-    """Exit status of a command.
-
-    - ``PARTLY``: some of the request is done or found; the output names the rest
-    - ``NOT_CHECKABLE``: some slowdowns are proven only by a search, which leaves nothing to check
-    - ``REFUSED``: refused in the present state; a later attempt may succeed"""
+    """Exit status of a command."""
 
     ERROR = 1
+    """Any other error, such as a wrong file; one line each on stderr, at most 16 per file."""
     USAGE = 2
+    """Wrong usage."""
     PARTLY = 3
+    """Partly done or found; the output names the rest."""
     NOT_CHECKABLE = 4
+    """Right as far as it can be checked; some slowdowns are proven only by a search."""
     NOT_FOUND = 5
+    """No such job, part, alarm or silence; or the part is down, or the job has ended."""
     NOT_ALLOWED = 6
+    """Refused for good: no valid token or certificate, a wrong role, host or lease token."""
     NO_ANSWER = 7
+    """No answer: the controller is away or stopping, refuses the connection, or takes too long."""
     REFUSED = 8
+    """Refused now, try later: the id is taken, a limit is reached, a fact is not known, or not saved."""
 
 
 _OF: Mapping[type[BaseException], ExitStatus] = {

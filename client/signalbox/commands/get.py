@@ -46,7 +46,11 @@ class _Kinds(TyperGroup):
         return super().get_command(ctx, _SINGULAR.get(cmd_name, cmd_name))
 
 
-commands = typer.Typer(help="List jobs, links, switches, hosts, plan or alarms.", no_args_is_help=True, cls=_Kinds)
+commands = typer.Typer(
+    help="List jobs, links, switches, hosts, plan or alarms: all, or those that are named.",
+    no_args_is_help=True,
+    cls=_Kinds,
+)
 
 
 def _names(metavar: str, what: str, ask: Any) -> Any:
@@ -63,7 +67,12 @@ Alarms = Annotated[list[str] | None, _names("ALARM", "Kinds or subjects of alarm
 
 @commands.command(cls=AskingCommand)
 def jobs(names: Jobs = None) -> None:
-    """List jobs with their state and efficiency."""
+    """List jobs with their state and efficiency.
+
+    'planned for' names the source of the bytes that the planner uses; unconfirmed: no counter has confirmed the
+    announcement yet. State no path: hosts are not connected; silent: sends nothing; slower: iterations take longer.
+
+    '!' marks an efficiency above 105 %: the job announced too much, or reports its iterations as too short."""
     with connect() as client:
         found = client.list_jobs()
     _show(JOB, "jobs", found, names, printing_jobs.jobs)

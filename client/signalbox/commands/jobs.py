@@ -56,7 +56,7 @@ commands.command("list", cls=AskingCommand)(get.jobs)
 
 @commands.command("show", cls=AskingCommand)
 def show_job(job: JobIdArgument) -> None:
-    """Show one job: state, announced and counted traffic, lease and efficiency."""
+    """Show one job: state, lease, efficiency, and announced and counted bytes of its 20 busiest pairs."""
     with connect() as client:
         found = client.get_job(job)
     show(found, lambda: printing_jobs.job(found))
@@ -72,7 +72,7 @@ def register_job(
     """Announce the jobs that FILE describes, each for the time of its lease.
 
     The same file again renews the leases. signalbox run --spec FILE renews them while a command runs, signalbox jobs
-    keep while the file exists."""
+    keep while the file exists. The first job that is refused ends the command; stderr names those that are done."""
 
     def register(spec: JobSpec) -> pb.Job:
         with _take_over_named():
@@ -125,9 +125,10 @@ def update_jobs(
 
 @commands.command("check", cls=PrintingCommand, epilog="Example: signalbox jobs check examples/language.json")
 def check_job(file: SpecFile) -> None:
-    """Check the jobs that FILE describes: print what they would announce, or all errors.
+    """Check the jobs that FILE describes: print what they would announce, or all errors. Needs no controller.
 
-    Needs no controller. With -o json or yaml: prints the specs without short forms."""
+    The tables have ranks, hosts, groups, virtual links, bytes per iteration, the largest sender, and each phase. With
+    -o json or yaml: prints the specs without short forms, ready to be registered."""
     jobs, tables = jobs_in(file), []
     for job in jobs:
         with job.errors_placed():

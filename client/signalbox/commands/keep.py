@@ -48,7 +48,10 @@ def keep_jobs(
 ) -> None:
     """Keep the jobs registered whose files are in DIR; release a job when its file is removed.
 
-    Ends at SIGTERM without releasing the jobs; the next start continues with them."""
+    Launchers write and remove the files, and need not wait for a controller. A changed file updates its jobs. A wrong
+    file changes nothing: stderr says why, and it is read again when it changes, and every 10 s.
+
+    Ends at SIGTERM or Ctrl-C without releasing the jobs; the next start continues with them."""
     folder = folder.absolute()
     address, credentials = given_connection()
     leases = LeaseFiles(address, folder)

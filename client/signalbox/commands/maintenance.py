@@ -46,7 +46,7 @@ def drain(
     wait: Annotated[bool, typer.Option("--wait", metavar="", help="Wait until the parts can be pulled.")] = False,
     timeout: Annotated[float, typer.Option(min=1, metavar="S", help="Longest wait in seconds.")] = 120.0,
 ) -> None:
-    """Take switches or cables out of use: the controller moves their flows away.
+    """Take switches or cables out of use: predict the cost, then let the controller move their flows away.
 
     Without names: show drained parts, and which of them can be pulled."""
     with connect() as client:

@@ -32,7 +32,7 @@ commands = typer.Typer()
 
 @commands.command(cls=AskingCommand)
 def fabric() -> None:
-    """Show the discovered switches, links and hosts, and what is down."""
+    """Show switches, links with capacity, rate and background traffic, hosts, and what is down since when."""
     with connect() as client:
         found = client.get_fabric()
     show(found, lambda: Group(printing.fabric(found), *optical.tables(found.optical_switches)))
@@ -58,7 +58,12 @@ def plan(
         ),
     ] = None,
 ) -> None:
-    """Show the current plan with its certificate and the route of every flow, or with diff what it would change."""
+    """Show the current plan with its certificate and the route of every flow, or with diff what it would change.
+
+    diff compares the newest plan, at most planning.interval_s old, with what the switches hold. Its moves wait because
+    the plan gains less than planning.min_gain, a cycle makes only planning.max_moves, or the strategy is shadow. --now
+    plans anew, says which reason holds, and installs the plan if it gains enough. For a goal plan of several cycles it
+    prints the slowdowns and the number of moves."""
     if view and (now or proof):
         raise typer.BadParameter("diff cannot be combined with --now or --proof")
     with connect() as client:
@@ -89,7 +94,7 @@ def status(
         ),
     ] = False,
 ) -> None:
-    """Show the state of the controller and its network."""
+    """Show the state of the controller and its network, with alarms."""
     with connect() as client:
         if not watch:
             found = client.get_status()
@@ -164,7 +169,7 @@ def forget(
 ) -> None:
     """Stop expecting switches, cables and hosts that are down.
 
-    A switch is forgotten together with its cables and hosts."""
+    A switch is forgotten together with its cables and hosts. With several names: all or none."""
     with connect() as client:
         gone = client.forget_parts(names)
     show(gone, lambda: escape("forgot " + ", ".join(part.name for part in gone)))

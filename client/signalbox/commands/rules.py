@@ -36,7 +36,9 @@ def rules(
         ),
     ] = None,
 ) -> None:
-    """List the rules of Signalbox on a switch: flows of the three tables, groups and meters, with their purposes."""
+    """List the rules of Signalbox on a switch: flows of the three tables, groups and meters, with their purposes.
+
+    Matches and actions are written as ovs-ofctl writes them."""
     with connect() as client:
         fabric = client.get_fabric()
         of_switch = the(SWITCH, all_switches(fabric), switch, fabric.parts_down)

@@ -43,7 +43,11 @@ def run(
     ],
     job: Annotated[
         str | None,
-        typer.Option("--job", metavar="NAME", help="Id of the job; default: from the environment, such as slurm-17."),
+        typer.Option(
+            "--job",
+            metavar="NAME",
+            help="Id of the job; default: SIGNALBOX_JOB, slurm- and Slurm's number, or torchrun's id.",
+        ),
     ] = None,
     hosts: Annotated[
         str | None,
@@ -59,7 +63,9 @@ def run(
     ] = None,
     spec: Annotated[
         Path | None,
-        typer.Option("--spec", metavar="FILE", help="File with the job's spec, instead of --hosts."),
+        typer.Option(
+            "--spec", metavar="FILE", help="File with the job's spec, instead of --hosts; --job may give it another id."
+        ),
     ] = None,
     take_over: Annotated[
         bool, typer.Option("--take-over", metavar="", help="End another registration that has the job's id.")
@@ -73,12 +79,16 @@ def run(
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", metavar="", help="Log the announcement of the job and every problem.")
+        bool,
+        typer.Option(
+            "--verbose", "-v", metavar="", help="Log the announcement and every problem, not only the first problem."
+        ),
     ] = False,
 ) -> None:
     """Run a command, and announce its job while it runs. The command runs whatever the controller does.
 
-    Options for TLS and tokens come from the environment: SIGNALBOX_TLS_CA and so on."""
+    The exit status is that of the command. Options for TLS and tokens come from the environment: SIGNALBOX_TLS_CA and
+    so on."""
     with _usage():
         given = _spec_in(spec, job, hosts, addresses) if spec else None
         job_id = given.job_id if given else _job_id(job)

@@ -16,7 +16,9 @@ commands = typer.Typer()
 
 @commands.command("top", cls=ControllerCommand, epilog="Example: signalbox top --address 192.0.2.10:50051")
 def top() -> None:
-    """Show jobs, the busiest links, alarms and events in the terminal, as they change; q ends it, ? lists the keys."""
+    """Show jobs, the busiest links, alarms and events in the terminal, as they change; q ends it, ? lists the keys.
+
+    Needs signalbox-client[top]."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") in ("", "dumb"):
         raise SignalboxError("top needs a terminal; signalbox watch and signalbox status print without one")
     with needs_extra("top", "textual"):

@@ -43,11 +43,14 @@ def from_trace(
     ],
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Traces of all ranks; - for standard input.", parser=file_to_read),
+        typer.Argument(
+            metavar="FILE...", help="Traces of all ranks, in any order; - for standard input.", parser=file_to_read
+        ),
     ],
     job_id: Annotated[str | None, typer.Option("--job-id", metavar="NAME", help="Id of the job.")] = None,
     endpoints: Annotated[
-        str | None, typer.Option("--endpoints", metavar="ADDRESS,...", help="Addresses of the ranks, in order.")
+        str | None,
+        typer.Option("--endpoints", metavar="ADDRESS,...", help="Address of each rank, unless the trace contains it."),
     ] = None,
     spec: Annotated[
         Path | None,
@@ -60,7 +63,12 @@ def from_trace(
     ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option("--iterations", metavar="N", min=1, help="Number of iterations in the trace."),
+        typer.Option(
+            "--iterations",
+            metavar="N",
+            min=1,
+            help="Number of iterations in the trace; default: found out, for chakra 1.",
+        ),
     ] = None,
     all_reduce_bytes: Annotated[
         int | None,

@@ -23,7 +23,9 @@ from signalbox.live.shown import alarm_line, level, rate, when, word
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
-commands = typer.Typer(help="Print changes until Ctrl-C.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Print changes until Ctrl-C; while the controller is away, wait for it.", no_args_is_help=True
+)
 
 Lines = Callable[[Any], Iterator[str]]
 

@@ -32,7 +32,9 @@ def web(
         ),
     ] = False,
 ) -> None:
-    """Serve a live page with fabric, loads, jobs and their paths, plans, alarms and events, until Ctrl-C."""
+    """Serve a live page with fabric, loads, jobs and their paths, plans, alarms and events, until Ctrl-C.
+
+    Needs signalbox-client[web]."""
     with needs_extra("web", "nicegui", "starlette"):
         from signalbox.web.serving import Listen, serve
     at = Listen.parse(listen)

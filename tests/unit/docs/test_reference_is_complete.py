@@ -1,36 +1,23 @@
-"""The reference pages are complete: configuration keys, metrics, alerts, commands and their options, job fields."""
+"""The reference pages are complete: generated pages, metrics, alerts, job fields."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from enum import Enum
-from typing import get_args
 
 import pytest
 import yaml
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from typer.main import get_group
 
 from controller.alarms import Alarm
-from controller.config import Config, reloaded_settings
 from controller.observability.families import FAMILIES
 from controller.observability.shapes import Family
-from signalbox.commands.usage import BROUGHT_BY, EXTENDED
-from signalbox.distributions import CONTROLLER, OFFLINE, added_commands
 from signalbox.file_forms import JobInFile
 from signalbox.jobs.spec import Algorithm
 from signalbox.words import AlarmKind
 from tests.support.doc_pages import ROOT
-from tests.support.repository_names import commands, options_of
 
 REFERENCE = ROOT / "docs" / "reference"
-CONFIGURATION, METRICS = ((REFERENCE / f"{name}.md").read_text() for name in ("configuration", "metrics"))
-COMMAND_LINE, JOB_SPEC = ((REFERENCE / f"{name}.md").read_text() for name in ("command-line", "job-spec"))
-ALARMS = (REFERENCE / "alarms.md").read_text()
+ALARMS, JOB_SPEC, METRICS = ((REFERENCE / f"{name}.md").read_text() for name in ("alarms", "job-spec", "metrics"))
 ALARM_ROWS = [
     [cell.strip() for cell in line.split("|")[1:-1]]
     for line in ALARMS.partition("\n## Alarms\n")[2].partition("\n## ")[0].splitlines()
@@ -39,47 +26,11 @@ ALARM_ROWS = [
 """Cells of the table of alarms: kind, subject, severity, and the alert of the kind."""
 
 
-def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each key's path and its default as the table shows it."""
-    for name, field in model.model_fields.items():
-        section, in_list = section_of(field)
-        if section:
-            yield from keys(section, f"{prefix}{name}{'[]' if in_list else ''}.")
-        else:
-            yield prefix + name, shown(field)
-
-
-def section_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
-    inner = get_args(field.annotation)[0] if get_args(field.annotation) else None
-    for candidate, in_list in ((field.annotation, False), (inner, True)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate, in_list
-    return None, False
-
-
-def shown(field: FieldInfo) -> str:
-    if field.is_required() or field.default is None:
-        return "–"
-    default = field.default.value if isinstance(field.default, Enum) else field.default
-    if isinstance(default, bool):
-        return f"`{str(default).lower()}`"
-    return f"`{', '.join(default) if isinstance(default, tuple) else default}`"
-
-
-@pytest.mark.parametrize(("key", "default"), list(keys(Config)))
-def test_every_configuration_key_has_a_row_with_its_default(key: str, default: str) -> None:
-    assert f"\n| `{key}` | {default} | " in CONFIGURATION
-
-
-FILES = ("certificate", "private_key", "ca_certificates", "tokens")
-
-
-@pytest.mark.parametrize("key", [key for key, _ in keys(Config)])
-def test_every_configuration_key_says_whether_sighup_takes_it(key: str) -> None:
-    marked = {f"{section}.{name}": how for section, name, how in reloaded_settings()}
-    (row,) = (line for line in CONFIGURATION.splitlines() if line.startswith(f"| `{key}` | "))
-    expected = "yes" if key.rpartition(".")[2] in FILES else marked.get(key, "–")
-    assert row.split(" | ")[-1] == f"{expected} |"
+def test_generated_pages_are_those_of_the_code() -> None:
+    checked = subprocess.run(
+        [sys.executable, "scripts/reference_pages.py", "--check"], cwd=ROOT, capture_output=True, check=False
+    )
+    assert checked.stderr.decode() == ""
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
@@ -131,22 +82,6 @@ def test_every_alarm_has_a_row_with_its_severity(kind: AlarmKind) -> None:
     assert [row[2] for row in ALARM_ROWS if row[0] == f"`{kind}`"] == [Alarm(kind, "").severity]
 
 
-@pytest.mark.parametrize("path", [path for path, command in commands().items() if not hasattr(command, "commands")])
-def test_every_command_is_described_with_its_options(path: str) -> None:
-    assert f"`signalbox {path}" in COMMAND_LINE
-    options = options_of(commands()[path]) - {"--help"}
-    assert [option for option in options if option.startswith("--") and f"`{option}" not in COMMAND_LINE] == []
-
-
-def test_it_is_said_which_distribution_has_which_command() -> None:
-    rows = re.findall(rf"^\| `({CONTROLLER}|{OFFLINE})` \| (.*) \|$", COMMAND_LINE, re.MULTILINE)
-    described = {name: {*re.findall("`(.*?)`", commands)} for name, commands in rows}
-    added = get_group(added_commands(pytest.fail)).commands.keys()
-    assert described[CONTROLLER] | described[OFFLINE] == added
-    brought = {name: {each for each in added if BROUGHT_BY.get(each) == name} for name in described}
-    assert {name: of - {*EXTENDED} for name, of in described.items()} == brought
-
-
 @pytest.mark.parametrize("field", JobInFile.model_fields)
 def test_every_field_of_a_job_has_a_row(field: str) -> None:
     assert any(f"`{field}" in line.split(" | ")[0] for line in JOB_SPEC.splitlines() if line.startswith("| `"))
@@ -155,8 +90,3 @@ def test_every_field_of_a_job_has_a_row(field: str) -> None:
 @pytest.mark.parametrize("algorithm", Algorithm)
 def test_every_collective_has_a_row(algorithm: Algorithm) -> None:
     assert f"\n| `{algorithm.name}` | " in JOB_SPEC
-
-
-def test_the_python_reference_is_that_of_the_docstrings() -> None:
-    made = subprocess.run([sys.executable, "scripts/python_reference.py"], cwd=ROOT, capture_output=True, check=True)
-    assert made.stdout.decode() == (REFERENCE / "python.md").read_text()

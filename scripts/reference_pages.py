@@ -1,0 +1,314 @@
+"""Write the generated parts of the reference: commands, settings, and the Python API.
+
+    python scripts/reference_pages.py            write the pages
+    python scripts/reference_pages.py --check    exit with status 1 if a page is stale
+
+Two pages have hand-written text around regions such as ``<!-- generated: Jobs -->`` … ``<!-- end -->``, which this
+program fills: docs/reference/command-line.md from the help of the commands, docs/reference/configuration.md from the
+documented fields of ``controller.config``. It writes all of docs/reference/python.md (``python_reference``).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import python_reference
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from typer.core import TyperArgument
+from typer.main import get_command
+
+from controller.config import Config, reloaded_settings
+from offline.commands.scenario import FabricCommand
+from signalbox.cli import app
+from signalbox.commands.connecting import AskingCommand
+from signalbox.commands.exit_status import ExitStatus
+from signalbox.commands.usage import PANELS
+
+REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+WIDTH = 120
+REGION = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or check them; return the exit status."""
+    stale = []
+    for name, made in pages().items():
+        page = REFERENCE / name
+        if page.read_text() != made:
+            stale.append(page.name)
+            if "--check" not in arguments:
+                page.write_text(made)
+    if stale and "--check" in arguments:
+        sys.stderr.write(f"stale: {', '.join(stale)} in docs/reference; make reference writes them\n")
+        return 1
+    return 0
+
+
+def pages() -> dict[str, str]:
+    """Return the text that each page should have, by file name."""
+    filled = {
+        name: REGION.sub(
+            lambda found, regions=regions: f"{found[1]}\n{regions[found[2]]()}\n\n{found[3]}",
+            (REFERENCE / name).read_text(),
+        )
+        for name, regions in (("command-line.md", command_regions()), ("configuration.md", setting_regions()))
+    }
+    return {**filled, "python.md": python_reference.page()}
+
+
+# ---- commands
+
+
+def command_regions() -> dict[str, Callable[[], str]]:
+    """Return the functions that write each region of the command line's page."""
+    of_panels = {panel: lambda names=names: of_commands(names) for panel, names in PANELS.items()}
+    shared = {f"options {name}": lambda name=name: options(shared_options()[name]) for name in SHARED}
+    return {**of_panels, **shared, "exit statuses": exit_statuses}
+
+
+SHARED = ("FABRIC", "CONNECTION", "OUTPUT", "--json")
+"""Options that many commands have, as usage lines call them; the last is part of ``OUTPUT``."""
+
+
+@cache
+def shared_options() -> Mapping[str, Sequence[Any]]:
+    """Return the options behind each word of ``SHARED``."""
+    asking = AskingCommand(None, params=[]).params
+    output = [param for param in asking if param.name in ("as_json", "output")]
+    return {
+        "FABRIC": FabricCommand.shared,
+        "CONNECTION": [param for param in asking if param not in output],
+        "OUTPUT": output,
+        "--json": output[:1],
+    }
+
+
+@cache
+def group() -> tuple[Any, Any]:
+    """Return the command ``signalbox`` and a context for it."""
+    found: Any = get_command(app)
+    return found, found.make_context("signalbox", [], resilient_parsing=True)
+
+
+def of_commands(names: Sequence[str]) -> str:
+    """Return the sections of these commands, and of those below them."""
+    every, context = group()
+    return "\n\n".join(
+        part
+        for name in names
+        for path, command in leaves((name,), every.get_command(context, name))
+        for part in of_command(" ".join(["signalbox", *path]), command)
+    )
+
+
+def leaves(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the commands that are no groups, each with its words."""
+    if not hasattr(command, "list_commands"):
+        yield path, command
+        return
+    for name in command.list_commands(group()[1]):
+        yield from leaves((*path, name), command.get_command(group()[1], name))
+
+
+def of_command(path: str, command: Any) -> Iterator[str]:
+    """Yield the parts of the section about a command."""
+    own = {(*param.opts, param.help): param for param in command.params if param.name != "help"}
+    words, optional = [], {key for key, param in own.items() if not param.required}
+    for word, params in shared_options().items():
+        keys = {(*each.opts, each.help) for each in params}
+        if keys <= own.keys():
+            words.append(f"[{word}]" if keys <= optional else word)
+            own = {key: param for key, param in own.items() if key not in keys}
+    mine = [*own.values()]
+    yield f"### {path}"
+    yield f"    {usage(path, command, mine, words)}"
+    for paragraph in (command.help or "").split("\n\n"):
+        yield filled(prose(paragraph))
+    if command.epilog:
+        yield f"Example: `{command.epilog.removeprefix('Example: ')}`"
+    if mine:
+        yield options(mine)
+
+
+def usage(path: str, command: Any, own: Sequence[Any], shared: Sequence[str]) -> str:
+    """Return how the command is called."""
+    pieces = command.collect_usage_pieces(group()[1])[1:]
+    arguments = [re.sub(r"\{(.+?)\}", r"\1", piece).replace("......", "...") for piece in pieces]
+    needed = [signature(param) for param in own if param.required and not isinstance(param, TyperArgument)]
+    more = [param for param in own if not param.required and not isinstance(param, TyperArgument)]
+    return " ".join([path, *arguments, *needed, *(["[OPTIONS]"] if more else []), *shared])
+
+
+def options(params: Sequence[Any]) -> str:
+    """Return arguments and options as a list."""
+    items = [f"- `{signature(param)}`: {meaning(param)}" for param in params]
+    return "\n".join(filled(item, indent="  ") for item in items)
+
+
+KINDS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<float range>": "X", "<str>": "TEXT"}
+"""Placeholder for values without one of their own."""
+
+
+def signature(param: Any) -> str:
+    """Return the names of an option with the placeholder of its value, or the argument's placeholder."""
+    shown: str = param.get_help_record(group()[1])[0]
+    if isinstance(param, TyperArgument):
+        return shown.partition(" <")[0].removesuffix("...") + ("..." if param.nargs == -1 else "")
+    name, _, kind = shown.partition(" <")
+    return f"{name} {KINDS.get(f'<{kind}', kind.removesuffix('>'))}" if kind else name
+
+
+def meaning(param: Any) -> str:
+    """Return the help of a parameter, then its default and its environment variable."""
+    _, text = param.get_help_record(group()[1])
+    found = re.search(r"default: (.*?)(?:; [\dx]|\]$)", text.removeprefix(param.help).strip())
+    parts = [prose(param.help)]
+    if found:
+        plain = re.fullmatch(r"\((.*)\)", found[1])
+        parts.append(f"Default: {plain[1] if plain else f'`{number(found[1])}`'}.")
+    if param.envvar:
+        parts.append(f"Environment: `{param.envvar}`.")
+    return " ".join(parts)
+
+
+def number(text: str) -> str:
+    return text.removesuffix(".0")
+
+
+def exit_statuses() -> str:
+    """Return the table of exit statuses."""
+    docs = documented(ExitStatus)
+    rows = [(0, "Done."), *((status.value, docs[status.name]) for status in ExitStatus)]
+    return table(("status", "meaning"), [(str(value), prose(text)) for value, text in rows])
+
+
+# ---- settings
+
+
+def setting_regions() -> dict[str, Callable[[], str]]:
+    """Return the functions that write each region of the configuration's page."""
+    sections = {name: field for name, field in Config.model_fields.items() if table_of(field)[0]}
+    top = {"top": lambda: settings({"": Config}, skipped=sections)}
+    return top | {name: lambda name=name: settings(tables(name, Config.model_fields[name])) for name in sections}
+
+
+def tables(name: str, field: FieldInfo) -> dict[str, type[BaseModel]]:
+    """Return the table of a section and those inside it, by the beginning of their keys."""
+    model, in_list = table_of(field)
+    prefix = f"{name}[]." if in_list else f"{name}."
+    inside = {} if model is None else model.model_fields
+    below = [tables(f"{prefix}{each}", of) for each, of in inside.items() if table_of(of)[0]]
+    return {prefix: model} | {key: found for each in below for key, found in each.items()}
+
+
+def table_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
+    """Return the model of a table in a setting, None for a plain value, and whether the setting is a list of them."""
+    inner = get_args(field.annotation)[0] if get_args(field.annotation) else None
+    for candidate, in_list in ((field.annotation, False), (inner, True)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate, in_list
+    return None, False
+
+
+FILES = ("certificate", "private_key", "ca_certificates", "tokens")
+"""Settings that name files which SIGHUP has the controller read again."""
+
+
+def settings(of: Mapping[str, type[BaseModel]], skipped: Mapping[str, Any] | Sequence[str] = ()) -> str:
+    """Return the table of the settings in these models. ``of``: models by the beginning of their keys."""
+    marked = {f"{section}.{name}": str(how) for section, name, how in reloaded_settings()}
+    rows = []
+    for prefix, model in of.items():
+        docs = documented(model)
+        for name, field in model.model_fields.items():
+            if name in skipped or table_of(field)[0]:
+                continue
+            if name not in docs:
+                raise SystemExit(f"{model.__name__}.{name} has no docstring")
+            key = prefix + name
+            taken = "yes" if name in FILES else marked.get(key, "–")
+            rows.append((f"`{key}`", default(field), prose(docs[name]), taken))
+    return table(("key", "default", "meaning", "SIGHUP"), rows)
+
+
+def default(field: FieldInfo) -> str:
+    """Return the default of a setting as the file would have it, or a dash."""
+    if field.is_required() or field.default is None:
+        return "–"
+    value = field.default.value if isinstance(field.default, Enum) else field.default
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{', '.join(value) if isinstance(value, tuple) else value}`"
+
+
+# ---- text
+
+
+def documented(of: type) -> dict[str, str]:
+    """Return the docstrings after the fields of a class and of its bases, by field, each in one line."""
+    found: dict[str, str] = {}
+    for each in reversed(of.__mro__):
+        if each.__module__.split(".")[0] not in ("controller", "signalbox"):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0].body  # type: ignore[attr-defined]
+        for before, after in pairwise(body):
+            match before, after:
+                case (
+                    (ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)])),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    found[name] = " ".join(text.split())
+    return found
+
+
+CODE = (
+    r"``(.+?)``|(?<![\w`.-])"
+    r"(--?[a-z][a-z-]*|-(?= (?:for|is) )|[\w.]*[a-z0-9]_[\w.]*\w|SIGNALBOX_[A-Z_]+\w|planning\.\w+"
+    r"|signalbox(?:-\w+(?:\[\w+\])?| (?:COMMANDS)(?: --[a-z-]+)?))(?![\w`])"
+)
+"""Names in help texts: options, ``-``, names with underscores, variables, distributions and commands."""
+
+
+@cache
+def names() -> re.Pattern[str]:
+    """Return the pattern ``CODE`` with the commands that exist, the longest ones first."""
+    every, context = group()
+    known = [
+        " ".join(path)
+        for name in every.list_commands(context)
+        for path, _ in leaves((name,), every.get_command(context, name))
+    ]
+    return re.compile(CODE.replace("COMMANDS", "|".join(sorted(map(re.escape, known), key=len, reverse=True))))
+
+
+def prose(text: str) -> str:
+    """Return help or a docstring as Markdown, with options and names as code."""
+    return names().sub(lambda found: f"`{found[1] or found[2]}`", " ".join(text.split()).replace("*", r"\*"))
+
+
+def filled(text: str, indent: str = "") -> str:
+    """Return the text wrapped at ``WIDTH``; ``indent`` begins every line but the first."""
+    return textwrap.fill(
+        " ".join(text.split()), WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
