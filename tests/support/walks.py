@@ -22,17 +22,14 @@ from pathlib import Path
 from types import FrameType
 
 import controller
-from controller.config import Config, DiscoveryConfig, FabricConfig
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import RegisterJob
-from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.three_rings import CONFIG
 
 ROOT = Path(controller.__file__).parent
 LOOP, PLANNER = "control_loop.py", "planning/planner.py"
 RING = [f"10.0.{leaf}.{host}" for host in (1, 2) for leaf in (1, 2, 3, 4)]
-CONFIG = Config(
-    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
-)
 
 
 class Trace:

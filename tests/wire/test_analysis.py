@@ -52,6 +52,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import FailureKind
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+from tests.support.waiting import until
 
 Signalbox = Callable[..., tuple[int, str, str]]
 
@@ -217,7 +218,7 @@ def test_a_request_that_is_cancelled_holds_up_no_other(loop: Loop) -> None:
             worker.submit(endless, reply)
             if number:
                 reply.cancel()  # the request waits behind the first one
-        wait_for(lambda: not worker._waiting or given_up[0] is not worker._waiting[0][1])
+        until(lambda: not worker._waiting or given_up[0] is not worker._waiting[0][1])
         worker.submit(request, wanted)
         given_up[0].cancel()
         assert wanted.result(timeout=60) == analyse_job(request)
@@ -229,7 +230,7 @@ def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
     worker = Answerer(analyse)
     endless: Any = Endless()
     worker.submit(endless, Future())
-    wait_for(lambda: not worker._waiting)
+    until(lambda: not worker._waiting)
     worker.stop(timeout_s=60)
     assert not worker._thread.is_alive()
 
@@ -237,7 +238,7 @@ def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
 def test_a_process_answers_one_request_after_the_other_while_it_is_small() -> None:
     worker = Answerer(process_number, Path.cwd)
     try:
-        wait_for(lambda: worker._ready is not None)
+        until(lambda: worker._ready is not None)
         assert worker._ready
         ready = worker._ready.process.pid
         assert [answered(worker, None) for _ in range(3)] == [ready] * 3
@@ -253,13 +254,13 @@ def test_a_request_to_a_process_that_does_not_read_can_be_cancelled() -> None:
     worker = Answerer(process_number, Path.cwd)
     given_up: Future[Any] = Future()
     try:
-        wait_for(lambda: worker._ready is not None)
+        until(lambda: worker._ready is not None)
         assert worker._ready
         stopped = worker._ready.process.pid
         assert stopped
         os.kill(stopped, signal.SIGSTOP)
         worker.submit(bytes(10 << 20), given_up)
-        wait_for(lambda: worker._ready is None)
+        until(lambda: worker._ready is None)
         given_up.cancel()
         assert answered(worker, None) != stopped
     finally:
@@ -280,7 +281,7 @@ def test_a_process_goes_on_after_an_error() -> None:
 def test_a_process_that_was_killed_while_it_was_ready_is_replaced() -> None:
     worker = Answerer(process_number, Path.cwd)
     try:
-        wait_for(lambda: worker._ready is not None)
+        until(lambda: worker._ready is not None)
         assert worker._ready
         killed = worker._ready.process
         killed.kill()
@@ -321,18 +322,11 @@ def test_a_call_that_is_cancelled_gives_up_what_changes_nothing() -> None:
                 message = asked.get(timeout=60)
                 assert not message.reply.done()
                 call.cancel()
-                wait_for(message.reply.cancelled)
+                until(message.reply.cancelled)
             call = controller.SetStrategy.future(pb.SetStrategyRequest(strategy=pb.STRATEGY_ECMP))
             change = asked.get(timeout=60)
             call.cancel()
-            wait_for(lambda: not server._services._waiting)
+            until(lambda: not server._services._waiting)
             assert not change.reply.cancelled()
     finally:
         server.stop()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

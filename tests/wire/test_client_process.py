@@ -10,8 +10,9 @@ from pathlib import Path
 
 from signalbox.client_process import MAX_MEMORY_BYTES
 from signalbox.jobs.spec import JobId
+from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.control_stand_in import H1, H2, Running
-from tests.wire.test_joined_process_ends import DEADLINE_S, ended, has_job, program, wait_until
+from tests.wire.test_joined_process_ends import ended, has_job, program
 
 
 def callers(process: subprocess.Popen[str]) -> list[int]:
@@ -74,11 +75,11 @@ for one in own:
 
 def test_a_program_that_closes_all_descriptors_has_those_that_it_opens_then_for_itself(api: Running) -> None:
     with program(api, CLOSES_ALL) as process:
-        wait_until(lambda: iterations(api) > 0)
+        until(lambda: iterations(api) > 0)
         process.send_signal(signal.SIGUSR1)
         found = ended(process)
         assert found[0] == 0, found
-    wait_until(lambda: not has_job(api))
+    until(lambda: not has_job(api))
 
 
 def iterations(api: Running) -> int:
@@ -170,12 +171,12 @@ def test_the_job_stays_registered_when_the_process_that_calls_is_killed_and_sign
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             os.kill(first, number)
         before = iterations(api)
-        wait_until(lambda: iterations(api) > before)
+        until(lambda: iterations(api) > before)
         assert caller(process) == first
         os.kill(first, signal.SIGKILL)
-        wait_until(lambda: callers(process) not in ([], [first]))
+        until(lambda: callers(process) not in ([], [first]))
         before = iterations(api)
-        wait_until(lambda: iterations(api) > before)
+        until(lambda: iterations(api) > before)
         assert api.control.registry.jobs[JobId("job")].uid == uid
         process.send_signal(signal.SIGTERM)
         status, _, errors = ended(process)
@@ -210,6 +211,6 @@ def test_nothing_waits_for_the_process_that_calls_and_it_ends_with_a_killed_prog
             process.kill()
             assert process.communicate(timeout=DEADLINE_S) == ("", "")
             os.kill(calling, signal.SIGCONT)
-            wait_until(lambda: not callers(process))
+            until(lambda: not callers(process))
         finally:
             os.kill(child, signal.SIGKILL)

@@ -60,10 +60,7 @@ def test_a_watch_goes_on_with_what_follows_and_after_a_token(api: Running, clien
             pb.ListEventsRequest(kinds=[pb.EVENT_KIND_UNSPECIFIED]),
             r"kinds\[0\]: must be one of EVENT_KIND_CONTROLLER, ",
         ),
-        (
-            pb.ListEventsRequest(kinds=[pb.EVENT_KIND_DRAIN] * (events.MAX_KINDS + 1)),
-            r"kinds: at most 64 are allowed \(given: 65\)",
-        ),
+        (pb.ListEventsRequest(kinds=[pb.EVENT_KIND_DRAIN] * 65), r"kinds: at most 64 are allowed \(given: 65\)"),
     ],
 )
 def test_wrong_requests_name_the_field(client: Client, request_: pb.ListEventsRequest, problem: str) -> None:
@@ -71,18 +68,12 @@ def test_wrong_requests_name_the_field(client: Client, request_: pb.ListEventsRe
         client._call(client._controller.ListEvents, request_)
 
 
-def test_a_watch_of_too_many_kinds_is_refused(client: Client) -> None:
+def test_what_is_too_long_or_no_token_is_refused(client: Client) -> None:
     """Each watch would keep its list of kinds, and search it for each event."""
     with pytest.raises(InvalidInput, match="kinds: at most 64 are allowed"):
         next(client.watch_events(kinds=["drain"] * 100_000))
-
-
-def test_a_list_of_routes_of_too_many_jobs_is_refused(client: Client) -> None:
     with pytest.raises(InvalidInput, match="job_ids: at most 10000 are allowed"):
         client.list_routes([""] * 10_001)
-
-
-def test_a_wrong_resume_token_is_refused(client: Client) -> None:
     with pytest.raises(InvalidInput, match=r"resume_token: '.*' is not a token of this controller"):
         next(client.watch_events("1" * 30))
 

@@ -7,7 +7,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from controller.jobs.registry import JobRegistry
 from signalbox.joining import join
 from tests.support.doc_pages import PAGES, ROOT
 from tests.support.torch.running import ranks
+from tests.support.waiting import until
 from tests.support.wire.control_stand_in import running_api
 
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/join-from-python.md")
@@ -104,10 +104,7 @@ def test_the_commands_that_run_others_announce_their_job(
         here = command.replace("--rdzv-endpoint 10.0.1.1", "--rdzv-endpoint 127.0.0.1")  # this is the first node
         words = [sys.executable, "-m", *shlex.split(here)]
         with subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE) as process:
-            deadline = time.monotonic() + 60
-            while not api.control.registry.jobs:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: api.control.registry.jobs)
             (show,) = {line for line in RUN_GUIDE.commands() if line.startswith("signalbox jobs show")}
             assert "observed" in run(show, tmp_path) or "--spec" in command
             (job,) = api.control.registry.jobs.values()

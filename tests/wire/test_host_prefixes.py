@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from controller.api.identities import Identities
 from signalbox.client import Client
-from signalbox.errors import HostNotAllowed, InvalidInput
+from signalbox.errors import HostNotAllowed
 from signalbox.jobs.reports import Connected
 from signalbox.spec_messages import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
@@ -78,14 +78,6 @@ def test_a_refusal_is_a_status_for_programs_and_a_line_of_the_audit_log(api: Run
     (line,) = [line for line in lines if line["event"] == "audit"]
     assert (line["name"], line["method"], line["code"]) == ("blue", "RegisterJob", "PERMISSION_DENIED")
     assert FOREIGN[1] in line["why"]
-
-
-def test_connections_to_hosts_of_others_are_refused(blue: Client) -> None:
-    blue.register_job(ring("ring", OURS, reports_connections=True))
-    blue.report_connections("ring", H1, [Connected(H1, 1, H2, 2)])
-    for src, dst in ((H1, FOREIGN[1]), (FOREIGN[1], H1)):
-        with pytest.raises(InvalidInput, match=f"{FOREIGN[1]} is not an address of job 'ring'"):
-            blue.report_connections("ring", src, [Connected(src, 1, dst, 2)])
 
 
 def test_others_name_any_host(api: Running, tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,17 +11,9 @@ import pytest
 from controller.jobs.ends import EndReason
 from signalbox.client import Client
 from signalbox.jobs.spec import JobId, JobSpec
+from tests.support.waiting import until
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.keeping import KeepProcess, keeping
-
-DEADLINE_S = 60.0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -62,9 +52,9 @@ def test_jobs_follow_their_files_through_restarts_of_the_daemon(tmp_path: Path, 
         keep = daemon()
         for job in ("stays", "changes", "goes"):
             write(folder, job)
-        wait_until(lambda: len(uids(api)) == 3)
+        until(lambda: len(uids(api)) == 3)
         (folder / "wrong.yaml").write_text("job_id: wrong\nhosts: 7\n")
-        wait_until(lambda: f"WARNING {folder}/wrong.yaml:2:1: hosts: " in keep.log.read_text())
+        until(lambda: f"WARNING {folder}/wrong.yaml:2:1: hosts: " in keep.log.read_text())
         first = uids(api)
         assert keep.end(signal.SIGTERM) == 0
         assert uids(api) == first, "a daemon that stops for a while releases nothing"
@@ -73,13 +63,13 @@ def test_jobs_follow_their_files_through_restarts_of_the_daemon(tmp_path: Path, 
         (folder / "goes.yaml").unlink()
         (folder / "wrong.yaml").unlink()
         keep = daemon()
-        wait_until(lambda: endpoints(api, "changes") == ("10.0.3.1", "10.0.4.1"))
-        wait_until(lambda: "goes" not in uids(api))
+        until(lambda: endpoints(api, "changes") == ("10.0.3.1", "10.0.4.1"))
+        until(lambda: "goes" not in uids(api))
         keep.kill()
 
         keep = daemon()
         (folder / "stays.yaml").unlink()
-        wait_until(lambda: set(uids(api)) == {"changes"})
+        until(lambda: set(uids(api)) == {"changes"})
         assert uids(api)["changes"] == first["changes"]
         assert keep.end(signal.SIGINT) == 0
         assert {end.reason for end in api.control.registry.ends.certain} == {EndReason.DEREGISTERED}
@@ -104,14 +94,14 @@ def test_jobs_exchange_hosts_when_their_files_do(
 
         keep = daemon()
         write_both("n[1-2]", "n[3-4]")
-        wait_until(lambda: len(uids(api)) == 2)
+        until(lambda: len(uids(api)) == 2)
         before = uids(api)
         if while_away:
             keep.end()
         write_both("n[3-4]", "n[1-2]")
         if while_away:
             daemon()
-        wait_until(lambda: endpoints(api, "one") == ("10.0.3.1", "10.0.4.1"))
+        until(lambda: endpoints(api, "one") == ("10.0.3.1", "10.0.4.1"))
         assert endpoints(api, "two") == ("10.0.1.1", "10.0.2.1")
         assert uids(api) == before
 
@@ -121,9 +111,9 @@ def test_a_controller_that_comes_later_is_told_all(tmp_path: Path, folder: Path,
         address = api.addresses[0]
     write(folder, "early")
     with keeping(folder, address, tmp_path, tmp_path / "log", "--addresses", addresses) as keep:
-        wait_until(lambda: "not in touch with the controller" in keep.log.read_text())
+        until(lambda: "not in touch with the controller" in keep.log.read_text())
         with running_api(address) as api:
-            wait_until(lambda: set(uids(api)) == {"early"})
+            until(lambda: set(uids(api)) == {"early"})
 
 
 def test_a_program_that_joins_by_itself_takes_its_job_over(tmp_path: Path, folder: Path, addresses: Path) -> None:
@@ -133,13 +123,13 @@ def test_a_program_that_joins_by_itself_takes_its_job_over(tmp_path: Path, folde
         keeping(folder, api.addresses[0], tmp_path, tmp_path / "log", "--addresses", addresses) as keep,
         Client(api.addresses[0]) as program,
     ):
-        wait_until(lambda: set(uids(api)) == {"own"})
+        until(lambda: set(uids(api)) == {"own"})
         spec = JobSpec.parse({"job_id": "own", "endpoints": ["10.0.1.1", "10.0.2.1"], "max_subflows": 2})
         program.register_job(spec, take_over=True)
-        wait_until(lambda: "taken_over" in keep.log.read_text())
+        until(lambda: "taken_over" in keep.log.read_text())
         (folder / "own.yaml").unlink()
         write(folder, "other")
-        wait_until(lambda: "other" in uids(api))
+        until(lambda: "other" in uids(api))
         assert api.control.registry.jobs[JobId("own")].spec == spec
 
 
@@ -147,5 +137,5 @@ def test_a_program_that_joins_by_itself_takes_its_job_over(tmp_path: Path, folde
 def test_what_cannot_work_ends_it_at_once(tmp_path: Path, more: list[str]) -> None:
     folder = tmp_path if more else tmp_path / "missing"
     with keeping(folder, "127.0.0.1:1", tmp_path, tmp_path / "log", *more) as keep:
-        wait_until(lambda: not keep.running)
+        until(lambda: not keep.running)
     assert "missing" in keep.log.read_text()

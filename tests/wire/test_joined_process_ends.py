@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -16,9 +15,8 @@ import pytest
 
 from mininet_topos.controller_process import ControllerProcess
 from signalbox.jobs.spec import JobId
+from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.control_stand_in import H1, H2, Running
-
-DEADLINE_S = 60.0
 
 BEGIN = f"""
 import ctypes, multiprocessing, os, signal, sys, threading, time
@@ -44,13 +42,6 @@ c.pthread_mutex_lock(mutex)
 joined()
 c.pthread_mutex_lock(mutex)  # a library that waits for a peer, and does not come back for signals
 """
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def has_job(api: Running) -> bool:
@@ -115,7 +106,7 @@ def test_sigterm_ends_a_program_without_a_handler_as_before_and_releases_the_job
 
 def test_sigterm_also_ends_one_that_waits_inside_a_library(api: Running) -> None:
     with program(api, STUCK) as process:
-        wait_until(lambda: waits(process))
+        until(lambda: waits(process))
         process.send_signal(signal.SIGTERM)
         assert ended(process) == (-signal.SIGTERM, "", "")
     assert not has_job(api)
@@ -124,7 +115,7 @@ def test_sigterm_also_ends_one_that_waits_inside_a_library(api: Running) -> None
 def test_sigterm_ends_one_whose_library_it_interrupts(api: Running) -> None:
     """The library's call returns early, and the program ends while the job is released."""
     with program(api, "import ctypes; join(); joined(); ctypes.CDLL(None).pause()") as process:
-        wait_until(lambda: waits(process))
+        until(lambda: waits(process))
         process.send_signal(signal.SIGTERM)
         assert ended(process) == (-signal.SIGTERM, "", "")
     assert not has_job(api)
@@ -205,7 +196,7 @@ print("checkpoint", flush=True)
 
 def test_a_signal_that_the_program_waits_for_is_not_given_to_another_thread(api: Running) -> None:
     with program(api, AWAITS) as process:
-        wait_until(lambda: waits(process))
+        until(lambda: waits(process))
         process.send_signal(signal.SIGUSR1)
         assert ended(process) == (0, "checkpoint\n", "")
 
@@ -237,10 +228,10 @@ def test_the_lease_of_a_killed_program_runs_out(tmp_path: Path) -> None:
         return sum(later > earlier for earlier, later in pairwise(left_s)) > 2
 
     with controller.running() as client, program(controller, "join(lease_s=1.5); wait()") as process:
-        wait_until(renewed)
+        until(renewed)
         process.kill()
         process.wait(DEADLINE_S)
-        wait_until(lambda: not client.list_jobs())
+        until(lambda: not client.list_jobs())
         (*_, event) = client.list_events(kinds=["job"])
         assert {detail.name: detail.value for detail in event.details}["reason"] == "lease_ran_out"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -26,25 +25,18 @@ from signalbox.jobs.subflows import Connections, PortClass
 from signalbox.membership import Ended
 from signalbox.remote_client import RemoteClient
 from signalbox.route_following import Route, Subflow
+from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, VIA_SPINE, Running, running_api
 
-DEADLINE_S = 60.0
 ENDPOINTS = [H1, H2]
 TRANSFERS = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
 def joined(api: Running) -> Iterator[signalbox.Job]:
     with signalbox.join("job", endpoints=ENDPOINTS, transfers=TRANSFERS, address=api.addresses[0]) as job:
-        wait_until(lambda: job.registered)
+        until(lambda: job.registered)
         yield job
 
 
@@ -63,7 +55,7 @@ def test_a_job_is_announced_reports_iterations_and_is_released(
     for _ in range(3):
         with joined.step() as step, step.communication():
             pass
-    wait_until(lambda: client.get_job("job").iterations == 3)
+    until(lambda: client.get_job("job").iterations == 3)
     assert client.get_job("job").last_iteration_index == 2
     joined.iteration(2.0, 1.0)
     joined.leave()
@@ -77,16 +69,16 @@ def test_routes_and_shares_are_followed_by_every_rank_from_the_first_look_on(
 ) -> None:
     told: list[tuple[Route, ...]] = []
     with signalbox.join("job", rank=1, address=api.addresses[0], on_routes=told.append) as other:
-        wait_until(lambda: bool(joined.routes) and bool(other.routes))
+        until(lambda: bool(joined.routes) and bool(other.routes))
         assert not joined.routes[0].pinned
         api.control.set_route(FlowId(H1, H2), VIA_SPINE)
-        wait_until(lambda: joined.routes[0].pinned and other.routes[0].pinned)
+        until(lambda: joined.routes[0].pinned and other.routes[0].pinned)
         path = ("leaf1", "spine1", "leaf2")
         assert joined.routes == other.routes == (Route(H1, H2, True, path, (Subflow(1.0, path, PortClass(0, 0)),)),)
         assert joined.shares == {}
         assert told[-1] == other.routes
         joined.leave()
-        wait_until(lambda: other.ended is Ended.DEREGISTERED)
+        until(lambda: other.ended is Ended.DEREGISTERED)
     assert other.routes[0].pinned, "what was known stays"
 
 
@@ -95,9 +87,9 @@ def test_a_job_that_was_taken_over_is_left_to_its_new_owner(
 ) -> None:
     address = api.addresses[0]
     with signalbox.join("job", endpoints=ENDPOINTS, address=address, take_over=True) as owner:
-        wait_until(lambda: owner.registered)
+        until(lambda: owner.registered)
         joined.iteration(1.0)
-        wait_until(lambda: joined.ended is not None)
+        until(lambda: joined.ended is not None)
         assert joined.ended is Ended.TAKEN_OVER
         joined.leave()
         assert not client.get_job("job").spec.transfers, "it is the new owner's"
@@ -107,10 +99,10 @@ def test_a_job_that_was_taken_over_is_left_to_its_new_owner(
 
 
 def test_a_take_over_is_known_at_once_while_routes_are_followed(api: Running, joined: signalbox.Job) -> None:
-    wait_until(lambda: bool(joined.routes))
+    until(lambda: bool(joined.routes))
     with Client(api.addresses[0]) as other:
         other.register_job(JobSpec.parse({"job_id": "job", "endpoints": ENDPOINTS}), take_over=True)
-        wait_until(lambda: joined.ended is Ended.TAKEN_OVER)
+        until(lambda: joined.ended is Ended.TAKEN_OVER)
 
 
 TWICE = {
@@ -126,7 +118,7 @@ def test_a_spec_that_the_controller_refuses_is_told_with_its_fields(
     api: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     with signalbox.join(TWICE, address=api.addresses[0]) as job:
-        wait_until(lambda: job.ended is Ended.REFUSED)
+        until(lambda: job.ended is Ended.REFUSED)
     (told,) = (line for line in lines(caplog) if "not in touch" not in line)  # a busy machine may be too slow at first
     assert "collectives[0].groups: " in told
     with pytest.raises(InvalidInput) as error:
@@ -147,7 +139,7 @@ def test_connections_of_all_ranks_are_reported(api: Running) -> None:
     found = Connected(H1, 40_001, H2, 29_500)
     more: dict[str, Any] = {"reports_connections": True, "connections": lambda: frozenset({found})}
     with signalbox.join("job", endpoints=ENDPOINTS, transfers=TRANSFERS, address=api.addresses[0], **more):
-        wait_until(lambda: bool(jobs(api)) and bool(reported(api)))
+        until(lambda: bool(jobs(api)) and bool(reported(api)))
         assert reported(api)[H1, H2] == ((40_001, 29_500),)
 
 
@@ -180,7 +172,7 @@ def test_tls_that_fails_is_one_line(tmp_path: Path, trusts: str, caplog: pytest.
     with running_api(certificate=server.certificate, private_key=server.private_key) as api:
         address = api.addresses[0]
         with signalbox.join("job", endpoints=ENDPOINTS, address=address, credentials=credentials) as job:
-            wait_until(lambda: bool(lines(caplog)))
+            until(lambda: bool(lines(caplog)))
             assert not job.registered
     assert len(lines(caplog)) == 1
     trusted = Credentials(tls_ca=ours.certificate)
@@ -198,19 +190,19 @@ def test_a_job_waits_for_a_paused_controller_and_goes_on_with_killed_ones_that_s
     with ExitStack() as stack:
         client = stack.enter_context(controller.running())
         job = stack.enter_context(signalbox.join("job", endpoints=ENDPOINTS, lease_s=30, address=controller.address))
-        wait_until(lambda: job.registered)
+        until(lambda: job.registered)
         report_while_paused(controller, job, 10, monkeypatch)
-        wait_until(lambda: client.get_job("job").iterations == 10)
+        until(lambda: client.get_job("job").iterations == 10)
         assert job.ended is None
         for number, keeps_state in ((10, True), (11, False)):
             uid, outages = client.get_job("job").uid, len(lines(caplog))
             controller.kill()
             job.iteration(1.0)
-            wait_until(partial(has_told, caplog, outages + 1))
+            until(partial(has_told, caplog, outages + 1))
             if not keeps_state:
                 (tmp_path / "state").rename(tmp_path / "lost")
             client = stack.enter_context(controller.running())
-            wait_until(partial(has_iterations, client))
+            until(partial(has_iterations, client))
             assert (client.get_job("job").uid == uid) is keeps_state
             assert client.get_job("job").last_iteration_index == number
             assert len(lines(caplog)) == outages + 1, "one outage"

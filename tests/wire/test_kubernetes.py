@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -22,10 +21,10 @@ from signalbox.client import Client
 from signalbox.jobs.spec import JobId
 from tests.support.doc_pages import PAGES, ROOT
 from tests.support.kubernetes_objects import annotate, named, recorded, replacement
+from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.control_stand_in import Running
 from tests.support.wire.kubernetes_api import Cluster, running_cluster
 
-DEADLINE_S = 60.0
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/join-from-kubernetes.md")
 MANIFEST = ROOT / "deploy/kubernetes/signalbox.yaml"
 
@@ -38,13 +37,6 @@ operator.BACKOFFS_S = (0.01,)
 operator.AGAIN_S = float(sys.argv.pop(1))
 __main__.main()
 """
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -16,23 +16,17 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarks.web.browser import Browser, browser, missing
-from controller.config import Config, DiscoveryConfig, FabricConfig
-from controller.fabric.topology import PortNo
 from controller.jobs.messages import RegisterJob, ReportIterations
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.report import bundle
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
-from tests.support.fake_fabric import FABRIC_BPS
 from tests.support.lab.needs import needs
 from tests.support.wire.served_fabric import ServedFabric
 
 __all__ = ("signalbox",)
 
-CONFIG = Config(
-    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
-)
 HOSTILE = "<script>alert(1)</script>\u202e\"'&"
 
 
@@ -41,10 +35,7 @@ def address() -> Iterator[str]:
     """Run an API where one ring of each leaf's first hosts trains.
 
     A cable is down, and another job waits for a host."""
-    fabric = ServedFabric(4, 4, 4)
-    fabric.start(CONFIG)
-    fabric.run(5)
-    fabric.all_speak()
+    fabric = ServedFabric.of_four_leaves()
     ring = {"algorithm": "ring_all_reduce", "groups": ["all"], "bytes_per_iteration": 1_000_000}
     for name, ips in (("slow", [f"10.0.{leaf}.1" for leaf in range(1, 5)]), ("waits", ["10.0.1.2", "10.9.9.9"])):
         groups = [{"name": "all", "ranks": list(range(len(ips)))}]
@@ -53,7 +44,7 @@ def address() -> Iterator[str]:
         if name == "slow":
             fabric.rings.append(Ring(ips))
     fabric.run(5)
-    fabric.cut(next(dpid for dpid, switch in fabric.switches.items() if switch.name == "leaf1"), PortNo(1))
+    fabric.cut_first_cable()
     for index in range(3):
         fabric.carry(5)
         fabric.send(ReportIterations(JobId("slow"), (IterationTime(index, 10.0, 9.0),)))

@@ -12,8 +12,7 @@ from google.rpc import error_details_pb2
 from controller.api import convert
 from controller.jobs.messages import UpdateJob
 from signalbox.client import UPDATE_TRIES, Client
-from signalbox.errors import ConcurrentUpdate
-from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.spec import JobSpec
 from signalbox.spec_messages import spec_message
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -117,10 +116,3 @@ def test_an_update_of_some_fields_that_was_overtaken_is_sent_again(client: Clien
     client.update_job(ring(lease_s=77), fields=["lease_s"])
     job = client.get_job("ring")
     assert (job.spec.lease.seconds, job.spec.collectives[0].bytes_per_iteration, job.revision) == (77, 11, 5)
-
-
-def test_it_is_sent_again_so_many_times_at_most(api: Running, client: Client, overtaken: list[int]) -> None:
-    with pytest.raises(ConcurrentUpdate, match="was updated meanwhile"):
-        client.update_job(ring(lease_s=77), fields=["lease_s"])
-    assert len(overtaken) == UPDATE_TRIES
-    assert api.control.registry.jobs[JobId("ring")].spec.lease_s == 30

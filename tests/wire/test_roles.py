@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -324,12 +325,13 @@ def test_a_reader_changes_nothing_even_with_the_lease_token(served: Served, meth
     assert job_is_as_it_was(served)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_call_that_changes_something_has_a_line_in_the_audit_log(fresh: Served, method: str) -> None:
+def test_a_call_that_changes_something_has_a_line_in_the_audit_log(fresh: Served) -> None:
+    first = ("RenewLease", "ReportIterations", "ReportConnections")  # the next calls end the registration
     with capture_logs() as lines:
-        call(fresh, method, of("operator"), fresh.lease_token)
-    found = [line for line in lines if line.get("method") == method and line["event"] == "audit"]
-    assert len(found) == (method in AUDITED)
+        for method in (*first, *(method for method in METHODS if method not in first)):
+            call(fresh, method, of("operator"), fresh.lease_token)
+    found = Counter(line["method"] for line in lines if line["event"] == "audit" and "method" in line)
+    assert found == dict.fromkeys(AUDITED, 1)
 
 
 CHANGES_WITH_A_LEASE_TOKEN: dict[str, Callable[[Client, str], object]] = {
@@ -447,19 +449,12 @@ def test_changes_and_what_is_not_allowed_are_in_the_audit_log(fresh: Served) -> 
 
 
 @pytest.mark.parametrize(
-    "act",
-    [
-        lambda client, token: client.renew_lease(JOB, token),
-        lambda client, token: client.report_iterations(JOB, [], token),
-        lambda client, token: client.report_connections(JOB, H1, [], token),
-        lambda client, token: client.deregister_job(JOB, token),
-        lambda client, _: client.get_job(JOB),
-        lambda client, _: next(client.watch_routes(JOB)),
-    ],
-    ids=["renew", "iterations", "connections", "deregister", "get", "watch"],
+    "method", ["RenewLease", "ReportIterations", "ReportConnections", "DeregisterJob", "GetJob", "WatchRoutes"]
 )
-def test_what_a_tenant_tries_on_anothers_job_has_a_line(fresh: Served, act: Callable[[Client, str], object]) -> None:
-    (line,) = audited(fresh, "red", lambda client: act(client, fresh.lease_token))
+def test_what_a_tenant_tries_on_anothers_job_has_a_line(fresh: Served, method: str) -> None:
+    with capture_logs() as lines:
+        call(fresh, method, of("red"), fresh.lease_token)
+    (line,) = (line for line in lines if line["event"] == "audit" and "method" in line)
     assert (line["tenant"], line["job_id"], line["code"]) == ("red", JOB, "NOT_FOUND")
     assert line["why"] == "another tenant's job"
     assert audited(fresh, "red", lambda client: client.get_job("none")) == [], "there is no such job"

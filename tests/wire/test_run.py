@@ -10,8 +10,7 @@ import socket
 import subprocess
 import sys
 import termios
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from typing import Any
 import pytest
 
 from signalbox.jobs.spec import JobId
+from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.control_stand_in import H1, H2, Running
 
-DEADLINE_S = 60.0
 RUN = [sys.executable, "-m", "signalbox", "run"]
 HOSTS = ("--hosts", f"{H1},{H2}")
 HOLD = ("sh", "-c", "echo started; read line; exit 3")
@@ -32,13 +31,6 @@ HOLD = ("sh", "-c", "echo started; read line; exit 3")
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SIGNALBOX_JOB", "SIGNALBOX_TAKE_OVER", "SIGNALBOX_ADDRESS", "SLURM_JOB_ID", "RANK"):
         monkeypatch.delenv(name, raising=False)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def jobs(api: Running) -> dict[JobId, Any]:
@@ -79,7 +71,7 @@ def run(*words: str, **more: Any) -> tuple[int, str, str]:
 
 def test_a_job_is_announced_while_its_command_runs(api: Running) -> None:
     with running(*HOSTS, "--", *HOLD, address=api.addresses[0]) as process:
-        wait_until(lambda: "job" in jobs(api))
+        until(lambda: "job" in jobs(api))
         assert jobs(api)[JobId("job")].spec.endpoints == (H1, H2)
         assert ended(process) == (3, "started\n", "")
     assert not jobs(api)
@@ -110,7 +102,7 @@ def test_hosts_are_those_of_the_launcher_and_their_addresses_are_in_a_file(
 ) -> None:
     words = ["--addresses", "addresses.yaml", "--", *command.split()]
     with running(*words, address=api.addresses[0], env=os.environ | environ) as process:
-        wait_until(lambda: "job" in jobs(api))
+        until(lambda: "job" in jobs(api))
         assert jobs(api)[JobId("job")].spec.endpoints == (H1, H1, H2, H2)
         assert ended(process) == (0, "", "")
 
@@ -119,7 +111,7 @@ def test_a_spec_says_more_than_hosts(api: Running, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(f"job_id: other\nhosts: [{H1}, {H2}]\ntransfers: [{{src: 0, dst: 1, bytes_per_iteration: 9}}]\n")
     with running("--spec", str(file), "--", *HOLD, address=api.addresses[0]) as process:
-        wait_until(lambda: "job" in jobs(api))
+        until(lambda: "job" in jobs(api))
         assert jobs(api)[JobId("job")].spec.transfers[0].bytes_per_iteration == 9
         assert ended(process)[0] == 3
 
@@ -186,14 +178,14 @@ def test_the_command_runs_while_the_controller_hangs() -> None:
 def test_the_command_runs_when_the_controller_refuses_its_job(api: Running) -> None:
     address = api.addresses[0]
     with running(*HOSTS, "--", *HOLD, address=address) as first:
-        wait_until(lambda: "job" in jobs(api))
+        until(lambda: "job" in jobs(api))
         with running(*HOSTS, "--", *HOLD, address=address) as second:
             assert second.stderr
             assert "belongs to another registration" in second.stderr.readline()
             assert ended(second) == (3, "started\n", "")
         with running(*HOSTS, "--take-over", "--", *HOLD, address=address) as third:
             uid = jobs(api)[JobId("job")].uid
-            wait_until(lambda: jobs(api)[JobId("job")].uid != uid)
+            until(lambda: jobs(api)[JobId("job")].uid != uid)
             assert ended(first) == (3, "started\n", ""), "its end does not end the other"
             assert "job" in jobs(api)
             assert ended(third)[0] == 3

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
 import pytest
 
-from controller.config import Config, DiscoveryConfig, FabricConfig
-from controller.fabric.topology import PortNo
 from controller.jobs.messages import RegisterJob, ReportIterations
 from signalbox.jobs.reports import IterationTime
-from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.spec import JobId
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
-from tests.support.doc_pages import PAGES, ROOT
+from tests.support.doc_pages import PAGES
 from tests.support.fake_fabric import FABRIC_BPS
-from tests.support.wire.served_fabric import ServedFabric
+from tests.support.wire.served_fabric import ServedFabric, example_job
 
 __all__ = ("signalbox",)
 
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/when-a-job-is-slow.md")
-CONFIG = Config(
-    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
-)
 ITERATION_S, COMMUNICATION_S = 10.25, 10.05
 DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 TENTHS = re.compile(r"(?<=\d)\.\d(?=%)")
@@ -36,18 +30,15 @@ def address() -> Iterator[str]:
     """Run an API with two slow jobs.
 
     A cable is down, so that ``vision`` is slow. ``language`` sends backwards, at half of its rate."""
-    fabric = ServedFabric(4, 4, 4)
-    fabric.start(CONFIG)
-    fabric.run(5)
-    fabric.all_speak()
-    jobs = [JobSpec.parse(json.loads((ROOT / f"examples/{name}.json").read_text())) for name in ("language", "vision")]
+    fabric = ServedFabric.of_four_leaves()
+    jobs = [example_job(name) for name in ("language", "vision")]
     for job in jobs:
         fabric.send(RegisterJob(job))
         for ips in (job.endpoints[:4], job.endpoints[4:]):
             backwards = job.job_id == "language"
             fabric.rings.append(Ring(ips[::-1], most_bps=FABRIC_BPS / 2) if backwards else Ring(ips))
     fabric.run(5)
-    fabric.cut(next(dpid for dpid, switch in fabric.switches.items() if switch.name == "leaf1"), PortNo(1))
+    fabric.cut_first_cable()
     for index in range(8):
         fabric.carry(ITERATION_S)
         for job in jobs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import pty
 import re
@@ -19,23 +18,17 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from controller.config import Config, DiscoveryConfig, FabricConfig
-from controller.fabric.topology import PortNo
 from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from signalbox.top.app import HELP, Details, Table, Top
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
-from tests.support.doc_pages import ROOT
 from tests.support.fake_fabric import FABRIC_BPS
-from tests.support.wire.served_fabric import ServedFabric
+from tests.support.wire.served_fabric import ServedFabric, example_job
 
 __all__ = ("signalbox",)
 
-CONFIG = Config(
-    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
-)
 SMALL, LARGE, USUAL = (80, 24), (200, 60), (120, 50)
 WAIT_S = 60.0
 
@@ -43,17 +36,14 @@ WAIT_S = 60.0
 @pytest.fixture(scope="module")
 def fabric() -> Iterator[tuple[ServedFabric, str]]:
     """Return a fabric where two jobs train, a cable is down, and a third job waits for a host."""
-    fabric = ServedFabric(4, 4, 4)
-    fabric.start(CONFIG)
-    fabric.run(5)
-    fabric.all_speak()
+    fabric = ServedFabric.of_four_leaves()
     for name in ("language", "vision"):
-        job = JobSpec.parse(json.loads((ROOT / f"examples/{name}.json").read_text()))
+        job = example_job(name)
         fabric.send(RegisterJob(job))
         fabric.rings += [Ring(job.endpoints[:4], FABRIC_BPS / 3), Ring(job.endpoints[4:], FABRIC_BPS / 2)]
     fabric.send(RegisterJob(JobSpec.parse({"job_id": "waits", "endpoints": ["10.0.1.1", "10.9.9.9"]})))
     fabric.run(5)
-    fabric.cut(next(dpid for dpid, switch in fabric.switches.items() if switch.name == "leaf1"), PortNo(1))
+    fabric.cut_first_cable()
     fabric.carry(10)
     with fabric.served() as address:
         yield fabric, address

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from mininet_topos.trainer.sockets import publish
-
-DEADLINE_S = 60.0
+from tests.support.waiting import DEADLINE_S, until
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -40,10 +38,7 @@ def test_mice_of_two_hosts_reach_each_other_once_they_may_begin(tmp_path: Path) 
         start("mice", *common, "--bind", hosts[1], "--peers", hosts[0]) as other,
     ):
         listening = {f"{int(ip.split('.')[3]):02X}00007F:1B58" for ip in hosts}  # as proc(5) writes them
-        deadline = time.monotonic() + DEADLINE_S
-        while not all(end in Path("/proc/net/tcp").read_text() for end in listening):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: all(end in Path("/proc/net/tcp").read_text() for end in listening))
         publish(tmp_path, "go", ("-", 0))
         said = [json.loads(each.communicate(timeout=DEADLINE_S)[0]) for each in (one, other)]
     assert said == [{"sent": 20, "failed": 0}] * 2

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,9 +31,9 @@ from signalbox.jobs.spec import Algorithm, Dealing, JobId
 from signalbox.jobs.subflows import port_classes
 from signalbox.joining import join
 from signalbox.membership import Ended
+from tests.support.waiting import DEADLINE_S, until
 from tests.support.wire.control_stand_in import H1, H2, VIA_SPINE, Running
 
-DEADLINE_S = 60.0
 T = TypeVar("T")
 
 
@@ -276,17 +275,10 @@ def lines_of(directory: Path, rank: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in complete.splitlines()]
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_processes_stop_together_on_sigterm_to_rank_0(tmp_path: Path) -> None:
     ranks = [start_rank(tmp_path, rank, 2, "--compute-s", "0.02") for rank in range(2)]
     try:
-        wait_until(lambda: all(len(lines_of(tmp_path, rank)) > 3 for rank in range(2)))
+        until(lambda: all(len(lines_of(tmp_path, rank)) > 3 for rank in range(2)))
         ranks[0].send_signal(signal.SIGTERM)
         assert [process.wait(DEADLINE_S) for process in ranks] == [0, 0]
     finally:
@@ -325,14 +317,14 @@ def test_rank_0_writes_the_shares_that_it_is_told_and_reports_the_connections_of
         api.control.routes_generation += 1
 
     with _announced(spec, api.addresses[0], 60.0, tmp_path, True) as report:
-        wait_until(lambda: job_id in registry.jobs)
+        until(lambda: job_id in registry.jobs)
         publish_opened(tmp_path, 1, [])
-        wait_until(lambda: (H1, H2) in registry.jobs[job_id].dividing.connections)
+        until(lambda: (H1, H2) in registry.jobs[job_id].dividing.connections)
         api.control.put(split)
-        wait_until(lambda: shares.read_again() and bool(shares.subflows(H1, H2)))
+        until(lambda: shares.read_again() and bool(shares.subflows(H1, H2)))
         assert shares.subflows(H1, H2) == [(0.75, 40_001, 0xFFFF), (0.25, 40_002, 0xFFFF)]
         report(Iteration(0, 1.0, 2.0, True, (), 0.5, 2))
-        wait_until(lambda: registry.jobs[job_id].vitals.reported.iterations == 1)
+        until(lambda: registry.jobs[job_id].vitals.reported.iterations == 1)
     assert job_id not in registry.jobs
 
 
@@ -347,7 +339,7 @@ def test_a_job_that_cannot_be_announced_says_why(tmp_path: Path) -> None:
 def test_a_killed_rank_ends_the_job_with_a_clear_error(tmp_path: Path) -> None:
     ranks = [start_rank(tmp_path, rank, 2, "--compute-s", "0.02") for rank in range(2)]
     try:
-        wait_until(lambda: len(lines_of(tmp_path, 0)) > 2)
+        until(lambda: len(lines_of(tmp_path, 0)) > 2)
         ranks[1].kill()
         said, _ = ranks[0].communicate(timeout=DEADLINE_S)
     finally:

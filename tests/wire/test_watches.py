@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -22,10 +21,10 @@ from controller.planning.problem import FlowId
 from controller.status import LinkStatus, Status
 from signalbox.client import Client, Unreachable, resuming
 from signalbox.errors import Gone, InvalidInput, NotAllowed, NotFound, SignalboxError
-from signalbox.jobs.reports import IterationTime
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from signalbox.words import AlarmKind
+from tests.support import waiting
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import BACK, H1, H2, SPINE2, VIA_SPINE, Running, running_api
 from tests.wire.test_roles import client as caller
@@ -92,31 +91,6 @@ def test_watching_jobs_sends_all_then_new_and_changed_ones_and_those_that_end(ap
     ended = next(watch)
     assert ([end.job_id for end in ended.ended], list(ended.jobs)) == (["ring"], [])
     watch.close()
-
-
-def test_a_job_is_told_without_what_changes_all_the_time(client: Client) -> None:
-    client.register_job(ring())
-    watch = client.watch_jobs()
-    (job,) = next(watch).jobs
-    assert not job.HasField("lease_left")
-    assert job.demand.source == pb.DEMAND_SOURCE_DECLARED
-    assert job.spec == client.get_job("ring").spec
-
-    client.renew_lease("ring")
-    client.report_iterations("ring", [IterationTime(0, 1.0, 1.0)])
-    (job,) = next(watch).jobs
-    assert job.iterations == 1
-    watch.close()
-
-
-def test_a_job_that_was_registered_before_the_watch_began_is_in_its_snapshot(client: Client) -> None:
-    with_watchers = client.watch_jobs()
-    next(with_watchers)
-    client.register_job(ring())
-    watch = client.watch_jobs()
-    assert [job.spec.job_id for job in next(watch).jobs] == ["ring"]
-    watch.close()
-    with_watchers.close()
 
 
 def test_a_job_that_is_taken_over_ends_and_its_next_registration_is_another_job(api: Running, client: Client) -> None:
@@ -216,19 +190,6 @@ def test_a_large_snapshot_is_divided(api: Running, client: Client) -> None:
     assert all(message.ByteSize() < 70_000 for message in messages)
     links = [link for message in messages for link in message.links]
     assert len({link.name for link in links}) == len(links) == 2000
-    watch.close()
-
-
-def test_who_reads_slowly_is_told_of_each_link_once_in_its_newest_form(api: Running, client: Client) -> None:
-    watch = client.watch_fabric()
-    next(watch)
-    for number in range(1, 100):
-        links = {VIA_SPINE[0]: LinkStatus(0, float(number), 0.0)}
-        publish(api, functools.partial(replace, links=links))
-    seen: list[float] = []
-    while not seen or seen[-1] != 99.0:
-        seen += [link.rate_bps for link in next(watch).links]
-    assert seen == sorted(set(seen))
     watch.close()
 
 
@@ -357,9 +318,7 @@ def test_routes_are_resumed_when_it_is_certain_whose_they_are(api: Running, clie
     received: list[Any] = []
     reader = threading.Thread(target=lambda: received.append(next(watch)))
     reader.start()
-    deadline = time.monotonic() + 60
-    while not api.control.board._listeners and time.monotonic() < deadline:
-        time.sleep(0.01)
+    waiting.until(lambda: api.control.board._listeners)
     api.control.set_route(FlowId(H1, H2), VIA_SPINE)
     reader.join(60)
     assert [(message.uid, message.generation) for message in received] == [(first.uid, first.generation + 1)]
@@ -430,10 +389,7 @@ def test_no_one_listens_when_all_watchers_have_gone(api: Running, client: Client
     assert len(api.control.board._listeners) == 5
     for watch in streams:
         watch.close()
-    deadline = time.monotonic() + 20
-    while api.control.board._listeners and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
-    assert not api.control.board._listeners
+    waiting.until(lambda: not api.control.board._listeners)
 
 
 def test_a_reader_that_never_reads_delays_no_other_and_may_leave(api: Running, client: Client) -> None:
@@ -452,10 +408,7 @@ def test_a_reader_that_never_reads_delays_no_other_and_may_leave(api: Running, c
         watch.close()
         for stream in silent:
             stream.cancel()
-    deadline = time.monotonic() + 20
-    while api.control.board._listeners and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
-    assert not api.control.board._listeners
+    waiting.until(lambda: not api.control.board._listeners)
 
 
 def test_watchers_that_leave_while_they_are_written_to_put_nothing_into_the_log(
@@ -471,9 +424,6 @@ def test_watchers_that_leave_while_they_are_written_to_put_nothing_into_the_log(
             publish(api, cables(500, rate_bps=(10 * round_number + number) * 1e6))
         for channel in channels:
             channel.close()
-    deadline = time.monotonic() + 20
-    while api.control.board._listeners and time.monotonic() < deadline:
-        threading.Event().wait(0.01)
-    assert not api.control.board._listeners
+    waiting.until(lambda: not api.control.board._listeners)
     assert not caplog.records
     assert "request failed" not in capsys.readouterr().out

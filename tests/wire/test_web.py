@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 from collections.abc import Iterator
@@ -20,8 +19,6 @@ from selenium.webdriver.remote.webelement import WebElement
 
 from benchmarks.web.browser import Browser, browser, missing
 from benchmarks.web.process import WebPage, web_page
-from controller.config import Config, DiscoveryConfig, FabricConfig
-from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from signalbox.client import Client
 from signalbox.jobs.spec import JobId, JobSpec
@@ -31,17 +28,12 @@ from signalbox.live.state import State
 from signalbox.web.options import on_route
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
-from tests.support.doc_pages import ROOT
 from tests.support.fake_fabric import FABRIC_BPS
 from tests.support.lab.needs import needs
 from tests.support.wire.odd_controller import CODE, TWICE, odd_controller
-from tests.support.wire.served_fabric import ServedFabric
+from tests.support.wire.served_fabric import ServedFabric, example_job
 
 __all__ = ("signalbox",)
-
-CONFIG = Config(
-    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
-)
 
 
 @dataclass
@@ -67,12 +59,9 @@ class Looking:
 @pytest.fixture(scope="module")
 def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
     needs(missing())
-    fabric = ServedFabric(4, 4, 4)
-    fabric.start(CONFIG)
-    fabric.run(5)
-    fabric.all_speak()
+    fabric = ServedFabric.of_four_leaves()
     for name in ("language", "vision"):
-        job = JobSpec.parse(json.loads((ROOT / f"examples/{name}.json").read_text()))
+        job = example_job(name)
         fabric.send(RegisterJob(job))
         fabric.rings += [Ring(job.endpoints[:4], FABRIC_BPS / 3), Ring(job.endpoints[4:], FABRIC_BPS / 2)]
     fabric.run(5)
@@ -165,10 +154,9 @@ def test_a_cable_says_its_loads_and_whose_flows_it_carries(looking: Looking) -> 
 
 
 def test_a_cut_cable_is_dashed_and_its_alarm_named_soon(looking: Looking) -> None:
-    leaf = next(dpid for dpid, switch in looking.fabric.switches.items() if switch.name == "leaf1")
 
     def cut() -> None:
-        looking.fabric.cut(Dpid(leaf), PortNo(1))
+        looking.fabric.cut_first_cable()
         looking.fabric.run(10)
 
     looking.fabric.change(cut)

@@ -4,6 +4,7 @@ This is the whole controller without real switches and processes."""
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -16,11 +17,20 @@ from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Command, Message, Reply
+from controller.fabric.topology import PortNo
 from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse
 from controller.status import StatusBoard
 from signalbox.errors import SignalboxError
+from signalbox.jobs.spec import JobSpec
 from tests.support.busy_fabric import BusyFabric
+from tests.support.doc_pages import ROOT
+from tests.support.three_rings import CONFIG
+
+
+def example_job(name: str) -> JobSpec:
+    """Return the job of ``examples/NAME.json``."""
+    return JobSpec.parse(json.loads((ROOT / f"examples/{name}.json").read_text()))
 
 
 class ServedFabric(BusyFabric):
@@ -31,6 +41,19 @@ class ServedFabric(BusyFabric):
         self.now = time.monotonic()
         self._turn = threading.Lock()
         self._board = StatusBoard()
+
+    @classmethod
+    def of_four_leaves(cls) -> ServedFabric:
+        """Return a fabric of 4 leaves x 4 spines x 4 hosts that are all known."""
+        fabric = cls(4, 4, 4)
+        fabric.start(CONFIG)
+        fabric.run(5)
+        fabric.all_speak()
+        return fabric
+
+    def cut_first_cable(self) -> None:
+        """Cut the cable between leaf1 and spine1."""
+        self.cut(next(dpid for dpid, switch in self.switches.items() if switch.name == "leaf1"), PortNo(1))
 
     @contextmanager
     def served(self) -> Iterator[str]:
