@@ -1,7 +1,7 @@
 """Benchmark ``plan-scale``: time from snapshot to plan, compared with the published greedy in plain Python.
 
 Both run in the same process. For each case the result is a line with the processor time of both, their ratio and its
-target. It also has wall time, level, bound and peak memory.
+target. It also has wall time, slowdown, bound and peak memory.
 
 Each case has its own process. Times are measured from a ``Snapshot`` (flows by job, candidate paths that are not yet
 computed) to a checked plan, without ECMP's draws. The greedy runs from the same snapshot to an unchecked path per
@@ -75,11 +75,11 @@ class Measured:
     most_ratio: float | None
     wall_ms: float
     most_wall_ms: float | None
-    level: float
+    slowdown: float
     bound: float
     solver: str
     certificate: str
-    levels_proven: int
+    slowdowns_proven: int
     greedy_most: int
     cut_short: bool
     peak_mib: float
@@ -110,7 +110,19 @@ def main(
 
 def _table(lines: Sequence[Measured]) -> Table:
     table = Table("case", title="from snapshot to checked plan, processor ms", title_justify="left")
-    for column in ("flows", "jobs", "plan", "greedy", "ratio", "at most", "clock", "at most", "level", "bound", "MiB"):
+    for column in (
+        "flows",
+        "jobs",
+        "plan",
+        "greedy",
+        "ratio",
+        "at most",
+        "clock",
+        "at most",
+        "slowdown",
+        "bound",
+        "MiB",
+    ):
         table.add_column(column, justify="right")
     table.add_column("solver")
     table.add_column("met")
@@ -125,7 +137,7 @@ def _table(lines: Sequence[Measured]) -> Table:
             f"{line.most_ratio:g}" if line.most_ratio else "",
             f"{line.wall_ms:,.1f}",
             f"{line.most_wall_ms:,.0f}" if line.most_wall_ms else "",
-            f"{line.level:.3f}",
+            f"{line.slowdown:.3f}",
             f"{line.bound:.3f}",
             f"{line.peak_mib:,.0f}",
             f"{line.solver}{', cut' if line.cut_short else ''}",
@@ -166,11 +178,11 @@ def _measure(name: str, limits: PlanLimits) -> Measured:
         most_ratio=case.times_greedy,
         wall_ms=1000 * median(wall for _, wall, _ in plans),
         most_wall_ms=1000 * limits.time_limit_s * case.times_limit if case.times_limit else None,
-        level=answer.max_level,
+        slowdown=answer.max_slowdown,
         bound=answer.bound,
         solver=answer.solver,
         certificate=answer.certificate,
-        levels_proven=answer.levels_proven,
+        slowdowns_proven=answer.slowdowns_proven,
         greedy_most=max(taken.values()),
         cut_short=answer.cut_short,
         peak_mib=peak,

@@ -87,7 +87,7 @@ def _job(fabric: Fabric, job_id: JobId, pair: tuple[str, str]) -> JobStatus:
         state="pinned",
         missing_hosts=(),
         vitals=Vitals(60.0, Reported(1234, 2.6, (2.4, 2.6))),
-        level=1.25,
+        slowdown=1.25,
         ideal_communication_s=2.0,
         efficiency_allowed=0.8,
         prediction_withheld="",

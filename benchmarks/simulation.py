@@ -23,7 +23,7 @@ from rich.table import Table
 
 from benchmarks.measures import report
 from controller.fabric.topology import Fabric
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds import slowdown_bounds
 from controller.planning.problem import PlanLimits, Problem
 from offline.scenarios.fabrics import leaf_spine, spine_links, without
 from offline.scenarios.scenario import problem_of
@@ -107,7 +107,7 @@ def run(trial: Trial, folder: Path, intact: Fabric, failed: int, iterations: int
         "slow_down": fmean(_known(outcome.mean_slow_down) for outcome in outcomes),
         "of_seeds": [outcome.mean_slow_down for outcome in outcomes],
         "job_slow_down": {job.job_id: job.mean_slow_down for job in outcomes[0].jobs},
-        "bound": level_bounds(problem).fluid,
+        "bound": slowdown_bounds(problem).fluid,
         "plans": outcomes[0].plans,
         "adopted": outcomes[0].adopted,
         "moves": outcomes[0].moves,

@@ -241,7 +241,7 @@ def _and_more(count: int, how: str = "") -> str:
 _NOUNS = {SwitchRole.LEAF: ("leaf", "leaves"), SwitchRole.SPINE: ("spine", "spines"), None: ("switch", "switches")}
 
 _TEXTS: Mapping[AlarmKind, str] = {
-    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst level {level:.2f} is worse than ECMP's mean {ecmp:.2f}",
+    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst slowdown {slowdown:.2f} is worse than ECMP's mean {ecmp:.2f}",
     AlarmKind.MASTERSHIP_LOST: "another controller has become the master of {subject}; the switch is left alone until "
     "it connects again",
     AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}); it is refused",

@@ -179,8 +179,8 @@ class ControlLoop:
         if s.cycle.solving or (s.phases.adopting and s.fabric.switches):
             return []
         if s.cycle.rests(now) or not self._is_due(Work.PLAN, now):
-            return s.cycle.work_out_levels(self.derived.snapshot()) if self._is_due(Work.LEVELS, now) else []
-        self._is_due(Work.LEVELS, now)  # the plan brings new slowdowns
+            return s.cycle.work_out_slowdowns(self.derived.snapshot()) if self._is_due(Work.SLOWDOWNS, now) else []
+        self._is_due(Work.SLOWDOWNS, now)  # the plan brings new slowdowns
         self._go_on_draining(now)
         snapshot = self.derived.snapshot()
         s.load_events.plan_begins(self.derived.background())

@@ -53,7 +53,7 @@ class JobStatus:
     """Addresses of hosts that the job waits for."""
     vitals: Vitals
     """Lease and reported times, as of the moment when they are read, not of the status."""
-    level: float
+    slowdown: float
     """Slowdown L_j of the job under the running routes; 0 while unknown."""
     ideal_communication_s: float
     """Ideal time of one iteration in seconds, on an idle fabric; 0 while unknown."""
@@ -127,7 +127,7 @@ class JobStatus:
         It is 0 while the job waits for hosts or some flow has no path, and None while it is unknown or withheld."""
         if self.missing_hosts or self.flows_without_path:
             return 0.0
-        return self.efficiency_allowed if self.level and not self.prediction_withheld else None
+        return self.efficiency_allowed if self.slowdown and not self.prediction_withheld else None
 
     @property
     def efficiency_measured(self) -> float:
@@ -151,7 +151,7 @@ class SwitchStatus:
     is_read: bool = True
     """Whether the rules were read since the switch connected; if not, all numbers of rules are 0."""
     tables: tuple[TableUse, ...] = ()
-    """Fill levels of the tables, as far as the switch reports them."""
+    """Use of the tables, as far as the switch reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ class Status:
     """Source of the bytes, by job, that the newest plan was made for."""
     target: TargetLeft | None = None
     """Goal plan that the plans lead to; None if the newest plan is the best."""
-    baseline_levels: Mapping[str, float] = field(default_factory=dict)
+    baseline_slowdowns: Mapping[str, float] = field(default_factory=dict)
     """Slowdown of each baseline on the problem of the newest plan."""
     pins: int = 0
     moved_flows_total: int = 0
@@ -327,7 +327,7 @@ class Status:
             return "hosts_missing"
         if job.flows_without_path:
             return "no_path"
-        planned = job.level or job.state == "pinned" or not job.routes
+        planned = job.slowdown or job.state == "pinned" or not job.routes
         return "unplanned" if self.strategy is Strategy.PLANNED and not planned else None
 
     @property
@@ -338,7 +338,7 @@ class Status:
         the rules of the switches."""
         if self.adopting:
             return None
-        return 0.0 if self.unserved else network_efficiency(job.level for job in self.jobs.values() if job.level)
+        return 0.0 if self.unserved else network_efficiency(job.slowdown for job in self.jobs.values() if job.slowdown)
 
 
 class StatusBoard:

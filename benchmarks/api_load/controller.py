@@ -35,7 +35,7 @@ from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, Fabric
 from controller.planning import answers, target
-from controller.planning.efficiency import job_levels
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
 from controller.planning.process import OnCrash, PlanningProcess, Put
@@ -206,12 +206,12 @@ def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
         generation=problem.generation,
         routes=routes,
         unrouted=(),
-        job_level=job_levels(problem, routes),
+        job_slowdown=job_slowdowns(problem, routes),
         bound=1.0,
         fluid_bound=1.0,
         integer_bound=1.0,
         certificate="heuristic",
-        levels_proven=0,
+        slowdowns_proven=0,
         moves=0,
         solver="dealt",
         ecmp=None,
@@ -221,7 +221,7 @@ def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
 
 def dealing_worker(put: Put, on_crash: OnCrash) -> PlanningWorker:
     """Return a worker that plans with ``dealt_plan``; it runs in the planning process."""
-    vars(target)["plan"], vars(answers)["baseline_levels"] = dealt_plan, lambda *_: {}
+    vars(target)["plan"], vars(answers)["baseline_slowdowns"] = dealt_plan, lambda *_: {}
     return PlanningWorker(put, on_crash)
 
 

@@ -62,16 +62,16 @@ class Row:
     """Seconds until the alarm ``demand_differs``."""
     found_s: float | None = None
     """Seconds until the controller planned the right pairs for the job, and continued to do so."""
-    level: float | None = None
-    """Level at the end, according to the controller."""
-    own_level: float | None = None
-    """Level of the job's routes, recomputed from the sockets' bytes."""
-    worst_level: float | None = None
-    """Largest ``own_level`` of all jobs."""
-    least_level: float | None = None
-    """Least worst level for any choice of spines."""
+    slowdown: float | None = None
+    """Slowdown at the end, according to the controller."""
+    own_slowdown: float | None = None
+    """Slowdown of the job's routes, recomputed from the sockets' bytes."""
+    worst_slowdown: float | None = None
+    """Largest ``own_slowdown`` of all jobs."""
+    least_slowdown: float | None = None
+    """Least worst slowdown for any choice of spines."""
     proven: bool = False
-    """Whether ``least_level`` is proven."""
+    """Whether ``least_slowdown`` is proven."""
     certificate: str = ""
     source: str = ""
     pairs: int = 0
@@ -94,10 +94,10 @@ SHOWN = (
     "right_s",
     "alarm_s",
     "found_s",
-    "level",
-    "own_level",
-    "worst_level",
-    "least_level",
+    "slowdown",
+    "own_slowdown",
+    "worst_slowdown",
+    "least_slowdown",
     "source",
     "pairs",
     "found",
@@ -136,14 +136,14 @@ def hashed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def planned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a line per job and announcement. ``over``: iteration time / (time on the flat switch x level)."""
+    """Return a line per job and announcement. ``over``: iteration time / (time on the flat switch x slowdown)."""
     flat = flat_s(rows)
     return [
         {
             "job": row["job"],
             "announced": row["announced"],
             "flat_s": flat.get(row["job"]),
-            "over": ratio(row["iteration_s"], flat.get(row["job"], 0.0) * (row["level"] or 1.0)),
+            "over": ratio(row["iteration_s"], flat.get(row["job"], 0.0) * (row["slowdown"] or 1.0)),
             **{name: row[name] for name in SHOWN},
         }
         for row in rows
@@ -202,7 +202,7 @@ def tables(found: Mapping[str, Any]) -> Group:
     """Return the tables of a summary; ``-`` stands for a missing value."""
     titles = {
         "hashed": "ECMP: iteration times over the flat switch",
-        "planned": "Planned: over (flat switch x level)",
+        "planned": "Planned: over (flat switch x slowdown)",
         "totals": "By what was announced",
     }
 

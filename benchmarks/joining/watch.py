@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from benchmarks.joining.levels import Pair, least_level, levels
 from benchmarks.joining.mixes import spec_of
 from benchmarks.joining.results import Announced
+from benchmarks.joining.slowdowns import Pair, least_slowdown, slowdowns
 from mininet_topos.joining.connections import read_connections
 from mininet_topos.joining.jobs import LibraryJob, RunningJobs
 from signalbox.client import Client
@@ -27,7 +27,7 @@ EVERY_S = 1.0
 SMALL = 0.02
 """Share of the bytes of a job's busiest pair; fewer bytes are headers and control messages."""
 RIGHT = 1.02
-"""Largest ratio to the least worst level at which routes count as right."""
+"""Largest ratio to the least worst slowdown at which routes count as right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,32 +127,32 @@ def judged(jobs: RunningJobs, number: int, watch: Watch, ends: Mapping[str, Any]
     leaf_of = {host.ip: host.leaf for job in jobs.jobs for host in job.hosts}
     sent = {job: {pair for phase in phases.values() for pair in phase} for job, phases in traffic.items()}
     spines = [switch.name for switch in jobs.lab.switches if switch.name.startswith("spine")]
-    least, proven = least_level(traffic, leaf_of, spines)
+    least, proven = least_slowdown(traffic, leaf_of, spines)
 
-    def levels_at(look: Look) -> dict[str, float] | None:
-        """Return the levels of all jobs, or None when a flow is hashed."""
+    def slowdowns_at(look: Look) -> dict[str, float] | None:
+        """Return the slowdowns of all jobs, or None when a flow is hashed."""
         spine_of = {pair: spine for of_job in look.spines.values() for pair, spine in of_job.items()}
         between = [(a, b) for pairs in sent.values() for a, b in pairs if leaf_of[a] != leaf_of[b]]
         if not all(spine_of.get(pair) for pair in between):
             return None
-        return levels(traffic, leaf_of, {pair: spine_of[pair] or "" for pair in between})
+        return slowdowns(traffic, leaf_of, {pair: spine_of[pair] or "" for pair in between})
 
     def right(look: Look) -> bool:
-        found = levels_at(look)
+        found = slowdowns_at(look)
         return found is not None and max(found.values()) <= RIGHT * least
 
     right_s = watch.since(right)
-    own = levels_at(watch.looks[-1])
+    own = slowdowns_at(watch.looks[-1])
     for job in jobs.jobs:
         end, mine = ends[job.job_id], sent[job.job_id]
         yield {
             "right_s": right_s,
             "alarm_s": watch.first(partial(differs, job.job_id)),
             "found_s": watch.since(partial(plans, job.job_id, mine)),
-            "level": round(end.level, 3),
-            "own_level": own and round(own[job.job_id], 3),
-            "worst_level": own and round(max(own.values()), 3),
-            "least_level": round(least, 3),
+            "slowdown": round(end.slowdown, 3),
+            "own_slowdown": own and round(own[job.job_id], 3),
+            "worst_slowdown": own and round(max(own.values()), 3),
+            "least_slowdown": round(least, 3),
             "proven": proven,
             "source": word_in(end.demand, "source"),
             "pairs": len(mine),

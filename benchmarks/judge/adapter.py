@@ -58,11 +58,11 @@ def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Ans
     return Answer(
         pieces,
         routes,
-        {int(job): level for job, level in found.job_level.items()},
+        {int(job): slowdown for job, slowdown in found.job_slowdown.items()},
         found.bound,
         found.fluid_bound,
         found.integer_bound,
-        found.levels_proven,
+        found.slowdowns_proven,
         found.certificate,
         found.solver,
         wall_s,

@@ -78,7 +78,7 @@ def _of_plan(plan: Any, pieces: int, rng: random.Random) -> Record:
     return {
         "pieces": pieces,
         "jobs": len(plan["jobs"]),
-        "above_1": sum(job["level"] * 10_000 > 10_001 * whole for job in plan["jobs"]),
+        "above_1": sum(job["slowdown"] * 10_000 > 10_001 * whole for job in plan["jobs"]),
         "proven": plan["proven"],
         "searched": plan["searched"],
         "proofs": len(plan["proofs"]),
@@ -104,7 +104,7 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
             "plans": len(of),
             "accepted": sum(plan["accepted"] and plan["follows"] for plan in of),
             "with proofs": sum(plan["proofs"] > 0 for plan in of),
-            "levels": sum(plan["jobs"] for plan in of),
+            "slowdowns": sum(plan["jobs"] for plan in of),
             "above 1": sum(plan["above_1"] for plan in of),
             "proven": sum(min(plan["above_1"], plan["proven"]) for plan in of),
             "by a search": sum(max(0, min(plan["searched"], plan["above_1"] - plan["proven"])) for plan in of),

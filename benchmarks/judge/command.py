@@ -59,7 +59,7 @@ def main(
     left = records.fill(made, lambda name: judged(generate(made[name]), limits, solve), seconds)
     found = [records.known[name] for name in made if name in records.known]
     data = summary(found, left, time_limit)
-    named = ("refuted", "faults", "worse", "not_optimal", "lower_levels")
+    named = ("refuted", "faults", "worse", "not_optimal", "lower_slowdowns")
     show(data, lambda: report(data, "random instances", named), as_json)
 
 
@@ -85,9 +85,9 @@ Line = dict[str, int | float | str]
 def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any]:
     """Return the verdicts by kind of fabric and number of subflows; times are CPU times.
 
-    - ``open``: optima and proven levels that HiGHS did not decide in time.
-    - ``vectors``: plans for which the least levels of all jobs are known.
-    - ``every level``: share of these in which no entry of the sorted levels is more than 1 % above the least one.
+    - ``open``: optima and proven slowdowns that HiGHS did not decide in time.
+    - ``vectors``: plans for which the least slowdowns of all jobs are known.
+    - ``every slowdown``: share of these in which no entry of the sorted slowdowns is more than 1 % above the least one.
     - ``disturbed``: plans that lacked the processor in every try."""
     rows: dict[tuple[str, int], list[Record]] = {}
     for record in found:
@@ -102,14 +102,15 @@ def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any
         "faults": _named(found, "faults"),
         "worse": _named(found, "worse"),
         "not_optimal": [
-            f"{record['name']}, {plan['pieces']} pieces: level {plan['level']:.6g}, {plan['optimum']:.6g} is possible"
+            f"{record['name']}, {plan['pieces']} pieces: slowdown {plan['slowdown']:.6g}, "
+            f"{plan['optimum']:.6g} is possible"
             for plan, record in sorted(
                 ((plan, record) for record in found for plan in record["plans"] if plan["gap"] > _SAME),
                 key=lambda of: -of[0]["gap"],
             )
         ],
-        "lower_levels": [
-            f"{record['name']}, {plan['pieces']} pieces: levels {_shown(plan['vector'])}, "
+        "lower_slowdowns": [
+            f"{record['name']}, {plan['pieces']} pieces: slowdowns {_shown(plan['vector'])}, "
             f"{_shown(plan['best_vector'])} are possible"
             for plan, record in sorted(
                 ((plan, record) for record in found for plan in record["plans"] if (plan["vector_gap"] or 0) > _NEAR),
@@ -119,8 +120,8 @@ def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any
     }
 
 
-def _shown(levels: Sequence[float]) -> str:
-    return " ".join(f"{level:.4g}" for level in levels)
+def _shown(slowdowns: Sequence[float]) -> str:
+    return " ".join(f"{slowdown:.4g}" for slowdown in slowdowns)
 
 
 def _line(kind: str, pieces: int, plans: list[Record], limit_s: float) -> Line:
@@ -139,9 +140,9 @@ def _line(kind: str, pieces: int, plans: list[Record], limit_s: float) -> Line:
         "within 1 %": count(lambda plan: plan["gap"] <= _NEAR),
         "worst gap": f"{max(plan['gap'] for plan in plans):.2%}",
         "vectors": len(vectors),
-        "every level": f"{sum(gap <= _NEAR for gap in vectors) / max(1, len(vectors)):.1%}",
+        "every slowdown": f"{sum(gap <= _NEAR for gap in vectors) / max(1, len(vectors)):.1%}",
         "all proven": count(lambda plan: plan["certificate"] == "optimal"),
-        "levels proven": sum(plan["jobs_proven"] for plan in plans),
+        "slowdowns proven": sum(plan["jobs_proven"] for plan in plans),
         "open": count(lambda plan: not plan["decided"]) + sum(plan["undecided"] for plan in plans),
         "over time": count(lambda plan: plan["cpu_s"] > _WITHIN_LIMIT * limit_s),
         "disturbed": count(lambda plan: disturbed(plan["wall_s"], plan["cpu_s"], limit_s)),

@@ -1,11 +1,11 @@
-"""Truth about an instance in fractions: flows and paths, levels of a routing, and lower bounds without a solver.
+"""Truth about an instance in fractions: flows and paths, slowdowns of a routing, and lower bounds without a solver.
 
 This module imports nothing of the controller. It derives the definitions of docs/explanation/planning.md again:
 
 - the ideal time of a phase is the time that the busiest NIC needs;
 - a demand is bits / ideal time;
 - the load of a link is the sum over jobs of their largest phase on it / capacity;
-- the level of a job is the largest load, at least 1, of a link that it uses;
+- the slowdown of a job is the largest load, at least 1, of a link that it uses;
 - a flow may take the paths with the fewest links.
 
 The input is an ``Instance``, the result an ``Exact``.
@@ -86,8 +86,8 @@ class Exact:
 
     # ---- routings
 
-    def levels(self, routing: Routing) -> dict[int, Fraction]:
-        """Return the level of every job."""
+    def slowdowns(self, routing: Routing) -> dict[int, Fraction]:
+        """Return the slowdown of every job."""
         on_link: defaultdict[int, defaultdict[tuple[int, int], Fraction | int]] = defaultdict(lambda: defaultdict(int))
         for flow, pieces in zip(self.flows, routing, strict=True):
             for phase, demand in flow.demand.items():
@@ -106,8 +106,8 @@ class Exact:
         return found
 
     def vector(self, routing: Routing) -> tuple[Fraction, ...]:
-        """Return all levels, largest first."""
-        return tuple(sorted(self.levels(routing).values(), reverse=True))
+        """Return all slowdowns, largest first."""
+        return tuple(sorted(self.slowdowns(routing).values(), reverse=True))
 
     def faults(self, routing: Routing, pieces: int) -> Iterator[str]:
         """Yield what is wrong with a routing of at most ``pieces`` subflows per flow."""
@@ -151,39 +151,41 @@ class Exact:
     def _distances(self, dst: int) -> dict[int, int]:
         """Return the number of links from every switch that reaches ``dst``."""
         if dst not in self._distance:
-            found, level = {dst: 0}, [dst]
-            while level:
-                near = {self.ends[link][0] for here in level for link in self._into[here]} - found.keys()
-                found |= dict.fromkeys(near, found[level[0]] + 1)
-                level = sorted(near)
+            found, frontier = {dst: 0}, [dst]
+            while frontier:
+                near = {self.ends[link][0] for here in frontier for link in self._into[here]} - found.keys()
+                found |= dict.fromkeys(near, found[frontier[0]] + 1)
+                frontier = sorted(near)
             self._distance[dst] = found
         return self._distance[dst]
 
     # ---- lower bounds without a solver
 
     @cached_property
-    def nic_levels(self) -> dict[int, Fraction]:
-        """Lower bound of the level of every job for all routings, from the NICs."""
-        return self.levels([[((), Fraction(1))] for _ in self.flows])
+    def nic_slowdowns(self) -> dict[int, Fraction]:
+        """Lower bound of the slowdown of every job for all routings, from the NICs."""
+        return self.slowdowns([[((), Fraction(1))] for _ in self.flows])
 
     @cached_property
-    def cut_level(self) -> Fraction:
-        """Lower bound of the worst level for all routings, from cuts around switches.
+    def cut_slowdown(self) -> Fraction:
+        """Lower bound of the worst slowdown for all routings, from cuts around switches.
 
         All bytes that leave a switch with hosts cross its links, and so do all that enter it."""
         phases: defaultdict[tuple[str, int], defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         for flow, cut in self._crossings():
             for phase, rate in flow.demand.items():
                 phases[cut][flow.job, phase] += rate
-        found = max(self.nic_levels.values(), default=Fraction(1))
+        found = max(self.nic_slowdowns.values(), default=Fraction(1))
         for cut, of_cut in phases.items():
             capacity = sum(self.capacity[link] for link in self._around(*cut))
             found = max(found, Fraction(sum(_peaks(of_cut).values()), capacity))
         return found
 
     @cached_property
-    def whole_cut_level(self) -> Fraction:
-        """Lower bound of the worst level for all routings of whole flows: ``_fullest`` with one phase of each job."""
+    def whole_cut_slowdown(self) -> Fraction:
+        """Lower bound of the worst slowdown for all routings of whole flows.
+
+        It is ``_fullest`` with one phase of each job."""
         first = {
             job: min(phase for flow in self.flows if flow.job == job for phase in flow.demand) for job in self.jobs
         }
@@ -191,7 +193,7 @@ class Exact:
         for flow, cut in self._crossings():
             if first[flow.job] in flow.demand:
                 rates[cut].append(flow.demand[first[flow.job]])
-        found = self.cut_level
+        found = self.cut_slowdown
         for cut, of_cut in rates.items():
             capacities = tuple(sorted(self.capacity[link] for link in self._around(*cut)))
             for size in set(of_cut):

@@ -1,8 +1,8 @@
 """Check whether the claims of a plan's file follow from its witnesses, in another way than the product's checker.
 
 All walks are listed, sums are fractions, and sets of jobs are tried one by one. This module imports nothing of the
-controller. The input is the plan as plain data (docs/reference/json-output.md), the result yes or no, and the levels of
-its routes.
+controller. The input is the plan as plain data (docs/reference/json-output.md), the result yes or no, and the slowdowns
+of its routes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def follows(plan: Any) -> bool:
         return False
 
 
-def levels(plan: Any) -> list[Fraction]:
-    """Return the level of each job under the routes of the plan."""
+def slowdowns(plan: Any) -> list[Fraction]:
+    """Return the slowdown of each job under the routes of the plan."""
     loads: defaultdict[int, defaultdict[tuple[int, Any], int]] = defaultdict(lambda: defaultdict(int))
     for flow in plan["flows"]:
         for share, path in flow["route"]:
@@ -58,19 +58,19 @@ class _Plan:
         flows, proven, searched = plan["flows"], plan["proven"], plan["searched"]
         if not all(self._possible(flow) for flow in flows) or min(of for *_, of in self._links) <= 0:
             return False
-        exact = levels(plan)
-        if [math.ceil(level * whole) for level in exact] != [job["level"] for job in plan["jobs"]]:
+        exact = slowdowns(plan)
+        if [math.ceil(slowdown * whole) for slowdown in exact] != [job["slowdown"] for job in plan["jobs"]]:
             return False
-        sorted_levels = sorted(exact, reverse=True)
+        sorted_slowdowns = sorted(exact, reverse=True)
         if not 0 <= proven <= proven + searched <= len(exact) or not 0 <= plan["tolerance"] * 10_000 <= whole:
             return False
-        if not all(self._proves(proof, sorted_levels) for proof in plan["proofs"]):
+        if not all(self._proves(proof, sorted_slowdowns) for proof in plan["proofs"]):
             return False
         near = 1 + Fraction(plan["tolerance"], whole)
         return all(
-            math.ceil(level * whole)
+            math.ceil(slowdown * whole)
             <= near * max([whole, *(of["bound"] for of in plan["proofs"] if of["jobs"] >= place)])
-            for place, level in enumerate(sorted_levels[:proven], 1)
+            for place, slowdown in enumerate(sorted_slowdowns[:proven], 1)
         )
 
     def _possible(self, flow: Any) -> bool:
@@ -125,7 +125,7 @@ class _Plan:
     ) -> bool:
         """Return whether the cut has too little room for all jobs if those in ``low`` stay below the bound.
 
-        The other jobs may be at the highest level."""
+        The other jobs may be at the highest slowdown."""
         unit, capacity = cut["unit"], {link: self._links[link][2] for link in price}
         of_low = sum(of for job, of in need.items() if job in low)
         of_others = sum(need.values()) - of_low

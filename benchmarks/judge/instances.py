@@ -173,18 +173,18 @@ def _without_some(rng: random.Random, fabric: _Fabric) -> _Fabric | None:
 
 def number_of_paths(switches: int, cables: Sequence[Cable], src: int) -> list[int]:
     """Return the number of shortest paths from ``src`` to each switch; 0 where there is none."""
-    count, distance, level = [0] * switches, {src: 0}, [src]
+    count, distance, frontier = [0] * switches, {src: 0}, [src]
     count[src] = 1
-    while level:
+    while frontier:
         following: dict[int, int] = {}
         for cable in cables:
             for here, there in ((cable.a, cable.b), (cable.b, cable.a)):
-                if here in level and there not in distance:
+                if here in frontier and there not in distance:
                     following[there] = following.get(there, 0) + count[here]
         for there, paths in following.items():
             count[there] = paths
-            distance[there] = distance[level[0]] + 1
-        level = list(following)
+            distance[there] = distance[frontier[0]] + 1
+        frontier = list(following)
     return count
 
 

@@ -14,16 +14,16 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
-from benchmarks.judge.implied import levels
+from benchmarks.judge.implied import slowdowns
 
 SAME = Fraction(3, 10**4)
-"""Relative difference up to which the planner treats two levels as one, or nearly so."""
+"""Relative difference up to which the planner treats two slowdowns as one, or nearly so."""
 
 
-def levelled(plan: Any) -> Any:
-    """Set the levels to those of the plan's routes, and return the plan, which is changed in place."""
-    for job, level in zip(plan["jobs"], levels(plan), strict=True):
-        job["level"] = math.ceil(level * plan["denominator"])
+def with_own_slowdowns(plan: Any) -> Any:
+    """Set the slowdowns to those of the plan's routes, and return the plan, which is changed in place."""
+    for job, slowdown in zip(plan["jobs"], slowdowns(plan), strict=True):
+        job["slowdown"] = math.ceil(slowdown * plan["denominator"])
     return plan
 
 
@@ -38,32 +38,32 @@ def boasting(plan: Any, walks: Callable[[Any], list[list[int]]], rng: random.Ran
     """Return a plan with worse routes that the same witnesses claim to be best; None when no worse ones were found.
 
     ``walks``: function that returns the walks that a flow may take."""
-    best = sorted(levels(plan), reverse=True)
+    best = sorted(slowdowns(plan), reverse=True)
     for _ in range(8):
         mutant = _copy(plan)
         for flow in rng.sample(mutant["flows"], min(len(mutant["flows"]), rng.randint(1, 4))):
             flow["route"] = [[plan["denominator"], rng.choice(walks(flow))]]
-        worse = sorted(levels(mutant), reverse=True)
+        worse = sorted(slowdowns(mutant), reverse=True)
         if refuted(worse, best):
-            return _claiming(levelled(mutant), rng)
+            return _claiming(with_own_slowdowns(mutant), rng)
     return None
 
 
 def refuted(claimed: Sequence[Fraction], other: Sequence[Fraction]) -> bool:
-    """Return whether other routes refute that the claimed levels are least.
+    """Return whether other routes refute that the claimed slowdowns are least.
 
-    They do if their levels, compared from the worst on, are equal at first, and then smaller."""
-    for least, level in zip(claimed, other, strict=True):
-        if level * (1 + SAME) < least:
+    They do if their slowdowns, compared from the worst on, are equal at first, and then smaller."""
+    for least, slowdown in zip(claimed, other, strict=True):
+        if slowdown * (1 + SAME) < least:
             return True
-        if level > least:
+        if slowdown > least:
             return False
     return False
 
 
 def _claiming(plan: Any, rng: random.Random) -> Any:
-    """Return the plan with all levels claimed: the proofs that it has, with their bounds raised to the levels."""
-    claimed = sorted((job["level"] for job in plan["jobs"]), reverse=True)
+    """Return the plan with all slowdowns claimed: the proofs that it has, with their bounds raised to the slowdowns."""
+    claimed = sorted((job["slowdown"] for job in plan["jobs"]), reverse=True)
     plan["proven"], plan["searched"] = len(claimed), 0
     proofs = [proof for proof in plan["proofs"] if rng.random() < 0.9]
     for proof in proofs:
@@ -85,7 +85,7 @@ def _claiming(plan: Any, rng: random.Random) -> Any:
 def changed(plan: Any, rng: random.Random) -> tuple[str, Any]:
     """Return a copy with one change of a witness, or of the problem, and the name of the change.
 
-    A change of the problem usually also updates the levels that follow from it."""
+    A change of the problem usually also updates the slowdowns that follow from it."""
     mutant = _copy(plan)
     if plan["proofs"] and rng.random() < 0.7:
         name, change = rng.choice(list(_OF_WITNESSES.items()))
@@ -95,7 +95,7 @@ def changed(plan: Any, rng: random.Random) -> tuple[str, Any]:
     change(mutant, rng)
     if rng.random() < 0.7 and name not in _OF_CLAIMS:
         with suppress(ArithmeticError, LookupError):
-            return f"{name}, levels follow", levelled(mutant)
+            return f"{name}, slowdowns follow", with_own_slowdowns(mutant)
     return name, mutant
 
 
@@ -249,8 +249,8 @@ def _hops(plan: Any, rng: random.Random) -> None:
     rng.choice(plan["flows"])["hops"] += rng.choice((-1, 1))
 
 
-def _level(plan: Any, rng: random.Random) -> None:
-    rng.choice(plan["jobs"])["level"] += rng.choice((-1, 1, 10**10))
+def _slowdown(plan: Any, rng: random.Random) -> None:
+    rng.choice(plan["jobs"])["slowdown"] += rng.choice((-1, 1, 10**10))
 
 
 def _proven(plan: Any, rng: random.Random) -> None:
@@ -261,7 +261,7 @@ def _tolerance(plan: Any, rng: random.Random) -> None:
     plan["tolerance"] *= rng.choice((-1, 2, 10**4))
 
 
-_OF_CLAIMS = {"a level": _level, "more is proven": _proven, "the tolerance": _tolerance}
+_OF_CLAIMS = {"a slowdown": _slowdown, "more is proven": _proven, "the tolerance": _tolerance}
 _OF_PROBLEMS: dict[str, Callable[[Any, random.Random], None]] = {
     "a demand": _demand,
     "a capacity": _capacity,

@@ -1,4 +1,4 @@
-"""Least levels of any routing: mixed-integer and linear programmes, solved by HiGHS, or by SCIP where HiGHS fails.
+"""Least slowdowns of any routing: mixed-integer and linear programmes, solved by HiGHS, or by SCIP where HiGHS fails.
 
 This module imports nothing of the controller. The input is an ``Exact``, the result a better routing, or that there is
 none. The caller evaluates a routing in fractions, so rounding never makes it look better than it is. That there is none
@@ -28,21 +28,21 @@ class Found(NamedTuple):
     """Result of a search."""
 
     routing: Routing | None
-    """Best routing that was found; None if none is below the requested level."""
+    """Best routing that was found; None if none is below the requested slowdown."""
     decided: bool
     """Whether it is proven that no better routing exists."""
 
 
 def fluid(exact: Exact, seconds: float) -> Found:
-    """Return a routing with the least worst level if flows may have any number of subflows."""
+    """Return a routing with the least worst slowdown if flows may have any number of subflows."""
     return _Model(exact, None, seconds).solve(None)
 
 
 def better(exact: Exact, pieces: int, vector: Sequence[Fraction], below: Fraction, seconds: float) -> Found:
-    """Return a routing with levels, worst first, of at most ``vector``, followed by the least possible level.
+    """Return a routing with slowdowns, worst first, of at most ``vector``, followed by the least possible slowdown.
 
-    That level is at most ``below``. With an empty ``vector`` it is the worst level. ``pieces``: most subflows of a
-    flow."""
+    That slowdown is at most ``below``. With an empty ``vector`` it is the worst slowdown. ``pieces``: most subflows of
+    a flow."""
     return _Model(exact, pieces, seconds, vector).solve(below)
 
 
@@ -62,20 +62,20 @@ class _Model:
 
     def __init__(self, exact: Exact, pieces: int | None, seconds: float, vector: Sequence[Fraction] = ()) -> None:
         self._exact = exact
-        self._vector = [float(level) for level in vector]
+        self._vector = [float(slowdown) for slowdown in vector]
         self._parameters = mathopt.SolveParameters(
             time_limit=timedelta(seconds=seconds), relative_gap_tolerance=_GAP, absolute_gap_tolerance=_GAP
         )
         self._model = mathopt.Model()
         self._classes = self._classified(pieces)
-        self._worst = self._model.add_variable(lb=1.0 if vector else float(max(exact.nic_levels.values())))
+        self._worst = self._model.add_variable(lb=1.0 if vector else float(max(exact.nic_slowdowns.values())))
         self._share: list[list[Any]] = []
         """Number of flows on each path, by class and path."""
         self._there: list[list[Any]] = []
         """Boolean by class and path, 1 if a flow uses the path; the number itself where no boolean is needed."""
         for of in self._classes:
             self._add(of, pieces)
-        self._level = self._levels() if vector else None
+        self._slowdown = self._slowdowns() if vector else None
         self._limit_loads()
 
     def _classified(self, pieces: int | None) -> list[_Class]:
@@ -122,7 +122,7 @@ class _Model:
                 of_job[job].append(mathopt.fast_sum(loads))
             peaks = [sums[0] if len(sums) == 1 else self._largest(sums) for sums in of_job.values()]
             load = mathopt.fast_sum(peaks)
-            if self._level is None:
+            if self._slowdown is None:
                 model.add_linear_constraint(load <= self._worst)
                 continue
             model.add_linear_constraint(load <= self._vector[0])
@@ -130,7 +130,7 @@ class _Model:
                 used = model.add_binary_variable()
                 for boolean in users[job, link]:
                     model.add_linear_constraint(used >= boolean)
-                model.add_linear_constraint(load <= self._level[job] + (self._vector[0] - 1) * (1 - used))
+                model.add_linear_constraint(load <= self._slowdown[job] + (self._vector[0] - 1) * (1 - used))
 
     def _largest(self, sums: Sequence[Any]) -> Any:
         peak = self._model.add_variable(lb=0)
@@ -138,20 +138,20 @@ class _Model:
             self._model.add_linear_constraint(load <= peak)
         return peak
 
-    def _levels(self) -> dict[int, Any]:
-        """Return a variable for the level of each job.
+    def _slowdowns(self) -> dict[int, Any]:
+        """Return a variable for the slowdown of each job.
 
         At most m of them are above entry m of the vector; the entry after the last one is the variable to minimize."""
         model, exact = self._model, self._exact
         highest = self._vector[0]
-        least = {job: min(float(level), highest) for job, level in exact.nic_levels.items()}
-        level = {job: model.add_variable(lb=lowest, ub=highest) for job, lowest in least.items()}
+        least = {job: min(float(slowdown), highest) for job, slowdown in exact.nic_slowdowns.items()}
+        slowdown = {job: model.add_variable(lb=lowest, ub=highest) for job, lowest in least.items()}
         for index, entry in enumerate([*self._vector[1:], self._worst], start=1):
             above = [model.add_binary_variable() for _ in exact.jobs]
             model.add_linear_constraint(mathopt.fast_sum(above) <= index)
-            for own, boolean in zip(level.values(), above, strict=True):
+            for own, boolean in zip(slowdown.values(), above, strict=True):
                 model.add_linear_constraint(own <= entry + (highest - 1) * boolean)
-        return level
+        return slowdown
 
     def solve(self, below: Fraction | None) -> Found:
         if below is not None:

@@ -1,8 +1,8 @@
-"""Verdicts on what the planner claims about an instance, compared with exact levels. Imports nothing of the controller.
+"""Verdicts on what the planner claims about an instance, compared with exact slowdowns.
 
-The input is an instance's ``Exact``, and an ``Answer`` for each number of subflows. The result is a ``Verdict`` each:
-the least worst level as far as it is known, and a sentence for every claim that is refuted. A refutation is always a
-routing whose levels are computed in fractions.
+The module imports nothing of the controller. The input is an instance's ``Exact``, and an ``Answer`` for each number of
+subflows. The result is a ``Verdict`` each: the least worst slowdown as far as it is known, and a sentence for every
+claim that is refuted. A refutation is always a routing whose slowdowns are computed in fractions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.judge import programme
 from benchmarks.judge.exact import Exact, Routing
 
 SAME = Fraction(1, 10**4)
-"""Relative difference up to which the planner treats two levels as one (docs/explanation/planning.md)."""
+"""Relative difference up to which the planner treats two slowdowns as one (docs/explanation/planning.md)."""
 _ROUNDING = Fraction(1, 10**9)
 _BETTER = Fraction(1, 10**6)
 """Relative improvement below which no better routing is searched."""
@@ -33,11 +33,11 @@ class Answer:
     pieces: int
     routes: Routing
     """Subflows of each flow; empty for a flow without a route."""
-    job_level: Mapping[int, float]
+    job_slowdown: Mapping[int, float]
     bound: float
     fluid_bound: float
     integer_bound: float
-    levels_proven: int
+    slowdowns_proven: int
     certificate: str
     """Certificate of the plan; begins with "none" when there is no plan."""
     solver: str
@@ -50,12 +50,12 @@ class Verdict:
     """Verdict on one plan."""
 
     pieces: int
-    level: float
-    """Level of the worst job."""
+    slowdown: float
+    """Slowdown of the worst job."""
     optimum: float
-    """Least worst level of any known routing with so many subflows."""
+    """Least worst slowdown of any known routing with so many subflows."""
     decided: bool
-    """Whether it is proven that no routing has a smaller worst level than ``optimum``."""
+    """Whether it is proven that no routing has a smaller worst slowdown than ``optimum``."""
     least: float
     """Lower bound of the fluid optimum, or the fluid optimum itself."""
     bound: float
@@ -66,27 +66,27 @@ class Verdict:
     most_pieces: int
     jobs_proven: int
     undecided: int = 0
-    """Proven levels below the worst that were neither refuted nor confirmed in time."""
+    """Proven slowdowns below the worst that were neither refuted nor confirmed in time."""
     refuted: list[str] = field(default_factory=list)
     """Refuted claims of the certificate."""
     faults: list[str] = field(default_factory=list)
-    """Faults of the routing and its levels."""
+    """Faults of the routing and its slowdowns."""
     worse: list[str] = field(default_factory=list)
-    """Levels that are worse than in the answers with fewer subflows."""
+    """Slowdowns that are worse than in the answers with fewer subflows."""
     vector: list[float] = field(default_factory=list)
-    """All levels of the plan, largest first."""
+    """All slowdowns of the plan, largest first."""
     best_vector: list[float] = field(default_factory=list)
-    """Lexicographically least levels with so many subflows; empty if they were not decided in time."""
+    """Lexicographically least slowdowns with so many subflows; empty if they were not decided in time."""
 
     @property
     def gap(self) -> float:
-        """Relative gap of the level to the best one known for so many subflows."""
-        return max(0.0, self.level / self.optimum - 1)
+        """Relative gap of the slowdown to the best one known for so many subflows."""
+        return max(0.0, self.slowdown / self.optimum - 1)
 
     @property
     def vector_gap(self) -> float | None:
-        """Largest relative gap of the sorted levels to the lexicographically least ones; None if unknown."""
-        gaps = [level / best - 1 for level, best in zip(self.vector, self.best_vector, strict=False)]
+        """Largest relative gap of the sorted slowdowns to the lexicographically least ones; None if unknown."""
+        gaps = [slowdown / best - 1 for slowdown, best in zip(self.vector, self.best_vector, strict=False)]
         return max(0.0, *gaps) if gaps else None
 
     def as_json(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class Judge:
         """Return a verdict that compares with the fluid optimum only, for workloads of a thousand flows."""
         verdict, vector = self._begin(answer)
         if vector:
-            least = self._exact.whole_cut_level if answer.pieces == 1 else self._least(vector[0])
+            least = self._exact.whole_cut_slowdown if answer.pieces == 1 else self._least(vector[0])
             verdict.optimum = verdict.least = float(least)
             verdict.decided = vector[0] <= least * (1 + _BETTER)
             if self._fluid and self._fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
@@ -147,11 +147,11 @@ class Judge:
         return verdict
 
     def _begin(self, answer: Answer) -> tuple[Verdict, tuple[Fraction, ...]]:
-        """Return the verdict without what needs a solver, and the levels; they are empty for an invalid routing."""
-        claimed = max(answer.job_level.values(), default=1.0)
+        """Return the verdict without what needs a solver, and the slowdowns; they are empty for an invalid routing."""
+        claimed = max(answer.job_slowdown.values(), default=1.0)
         verdict = Verdict(
             pieces=answer.pieces,
-            level=claimed,
+            slowdown=claimed,
             optimum=claimed,
             decided=False,
             least=1.0,
@@ -161,7 +161,7 @@ class Judge:
             wall_s=answer.wall_s,
             cpu_s=answer.cpu_s,
             most_pieces=max(map(len, answer.routes), default=0),
-            jobs_proven=answer.levels_proven,
+            jobs_proven=answer.slowdowns_proven,
         )
         if answer.certificate.startswith("none"):
             verdict.faults.append(answer.certificate)
@@ -169,54 +169,54 @@ class Judge:
         verdict.faults += list(self._exact.faults(answer.routes, answer.pieces))[:4]
         if verdict.faults:
             return verdict, ()
-        levels = self._exact.levels(answer.routes)
-        verdict.faults += self._wrong_levels(answer, levels)
-        vector = tuple(sorted(levels.values(), reverse=True))
-        verdict.level = float(vector[0])
+        slowdowns = self._exact.slowdowns(answer.routes)
+        verdict.faults += self._wrong_slowdowns(answer, slowdowns)
+        vector = tuple(sorted(slowdowns.values(), reverse=True))
+        verdict.slowdown = float(vector[0])
         worse = first_difference(vector, self._before) if self._before else None
         if worse is not None and vector[worse] > self._before[worse]:
             numbers = f"{float(vector[worse]):.6g} instead of {float(self._before[worse]):.6g}"
-            verdict.worse.append(f"level {worse + 1} from the worst is {numbers}")
+            verdict.worse.append(f"slowdown {worse + 1} from the worst is {numbers}")
         if worse is not None or not self._before:
             self._before = min(vector, self._before or vector)
         return verdict, vector
 
-    def _wrong_levels(self, answer: Answer, levels: Mapping[int, Fraction]) -> Iterator[str]:
-        if levels.keys() != answer.job_level.keys():
-            yield f"levels of jobs {sorted(answer.job_level)}, there are {sorted(levels)}"
+    def _wrong_slowdowns(self, answer: Answer, slowdowns: Mapping[int, Fraction]) -> Iterator[str]:
+        if slowdowns.keys() != answer.job_slowdown.keys():
+            yield f"slowdowns of jobs {sorted(answer.job_slowdown)}, there are {sorted(slowdowns)}"
             return
-        for job, level in levels.items():
-            if abs(level - Fraction(answer.job_level[job])) > _ROUNDING * level:
-                yield f"job {job} has level {float(level):.9g}, the plan says {answer.job_level[job]:.9g}"
+        for job, slowdown in slowdowns.items():
+            if abs(slowdown - Fraction(answer.job_slowdown[job])) > _ROUNDING * slowdown:
+                yield f"job {job} has slowdown {float(slowdown):.9g}, the plan says {answer.job_slowdown[job]:.9g}"
 
     def _better(self, routing: Routing) -> Fraction:
-        """Return the worst level of the best routing so far."""
+        """Return the worst slowdown of the best routing so far."""
         if self._best is None or self._exact.vector(routing)[0] < self._exact.vector(self._best)[0]:
             self._best = routing
         return self._exact.vector(self._best)[0]
 
-    def _least(self, level: Fraction) -> Fraction:
+    def _least(self, slowdown: Fraction) -> Fraction:
         """Return a lower bound of the fluid optimum.
 
-        It is the optimum itself if the cuts do not prove ``level`` optimal."""
-        if level <= self._exact.cut_level * (1 + _BETTER):
-            return self._exact.cut_level
+        It is the optimum itself if the cuts do not prove ``slowdown`` optimal."""
+        if slowdown <= self._exact.cut_slowdown * (1 + _BETTER):
+            return self._exact.cut_slowdown
         if self._fluid is None:
             found = programme.fluid(self._exact, 10 * self._solve_s)
             if found.routing is None:
-                return self._exact.cut_level
+                return self._exact.cut_slowdown
             self._fluid = self._exact.vector(found.routing)[0]
-        return max(self._exact.cut_level, self._fluid * (1 - _BETTER / 10))
+        return max(self._exact.cut_slowdown, self._fluid * (1 - _BETTER / 10))
 
     def _proven(self, answer: Answer, vector: tuple[Fraction, ...], verdict: Verdict) -> None:
-        """Determine the least level entry by entry, and refute levels that are larger although claimed proven.
+        """Determine the least slowdown entry by entry, and refute slowdowns that are larger although claimed proven.
 
         For each entry the earlier ones are at their least."""
-        if answer.levels_proven and vector[0] > Fraction(verdict.optimum) * (1 + 2 * SAME):
-            verdict.refuted.append(f"worst level {float(vector[0]):.9g} proven, a routing has {verdict.optimum:.9g}")
+        if answer.slowdowns_proven and vector[0] > Fraction(verdict.optimum) * (1 + 2 * SAME):
+            verdict.refuted.append(f"worst slowdown {float(vector[0]):.9g} proven, a routing has {verdict.optimum:.9g}")
         best = min(vector, self._exact.vector(self._best or answer.routes), key=cmp_to_key(_compare))
         deadline, decided = time.monotonic() + self._solve_s, verdict.decided
-        least = sorted(self._exact.nic_levels.values(), reverse=True)
+        least = sorted(self._exact.nic_slowdowns.values(), reverse=True)
         for index in range(1, len(best)):
             if best[index] <= least[index] * (1 + _ROUNDING):
                 continue
@@ -225,29 +225,29 @@ class Judge:
             found = programme.better(self._exact, answer.pieces, best[:index], below, left_s)
             decided &= found.decided
             if found.routing is None:
-                verdict.undecided += index < answer.levels_proven and not found.decided
+                verdict.undecided += index < answer.slowdowns_proven and not found.decided
                 continue
             best = min(best, self._exact.vector(found.routing), key=cmp_to_key(_compare))
-        if not verdict.refuted and _compare(best[: answer.levels_proven], vector[: answer.levels_proven]) < 0:
-            claim = f"{answer.levels_proven} levels proven of {_shown(vector)}"
+        if not verdict.refuted and _compare(best[: answer.slowdowns_proven], vector[: answer.slowdowns_proven]) < 0:
+            claim = f"{answer.slowdowns_proven} slowdowns proven of {_shown(vector)}"
             verdict.refuted.append(f"{claim}, a routing has {_shown(best)}")
-        verdict.vector = [float(level) for level in vector]
-        verdict.best_vector = [float(level) for level in best] if decided else []
+        verdict.vector = [float(slowdown) for slowdown in vector]
+        verdict.best_vector = [float(slowdown) for slowdown in best] if decided else []
 
 
-def first_difference(levels: Sequence[Fraction], others: Sequence[Fraction]) -> int | None:
-    """Return the index of the first entries that are not the same level."""
-    for index, (a, b) in enumerate(zip(levels, others, strict=True)):
+def first_difference(slowdowns: Sequence[Fraction], others: Sequence[Fraction]) -> int | None:
+    """Return the index of the first entries that are not the same slowdown."""
+    for index, (a, b) in enumerate(zip(slowdowns, others, strict=True)):
         if abs(a - b) > 2 * SAME * max(a, b):
             return index
     return None
 
 
-def _shown(levels: Sequence[Fraction]) -> list[float]:
-    return [float(f"{float(level):.7g}") for level in levels]
+def _shown(slowdowns: Sequence[Fraction]) -> list[float]:
+    return [float(f"{float(slowdown):.7g}") for slowdown in slowdowns]
 
 
-def _compare(levels: Sequence[Fraction], others: Sequence[Fraction]) -> int:
+def _compare(slowdowns: Sequence[Fraction], others: Sequence[Fraction]) -> int:
     """Return a negative number if the first entry that differs is smaller, 0 if none differs."""
-    where = first_difference(levels, others)
-    return 0 if where is None else -1 if levels[where] < others[where] else 1
+    where = first_difference(slowdowns, others)
+    return 0 if where is None else -1 if slowdowns[where] < others[where] else 1

@@ -1,4 +1,4 @@
-"""Benchmark ``workloads``: plan the published workloads with failures, and compare the levels with a fluid optimum.
+"""Benchmark ``workloads``: plan the published workloads with failures, and compare the slowdowns with a fluid optimum.
 
 The fluid optimum shares no code with the controller. The input is a folder of workloads; without one, workloads of the
 same kind are generated. The result is a table or JSON. Every verdict is in a file, and a run continues where the
@@ -173,8 +173,9 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
             for text in (*plan["refuted"], *plan["faults"], *plan["worse"])
         ],
         "worst": [
-            f"{record['name']}, {plan['pieces']} pieces: level {plan['level']:.6g}, fluid optimum {plan['least']:.6g} "
-            f"(gap {plan['gap']:.2%}), the plan's bound {plan['bound']:.6g}, {plan['solver']}, {plan['wall_s']:.2f} s"
+            f"{record['name']}, {plan['pieces']} pieces: slowdown {plan['slowdown']:.6g}, "
+            f"fluid optimum {plan['least']:.6g} (gap {plan['gap']:.2%}), "
+            f"the plan's bound {plan['bound']:.6g}, {plan['solver']}, {plan['wall_s']:.2f} s"
             for plan, record in worst
         ],
     }

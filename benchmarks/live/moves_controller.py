@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.live.moves_controller --config FILE
 
 Apart from the planning worker it is what ``signalbox serve`` runs. A request to plan moves every pinned flow to another
-path, through the same loop, difference, stages, barriers and switches as any other change. Both plans claim a level
+path, through the same loop, difference, stages, barriers and switches as any other change. Both plans claim a slowdown
 below any real one, so that the controller always adopts them.
 """
 
@@ -22,8 +22,8 @@ from controller.planning.problem import FlowId, Problem, Route, whole
 from controller.planning.process import OnCrash, Put
 from controller.serving.serve import serve
 
-CLAIMED_LEVEL = 0.5
-"""Level that both plans claim; no real routing has less than 1."""
+CLAIMED_SLOWDOWN = 0.5
+"""Slowdown that both plans claim; no real routing has less than 1."""
 
 
 class TwoAnswers:
@@ -58,12 +58,12 @@ def _other_plan(problem: Problem) -> Plan:
         generation=problem.generation,
         routes=chosen,
         unrouted=(),
-        job_level=dict.fromkeys({flow.job_id for flow in problem.flows}, CLAIMED_LEVEL),
-        bound=CLAIMED_LEVEL,
-        fluid_bound=CLAIMED_LEVEL,
-        integer_bound=CLAIMED_LEVEL,
+        job_slowdown=dict.fromkeys({flow.job_id for flow in problem.flows}, CLAIMED_SLOWDOWN),
+        bound=CLAIMED_SLOWDOWN,
+        fluid_bound=CLAIMED_SLOWDOWN,
+        integer_bound=CLAIMED_SLOWDOWN,
         certificate="heuristic",
-        levels_proven=0,
+        slowdowns_proven=0,
         moves=sum(route is not None and route != chosen[flow] for flow, route in current.items()),
         solver="two answers",
         ecmp=None,

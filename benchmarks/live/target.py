@@ -1,8 +1,8 @@
 """Planning cycles that a spine costs which fails and returns, at the default cap on moves.
 
 The input is a folder of three published jobs, or none, and generated jobs. They run on the controller's own loop with
-switches in memory, and flows are split. For each change the result is the sorted levels after each cycle and the moves
-of the goal plan. The allowed number of cycles is ceil(moves / cap) + 1. The output is a table, and
+switches in memory, and flows are split. For each change the result is the sorted slowdowns after each cycle and the
+moves of the goal plan. The allowed number of cycles is ceil(moves / cap) + 1. The output is a table, and
 ``out/bench/target.json``; ``--json`` prints that instead.
 
 The exit status is 1 when a cycle was worse than the one before it, or the bound was not reached in time.
@@ -28,7 +28,7 @@ from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import LinkSeen, PortChanged
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.messages import RegisterJob, SavedState
-from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Plan, Target
 from offline.scenarios.fabric_options import Placement
@@ -55,8 +55,8 @@ class Change:
     flows: int
     pieces: int
     what: str
-    levels: Sequence[Sequence[float]]
-    """Sorted levels after the repair, and then after each cycle that moved flows."""
+    slowdowns: Sequence[Sequence[float]]
+    """Sorted slowdowns after the repair, and then after each cycle that moved flows."""
     moves: Sequence[int]
     """Moves of each of these cycles."""
     target_moves: int
@@ -74,15 +74,15 @@ class Change:
 
     @property
     def never_worse(self) -> bool:
-        pairs = zip(self.levels, self.levels[1:], strict=False)
+        pairs = zip(self.slowdowns, self.slowdowns[1:], strict=False)
         return all((at := first_difference(a, b)) is None or b[at] < a[at] for a, b in pairs)
 
     @property
     def reached(self) -> bool:
         """Whether the bound was reached within the allowed cycles; false if no cycle moved anything."""
         return (
-            bool(self.levels)
-            and self.levels[-1][0] <= self.bound * (1 + LEVEL_TOLERANCE)
+            bool(self.slowdowns)
+            and self.slowdowns[-1][0] <= self.bound * (1 + SLOWDOWN_TOLERANCE)
             and self.cycles <= self.allowed
         )
 
@@ -161,7 +161,7 @@ def _changed(network: Network, name: str, pieces: int, what: str, spine: Dpid, u
         flows=network.problem_flows,
         pieces=pieces,
         what=what,
-        levels=[_plan(planned).sorted_levels for planned in made],
+        slowdowns=[_plan(planned).sorted_slowdowns for planned in made],
         moves=[_moves(planned) for planned in made if not planned.repair],
         target_moves=target_moves,
         bound=last.bound,
@@ -208,11 +208,21 @@ def spec_of(job: WorkloadJob) -> JobSpec:
 
 
 def table_of(changes: Sequence[Change]) -> Group:
-    table = Table(title="cycles that a change takes, and levels after each", title_justify="left")
-    for column in ("jobs", "flows", "pieces", "change", "target's moves", "cycles", "allowed", "worst level", "bound"):
-        table.add_column(column, justify="left" if column in ("jobs", "change", "worst level") else "right")
+    table = Table(title="cycles that a change takes, and slowdowns after each", title_justify="left")
+    for column in (
+        "jobs",
+        "flows",
+        "pieces",
+        "change",
+        "target's moves",
+        "cycles",
+        "allowed",
+        "worst slowdown",
+        "bound",
+    ):
+        table.add_column(column, justify="left" if column in ("jobs", "change", "worst slowdown") else "right")
     for of in changes:
-        worst = " ".join(f"{levels[0]:.3f}" for levels in of.levels)
+        worst = " ".join(f"{slowdowns[0]:.3f}" for slowdowns in of.slowdowns)
         numbers = (of.target_moves, of.cycles, of.allowed)
         table.add_row(of.jobs, str(of.flows), str(of.pieces), of.what, *map(str, numbers), worst, f"{of.bound:.4f}")
     wrong = [f"{of.jobs}, {of.pieces} pieces, {of.what}: WORSE" for of in changes if not of.never_worse]

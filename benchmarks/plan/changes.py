@@ -4,7 +4,7 @@ For a setting the result is a ``ChangeRow``. It has the repair, the plan that st
 plan made from scratch for comparison. A seed selects the job, or the cable among those that some flow uses.
 
 *Fewest moves*: a plan without moves has the fewest. If whole flows move, the solver searches the best routing with one
-move less. The moves are proven to be the fewest when that routing provably has worse levels.
+move less. The moves are proven to be the fewest when that routing provably has worse slowdowns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 from benchmarks.plan.measure import OF_PLANNED, sizes, timed_runs
 from benchmarks.plan.workloads import LINK_BPS, SEED, Setting, in_pieces
 from controller.fabric.topology import Fabric
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
@@ -48,25 +48,25 @@ class ChangeRow:
     change: Change
     pieces: int
     flows: int
-    before_level: float
-    """Worst level of the plan that was in force."""
+    before_slowdown: float
+    """Worst slowdown of the plan that was in force."""
     displaced: int
     """Number of flows that lost their path; their new paths are no moves."""
-    repair_level: float
-    """Worst level after the repair, which moves no other flow."""
+    repair_slowdown: float
+    """Worst slowdown after the repair, which moves no other flow."""
     repair_ms: float
-    level: float
+    slowdown: float
     bound: float
     certificate: str
-    levels_proven: int
+    slowdowns_proven: int
     jobs: int
     moves: int
     """Moves of the plan after the repair."""
     fewest: bool
-    """Whether it is proven that no routing with the same levels moves fewer flows."""
+    """Whether it is proven that no routing with the same slowdowns moves fewer flows."""
     total_ms: float
-    scratch_level: float
-    """Worst level of a plan that ignores the running routes."""
+    scratch_slowdown: float
+    """Worst slowdown of a plan that ignores the running routes."""
     scratch_moves: int
     """Number of flows that would move for that plan."""
 
@@ -111,19 +111,19 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
         change=change,
         pieces=pieces,
         flows=len(timed.problem.flows),
-        before_level=before.max_level,
+        before_slowdown=before.max_slowdown,
         displaced=sum(not repaired.problem.stands(flow) for flow in repaired.problem.flows),
-        repair_level=patched.max_level,
+        repair_slowdown=patched.max_slowdown,
         repair_ms=repaired.times.total_ms,
-        level=answer.max_level,
+        slowdown=answer.max_slowdown,
         bound=answer.bound,
         certificate=answer.certificate,
-        levels_proven=answer.levels_proven,
+        slowdowns_proven=answer.slowdowns_proven,
         jobs=len(left),
         moves=answer.moves,
         fewest=is_fewest(timed.problem, answer, limits),
         total_ms=timed.times.total_ms,
-        scratch_level=scratch.max_level,
+        scratch_slowdown=scratch.max_slowdown,
         scratch_moves=sum(scratch.routes[flow] != route for flow, route in patched.routes.items()),
     )
 
@@ -134,20 +134,20 @@ def changes_of(setting: Setting) -> Sequence[Change]:
 
 
 def is_fewest(problem: Problem, answer: Plan, limits: PlanLimits) -> bool:
-    """Return whether it is proven that no routing has these levels with fewer moves."""
+    """Return whether it is proven that no routing has these slowdowns with fewer moves."""
     if not answer.moves:
         return True
     if any(flow.max_subflows > 1 for flow in problem.flows) or sizes(problem)[1] > _MOST_VARIABLES:
         return False
-    bounds = level_bounds(problem)
+    bounds = slowdown_bounds(problem)
     running = {flow.id: flow.current for flow in problem.flows if flow.current}
     capped = cpsat.solve(problem, limits, bounds, running, answer.moves - 1)
     if capped is None:
         return False
-    levels = answer.sorted_levels
-    proven = [*capped.proven, *[1.0] * (len(levels) - len(capped.proven))]
-    entry = first_difference(proven, levels)
-    return entry is not None and proven[entry] > levels[entry]
+    slowdowns = answer.sorted_slowdowns
+    proven = [*capped.proven, *[1.0] * (len(slowdowns) - len(capped.proven))]
+    entry = first_difference(proven, slowdowns)
+    return entry is not None and proven[entry] > slowdowns[entry]
 
 
 def _after(

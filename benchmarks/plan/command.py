@@ -1,4 +1,4 @@
-"""Benchmark ``plan``: times of planning, and levels compared with proven bounds and published schemes.
+"""Benchmark ``plan``: times of planning, and slowdowns compared with proven bounds and published schemes.
 
 It needs no network and no root. The input is a folder of published workloads, and options for what to measure. The
 output is tables or, with ``--json``, everything that was measured; ``plan.json`` is always written. Module
@@ -54,7 +54,7 @@ def main(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the results.")] = Path("out/bench"),
     as_json: AsJson = False,
 ) -> None:
-    """Plan every workload under every scheme and failure: levels and what is proven, subflows, times, moves."""
+    """Plan every workload under every scheme and failure: slowdowns and what is proven, subflows, times, moves."""
     schemes = _chosen("--strategies", strategies, SCHEMES, QUICK_STRATEGIES if quick else SCHEMES)
     breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
     found = workloads(folder, GENERATED if generated else 0, irregular)
@@ -139,7 +139,7 @@ def report(results: Results, written: Path) -> RenderableType:
     found = targets(results.rows, results.changes)
     judged = [{name: str(value) for name, value in asdict(target).items()} for target in found]
     tables = {
-        "worst levels, means over workloads": plan_lines(results.rows, results.missing),
+        "worst slowdowns, means over workloads": plan_lines(results.rows, results.missing),
         "changes of a running network": change_lines(results.changes),
         "targets": judged,
     }

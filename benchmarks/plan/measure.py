@@ -1,4 +1,4 @@
-"""Measurement of single plans: the levels that a strategy reaches on a setting with a failure, and the time it takes.
+"""Measurement of single plans: slowdowns that a strategy reaches on a setting with a failure, and the time it takes.
 
 For a ``Case`` the result is a ``Row``, or ``Missing`` when the strategy gave no plan.
 
@@ -92,18 +92,18 @@ class Row(Times):
     """Classes of interchangeable flows that cross the fabric."""
     variables: int
     """Approximate number of class x path pairs."""
-    level: float
-    mean_level: float
+    slowdown: float
+    mean_slowdown: float
     bound: float
     fluid_bound: float
     integer_bound: float
     closed_form: float | None
-    """Best worst level where it is known without a planner; None elsewhere.
+    """Best worst slowdown where it is known without a planner; None elsewhere.
 
     With S spines and D flows of the fullest leaf it is max(1, ceil(D/S)) for whole flows and max(1, D/S) for split
     ones; see ``closed_form``."""
     certificate: str
-    levels_proven: int
+    slowdowns_proven: int
     solver: str
     subflows: float
     """Mean number of subflows of a routed flow."""
@@ -111,16 +111,16 @@ class Row(Times):
     """Largest number of subflows of a routed flow."""
     unrouted: int
     ecmp_mean: float | None
-    """Mean of the worst level under hashing; ``ecmp_p95`` is its 95th percentile."""
+    """Mean of the worst slowdown under hashing; ``ecmp_p95`` is its 95th percentile."""
     ecmp_p95: float | None
 
     @property
     def gap(self) -> float:
-        return max(0.0, self.level / self.bound - 1)
+        return max(0.0, self.slowdown / self.bound - 1)
 
     @property
     def proven(self) -> bool:
-        """Whether the whole sorted vector of levels is proven."""
+        """Whether the whole sorted vector of slowdowns is proven."""
         return self.certificate == "optimal"
 
     @property
@@ -171,7 +171,7 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
     answer = timed.answer
     if isinstance(answer, NoPlan):
         return Missing(setting.group, setting.name, case.failure, case.strategy, case.pieces, answer.reason)
-    levels = answer.sorted_levels
+    slowdowns = answer.sorted_slowdowns
     routed = max(1, len(answer.routes))
     classes, variables = sizes(timed.problem)
     return Row(
@@ -185,14 +185,14 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
         flows=len(timed.problem.flows),
         classes=classes,
         variables=variables,
-        level=answer.max_level,
-        mean_level=fmean(levels) if levels else 1.0,
+        slowdown=answer.max_slowdown,
+        mean_slowdown=fmean(slowdowns) if slowdowns else 1.0,
         bound=answer.bound,
         fluid_bound=answer.fluid_bound,
         integer_bound=answer.integer_bound,
         closed_form=closed_form(timed.problem, setting, failure, case.pieces > 1),
         certificate=answer.certificate,
-        levels_proven=answer.levels_proven,
+        slowdowns_proven=answer.slowdowns_proven,
         solver=answer.solver,
         subflows=answer.subflows / routed,
         most_subflows=max(map(len, answer.routes.values()), default=0),
@@ -255,7 +255,7 @@ def sizes(problem: Problem) -> tuple[int, int]:
 
 
 def closed_form(problem: Problem, setting: Setting, failure: Failure, split: bool) -> float | None:
-    """Return the best worst level on an even leaf-spine with S spines left whose fullest leaf has D flows out or in.
+    """Return the best worst slowdown on an even leaf-spine with S spines left whose fullest leaf has D flows out or in.
 
     docs/explanation/planning.md derives it: pigeonhole and König for whole flows, intervals of a colouring for split
     ones. None for other settings."""

@@ -70,7 +70,7 @@ def scheme(row: Row | Missing) -> str:
 def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
     """Return a line for each group, failure and scheme that has rows.
 
-    Levels and subflows are means over the workloads, "mean of jobs" over jobs, then workloads; "ms" is a median."""
+    Slowdowns and subflows are means over the workloads, "mean of jobs" over jobs, then workloads; "ms" is a median."""
     grouped: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row.group, row.failure, scheme(row)].append(row)
@@ -82,9 +82,9 @@ def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
             "scheme": name,
             "workloads": f"{len(of)}, {count} without" if (count := lost[group, failure, name]) else f"{len(of)}",
             "proven": f"{sum(row.proven for row in of)}",
-            "level": f"{fmean(row.level for row in of):.3f}",
-            "worst": f"{max(row.level for row in of):.3f}",
-            "mean of jobs": f"{fmean(row.mean_level for row in of):.3f}",
+            "slowdown": f"{fmean(row.slowdown for row in of):.3f}",
+            "worst": f"{max(row.slowdown for row in of):.3f}",
+            "mean of jobs": f"{fmean(row.mean_slowdown for row in of):.3f}",
             "bound": f"{fmean(row.bound for row in of):.3f}",
             "pieces": f"{fmean(row.subflows for row in of):.3f}",
             "most": f"{max(row.most_subflows for row in of)}",
@@ -98,7 +98,7 @@ def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
 def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
     """Return a line for each group, change and number of subflows.
 
-    Levels and moves are means over the workloads, times are medians."""
+    Slowdowns and moves are means over the workloads, times are medians."""
     grouped: defaultdict[tuple[str, str, int], list[ChangeRow]] = defaultdict(list)
     for row in rows:
         grouped[row.group, row.change, row.pieces].append(row)
@@ -109,9 +109,9 @@ def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
             "flows": f"up to {pieces} pieces" if pieces > 1 else "whole",
             "workloads": f"{len(of)}",
             "displaced": f"{fmean(row.displaced for row in of):.1f}",
-            "repair": f"{fmean(row.repair_level for row in of):.3f}",
+            "repair": f"{fmean(row.repair_slowdown for row in of):.3f}",
             "repair ms": f"{median(row.repair_ms for row in of):.1f}",
-            "level": f"{fmean(row.level for row in of):.3f}",
+            "slowdown": f"{fmean(row.slowdown for row in of):.3f}",
             "bound": f"{fmean(row.bound for row in of):.3f}",
             "proven": f"{sum(row.certificate == 'optimal' for row in of)}",
             "moves": f"{fmean(row.moves for row in of):.1f}",
@@ -161,8 +161,8 @@ class _Rule:
 
 
 def _off(row: Row) -> float:
-    """Return the level / the best known level."""
-    return row.level / (row.closed_form or row.bound)
+    """Return the slowdown / the best known slowdown."""
+    return row.slowdown / (row.closed_form or row.bound)
 
 
 def _fast(row: Row) -> bool:
@@ -174,33 +174,33 @@ def _size(row: Row) -> bool:
 
 
 def _exact(row: Row) -> bool:
-    return row.closed_form is not None and row.level <= row.closed_form * (1 + _ROUNDING)
+    return row.closed_form is not None and row.slowdown <= row.closed_form * (1 + _ROUNDING)
 
 
 _RULES = (
     _Rule(
-        "whole flows, whole spines fail: level = max(1, ceil(D/S))",
+        "whole flows, whole spines fail: slowdown = max(1, ceil(D/S))",
         lambda row: row.closed_form is not None and not row.splits,
         _exact,
         _off,
         "{:.6g} x the best",
     ),
     _Rule(
-        "split flows, whole spines fail: level = max(1, D/S) in at most 2 pieces",
+        "split flows, whole spines fail: slowdown = max(1, D/S) in at most 2 pieces",
         lambda row: row.closed_form is not None and row.splits,
         lambda row: _exact(row) and row.most_subflows <= 2,
         _off,
         "{:.6g} x the best",
     ),
     _Rule(
-        "split flows, cables fail: level <= 1.01 x bound in at most 8 pieces",
+        "split flows, cables fail: slowdown <= 1.01 x bound in at most 8 pieces",
         lambda row: row.failure in _CABLES and row.splits and not _irregular(row),
-        lambda row: row.level <= _WITHIN * row.bound and row.most_subflows <= 8,
+        lambda row: row.slowdown <= _WITHIN * row.bound and row.most_subflows <= 8,
         _off,
         "{:.4f} x the bound",
     ),
     _Rule(
-        "whole flows, failures that hit one job, published: all levels proven within 1 s",
+        "whole flows, failures that hit one job, published: all slowdowns proven within 1 s",
         lambda row: row.failure == ONE_JOB and not row.splits and row.group == "published",
         lambda row: row.proven and row.total_ms <= 1000,
         lambda row: row.total_ms,
@@ -273,4 +273,6 @@ def _of_changes(changes: Sequence[ChangeRow]) -> Iterable[Target]:
         kept = [row for row in rows if row.pieces == 1]
         worst = f"{max([row.moves for row in kept], default=0)} moves"
         proven = sum(row.certificate == "optimal" and row.fewest for row in kept)
-        yield Target(f"whole flows, a change on {name}: optimal in levels and moves, proven", len(kept), proven, worst)
+        yield Target(
+            f"whole flows, a change on {name}: optimal in slowdowns and moves, proven", len(kept), proven, worst
+        )

@@ -1,7 +1,7 @@
 """Converter for ``WhatIf``, beside ``convert``.
 
 From the wire: requests, checked. To the wire: results of ``planning.analysis``, with the answer in sentences, where
-levels have two decimals. Parts of results have the same fields as their messages.
+slowdowns have two decimals. Parts of results have the same fields as their messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from controller.planning.analysis.results import (
     FailureAnalysis,
     Outcome,
 )
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from signalbox.errors import FieldProblem, InvalidInput
 from signalbox.mapping import message_of, names, number_of, seconds, word_of
 from signalbox.v1 import signalbox_pb2 as pb
@@ -82,7 +82,10 @@ def what_if_message(found: FailureAnalysis, circuits: bool = False) -> pb.WhatIf
             None, (planned, _present(found), *_what_follows(found), REPLACED if circuits and found.felt else "")
         ),
         now=message_of(
-            pb.NetworkLevels, present, bound=present.fluid_bound, ecmp_level=message_of(pb.EcmpLevels, present.ecmp)
+            pb.NetworkSlowdowns,
+            present,
+            bound=present.fluid_bound,
+            ecmp_slowdown=message_of(pb.EcmpSlowdowns, present.ecmp),
         ),
         outcomes=map(_outcome, found.outcomes),
         failures=sum(len(case.failures) for case in (*found.felt, *found.unfelt)),
@@ -99,7 +102,7 @@ def _outcome(outcome: Outcome) -> pb.FailureOutcome:
         example=outcome.example.name,
         failures=_names(outcome.case),
         bound=outcome.fluid_bound,
-        ecmp_level=message_of(pb.EcmpLevels, outcome.ecmp) if outcome.ecmp else None,
+        ecmp_slowdown=message_of(pb.EcmpSlowdowns, outcome.ecmp) if outcome.ecmp else None,
         rerouted_fewest=outcome.rerouted[0],
         rerouted_most=outcome.rerouted[1],
     )
@@ -115,8 +118,9 @@ def _names(case: Case) -> list[str]:
 def _present(found: FailureAnalysis) -> str:
     now = found.present
     lost = f" {len(now.unrouted):,} flows have no path already." if now.unrouted else ""
-    proven = _proven(now.level, now.bound)
-    return f"Now the worst job's level is {now.level:.2f} ({proven}); under ECMP {now.ecmp.mean:.2f} on average.{lost}"
+    proven = _proven(now.slowdown, now.bound)
+    hashed = f"under ECMP {now.ecmp.mean:.2f} on average"
+    return f"Now the worst job's slowdown is {now.slowdown:.2f} ({proven}); {hashed}.{lost}"
 
 
 def _what_follows(found: FailureAnalysis) -> tuple[str, ...]:
@@ -138,7 +142,7 @@ def _computed(found: FailureAnalysis) -> str:
     late = f" The time was over before {count(bounded, 'case was', 'cases were')} computed; only bounds are known."
     repaired = sum(outcome.repaired_only for outcome in found.outcomes)
     unplanned = (
-        f" The time was over before {count(repaired, 'case was', 'cases were')} planned: the level is that of the "
+        f" The time was over before {count(repaired, 'case was', 'cases were')} planned: the slowdown is that of the "
         "repair, and may be smaller when the part is named alone, or with more time (--within)."
     )
     return (
@@ -155,13 +159,13 @@ def _worst(found: FailureAnalysis) -> str:
     which = f"{worst.example.name} (or {alike:,} like it)" if alike else worst.example.name
     named = worst.case.kind is FailureKind.PARTS
     begin = f"Without {which} the worst job has" if named else f"The worst is {which} with"
-    if worst.level is None or worst.ecmp is None:
-        return f"{begin} a level of at least {worst.bound:.2f}."
-    cycles = way(worst.cycles, worst.first_level or worst.level)
+    if worst.slowdown is None or worst.ecmp is None:
+        return f"{begin} a slowdown of at least {worst.bound:.2f}."
+    cycles = way(worst.cycles, worst.first_slowdown or worst.slowdown)
     planned = "after the repair" if worst.repaired_only else f"after planning{cycles}"
     return (
-        f"{begin} a level of {worst.level:.2f} {planned} "
-        f"({_proven(worst.level, worst.bound)}); under ECMP {worst.ecmp.mean:.2f} on average."
+        f"{begin} a slowdown of {worst.slowdown:.2f} {planned} "
+        f"({_proven(worst.slowdown, worst.bound)}); under ECMP {worst.ecmp.mean:.2f} on average."
     )
 
 
@@ -175,10 +179,10 @@ def _lost(found: FailureAnalysis) -> str:
     return f"{count(failures, 'failure leaves', 'failures leave')} flows without a path, up to {most:,}."
 
 
-def _proven(level: float, bound: float) -> str:
-    if level <= bound * (1 + LEVEL_TOLERANCE):
+def _proven(slowdown: float, bound: float) -> str:
+    if slowdown <= bound * (1 + SLOWDOWN_TOLERANCE):
         return "no routing is better"
-    return f"at most {level / bound - 1:.1%} above the best"
+    return f"at most {slowdown / bound - 1:.1%} above the best"
 
 
 def _kinds(cases: Sequence[Case]) -> str:

@@ -1,7 +1,7 @@
 """Converter for ``Explain``, beside ``convert``.
 
-It turns the result of ``planning.analysis`` for one job into a message with an answer in sentences, where levels have
-two decimals. The parts of a result have the same fields as their messages.
+It turns the result of ``planning.analysis`` for one job into a message with an answer in sentences, where slowdowns
+have two decimals. The parts of a result have the same fields as their messages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from controller.alarms import difference_text
 from controller.api.convert import demand_message
 from controller.jobs.demand import DemandSource, Finding
 from controller.planning.analysis.results import LEAST_BACKGROUND, NOTICEABLE, JobAnalysis, LeafCut, Verdict
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from signalbox.jobs.reports import MOST_EFFICIENT
 from signalbox.mapping import message_of
 from signalbox.v1 import signalbox_pb2 as pb
@@ -95,29 +95,29 @@ def _pace(found: JobAnalysis) -> str:
 
 
 def _whether(found: JobAnalysis) -> str:
-    job, level = found.job_id, found.level
+    job, slowdown = found.job_id, found.slowdown
     if found.verdict is Verdict.CUT_OFF:
         lost = count(found.flows_without_a_path, "flow has", "flows have")
         others = found.flows - found.flows_without_a_path
-        rest = f" The level of the other {others:,} is {level:.2f}." if others else ""
+        rest = f" The slowdown of the other {others:,} is {slowdown:.2f}." if others else ""
         return f"The network stops {job}: {lost} no path.{rest}"
-    if found.verdict is Verdict.NOTHING and level > 1 + LEVEL_TOLERANCE:
+    if found.verdict is Verdict.NOTHING and slowdown > 1 + SLOWDOWN_TOLERANCE:
         return (
-            f"The network does not slow {job} noticeably: its communication takes up to {level:.2f} times as long as "
-            f"on an idle fabric, and less than {NOTICEABLE:.0%} is not noticeable."
+            f"The network does not slow {job} noticeably: its communication takes up to {slowdown:.2f} times as long "
+            f"as on an idle fabric, and less than {NOTICEABLE:.0%} is not noticeable."
         )
     if found.verdict is Verdict.NOTHING:
         inside = " All of its flows stay inside a leaf." if found.flows_inside_a_leaf == found.flows else ""
         return (
             f"The network does not slow {job}: none of its links is loaded above its capacity, so it communicates as "
-            f"fast as its own NICs allow (level {level:.2f}).{inside}"
+            f"fast as its own NICs allow (slowdown {slowdown:.2f}).{inside}"
         )
     if found.arranged and found.arranged.limits:
         return found.arranged.limits
     what = _at_nic(found) if found.verdict is Verdict.NIC else f"The network slows {job}"
     mean = ", on average over hash draws" if found.flows_hashed else ""
     efficiency = "" if found.efficiency_predicted is None else f" (efficiency {found.efficiency_predicted:.1%})"
-    return f"{what}: its communication takes up to {level:.2f} times as long as on an idle fabric{mean}{efficiency}."
+    return f"{what}: its communication takes up to {slowdown:.2f} times as long as on an idle fabric{mean}{efficiency}."
 
 
 def _at_nic(found: JobAnalysis) -> str:
@@ -138,11 +138,11 @@ def _sharing(found: JobAnalysis) -> list[str]:
 
 
 def _where(found: JobAnalysis) -> str:
-    if found.level <= 1 + NOTICEABLE or not found.fullest_links:
+    if found.slowdown <= 1 + NOTICEABLE or not found.fullest_links:
         return ""
     worst = found.fullest_links[0]
     what = found.arranged.link if found.arranged else "link"
-    if worst.load < found.level * (1 - LEVEL_TOLERANCE):
+    if worst.load < found.slowdown * (1 - SLOWDOWN_TOLERANCE):
         hashed = count(found.flows_hashed, "of its flows is hashed", "of its flows are hashed")
         return f"{hashed}: the switches choose the links."
     own = sum(share.flows for share in worst.jobs if share.job_id == found.job_id)
@@ -157,8 +157,8 @@ def _gain(found: JobAnalysis) -> str:
     best = found.best
     if found.verdict is Verdict.CUT_OFF:
         return "Routing can gain nothing before cables or switches are repaired."
-    if found.verdict is Verdict.NOTHING and found.level > 1 + LEVEL_TOLERANCE:
-        return f"Routing can gain {1 - 1 / found.level:.1%} at most."
+    if found.verdict is Verdict.NOTHING and found.slowdown > 1 + SLOWDOWN_TOLERANCE:
+        return f"Routing can gain {1 - 1 / found.slowdown:.1%} at most."
     if found.verdict is Verdict.NOTHING or best is None:
         return "Routing can gain nothing."
     if found.verdict is Verdict.NIC:
@@ -166,43 +166,43 @@ def _gain(found: JobAnalysis) -> str:
     if found.arranged and found.arranged.gain and found.verdict in (Verdict.FABRIC, Verdict.UNPROVEN):
         return found.arranged.gain
     if found.verdict is Verdict.FABRIC:
-        return f"Routing can gain nothing. {_limit(found, found.level)}"
+        return f"Routing can gain nothing. {_limit(found, found.slowdown)}"
     if found.verdict is Verdict.ROUTING:
         moved = f", with {count(best.moves, 'flow', 'flows')} moved" if best.moves else ""
         return (
-            f"Routing can gain {1 - best.level / found.level:.0%}: the planner's routes reduce its level to "
-            f"{best.level:.2f}{moved}{way(best.cycles, best.first_level)}. {_limit(found, best.level)}"
+            f"Routing can gain {1 - best.slowdown / found.slowdown:.0%}: the planner's routes reduce its slowdown to "
+            f"{best.slowdown:.2f}{moved}{way(best.cycles, best.first_slowdown)}. {_limit(found, best.slowdown)}"
         )
     return (
         "Whether routing can gain anything is open: the planner found nothing better within its time limit, and only "
-        f"levels below {found.least_level:.2f} are ruled out."
+        f"slowdowns below {found.least_slowdown:.2f} are ruled out."
     )
 
 
-def way(cycles: int | None, first_level: float) -> str:
+def way(cycles: int | None, first_slowdown: float) -> str:
     if cycles is None:
         return ", which planning.max_moves does not allow"
-    return f" in at most {cycles} planning cycles ({first_level:.2f} after the first)" if cycles > 1 else ""
+    return f" in at most {cycles} planning cycles ({first_slowdown:.2f} after the first)" if cycles > 1 else ""
 
 
-def _limit(found: JobAnalysis, level: float) -> str:
-    """Return why no routing reduces the job's level below ``level``."""
-    reached = level * (1 - LEVEL_TOLERANCE)
-    if level <= 1 + LEVEL_TOLERANCE:
+def _limit(found: JobAnalysis, slowdown: float) -> str:
+    """Return why no routing reduces the job's slowdown below ``slowdown``."""
+    reached = slowdown * (1 - SLOWDOWN_TOLERANCE)
+    if slowdown <= 1 + SLOWDOWN_TOLERANCE:
         return "That is what its own NICs allow."
-    if found.nic_level >= reached:
+    if found.nic_slowdown >= reached:
         whose = "a NIC that it shares" if _sharing(found) else "one of its own NICs"
         return f"The rest is {whose}, whose load does not depend on routes."
-    why = _cut_reason(found, found.cut, reached) if found.cut and found.cut.level >= reached else ""
-    if found.least_level >= reached:
-        return why or "No routes give it a smaller level, even if it were alone."
+    why = _cut_reason(found, found.cut, reached) if found.cut and found.cut.slowdown >= reached else ""
+    if found.least_slowdown >= reached:
+        return why or "No routes give it a smaller slowdown, even if it were alone."
     if found.best and found.best.best_for_all:
         return f"{why} Any routes that are better for it are worse for another job than the planner's.".lstrip()
-    return f"{why} Only levels below {found.least_level:.2f} are ruled out.".lstrip()
+    return f"{why} Only slowdowns below {found.least_slowdown:.2f} are ruled out.".lstrip()
 
 
 def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
-    spread = cut.fluid_level >= reached
+    spread = cut.fluid_slowdown >= reached
     flows = sum(job.flows for job in cut.jobs)
     others = [job.job_id for job in cut.jobs if job.job_id != found.job_id]
     mixed = f" (those of {listed(others)} among them)" if others else ""
@@ -217,16 +217,16 @@ def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
         to, there = ("to", "there") if cut.direction == "out" else ("from", "here")
         over = f"{to} {cut.other_leaf} over the {links} that still {'leads' if cut.links == 1 else 'lead'} {there}"
     if spread:
-        return f"{what} {over}: {cut.fluid_level:.2f} times their capacity."
-    return f"{what} {over}: with any routes one of these is loaded to {cut.whole_level:.2f} times its capacity."
+        return f"{what} {over}: {cut.fluid_slowdown:.2f} times their capacity."
+    return f"{what} {over}: with any routes one of these is loaded to {cut.whole_slowdown:.2f} times its capacity."
 
 
 def _pinning(found: JobAnalysis) -> str:
-    if not found.pinning_gains_nothing or found.hashed_level is None or found.verdict is Verdict.CUT_OFF:
+    if not found.pinning_gains_nothing or found.hashed_slowdown is None or found.verdict is Verdict.CUT_OFF:
         return ""
-    best = min(found.level, found.best.level) if found.best else found.level
+    best = min(found.slowdown, found.best.slowdown) if found.best else found.slowdown
     return (
-        f"Pinning gains nothing for {found.job_id} now: its level is {found.hashed_level:.2f} on average if the "
+        f"Pinning gains nothing for {found.job_id} now: its slowdown is {found.hashed_slowdown:.2f} on average if the "
         f"switches hash its flows, and {best:.2f} with the best routes that are known."
     )
 
@@ -235,16 +235,16 @@ def _splitting(found: JobAnalysis) -> str:
     split, best = found.split, found.best
     if split is None or best is None or found.verdict in (Verdict.NIC, Verdict.CUT_OFF):
         return ""
-    unsplit = min(found.level, best.level)
-    if split.level < unsplit * (1 - LEVEL_TOLERANCE):
+    unsplit = min(found.slowdown, best.slowdown)
+    if split.slowdown < unsplit * (1 - SLOWDOWN_TOLERANCE):
         proven = ", which is proven best for all jobs together over shortest paths" if split.best_for_all else ""
         return (
-            f"Splitting flows would gain {1 - split.level / unsplit:.0%}: level {split.level:.2f} if all jobs send "
-            f"their flows in paced pieces, at most {split.most_pieces} of each{proven}."
+            f"Splitting flows would gain {1 - split.slowdown / unsplit:.0%}: slowdown {split.slowdown:.2f} if all jobs "
+            f"send their flows in paced pieces, at most {split.most_pieces} of each{proven}."
         )
     if split.best_for_all:
         return "Splitting flows would gain nothing either."
-    return f"The planner gained nothing by splitting flows; only levels below {split.worst_bound:.2f} are ruled out."
+    return f"The planner gained nothing by splitting flows; only slowdowns below {split.worst_bound:.2f} are ruled out."
 
 
 def _measured(found: JobAnalysis) -> str:

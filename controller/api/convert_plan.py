@@ -53,14 +53,14 @@ def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bo
     return b"".join(parts)
 
 
-OF_STATUS = attrgetter("plan", "plan_installed", "baseline_levels", "plan_demand_source", "target", "jobs", "fabric")
+OF_STATUS = attrgetter("plan", "plan_installed", "baseline_slowdowns", "plan_demand_source", "target", "jobs", "fabric")
 """Fields of a status that ``get_plan_bytes`` takes."""
 
 
 def get_plan_bytes(
     plan: Plan | None,
     installed: bool,
-    levels: Mapping[str, float],
+    slowdowns: Mapping[str, float],
     sources: Mapping[JobId, DemandSource],
     target: TargetLeft | None,
     jobs: Mapping[JobId, JobStatus],
@@ -68,7 +68,7 @@ def get_plan_bytes(
 ) -> bytes:
     """Return a serialized ``GetPlanResponse``."""
     status = Status(
-        fabric=fabric, jobs=jobs, plan=plan, plan_demand_source=sources, baseline_levels=levels, target=target
+        fabric=fabric, jobs=jobs, plan=plan, plan_demand_source=sources, baseline_slowdowns=slowdowns, target=target
     )
     return plan_bytes(pb.GetPlanResponse(), plan, status, installed)
 
@@ -88,20 +88,20 @@ def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan
     return message_of(
         pb.Plan,
         plan,
-        ecmp_level=message_of(pb.EcmpLevels, plan.ecmp) if plan.ecmp else None,
+        ecmp_slowdown=message_of(pb.EcmpSlowdowns, plan.ecmp) if plan.ecmp else None,
         plan_time=duration(plan.times.total_ms / 1e3),
         jobs=[
             pb.PlannedJob(
                 job_id=job_id,
-                level=level,
+                slowdown=slowdown,
                 demand_source=_demand_source(status.plan_demand_source.get(job_id) if newest else None),
             )
-            for job_id, level in sorted(plan.job_level.items())
+            for job_id, slowdown in sorted(plan.job_slowdown.items())
         ],
         routes=(),
         unrouted=[pb.Pair(src=flow.src_ip, dst=flow.dst_ip) for flow in plan.unrouted],
         installed=installed,
-        schemes=_schemes(status.baseline_levels if newest else {}),
+        schemes=_schemes(status.baseline_slowdowns if newest else {}),
         moves_left=status.moves_left if newest else 0,
         blocked_flows=status.blocked_flows if newest else 0,
         target=_target(status.target) if newest and status.target else None,
@@ -109,18 +109,18 @@ def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan
 
 
 def _target(target: TargetLeft) -> pb.PlanTarget:
-    jobs = [pb.TargetJob(job_id=job_id, level=level) for job_id, level in sorted(target.job_level.items())]
-    return pb.PlanTarget(max_level=target.max_level, jobs=jobs)
+    jobs = [pb.TargetJob(job_id=job_id, slowdown=slowdown) for job_id, slowdown in sorted(target.job_slowdown.items())]
+    return pb.PlanTarget(max_slowdown=target.max_slowdown, jobs=jobs)
 
 
 def _demand_source(source: DemandSource | None) -> pb.DemandSource | None:
     return number_of(pb.DemandSource.DESCRIPTOR, source) if source else None
 
 
-def _schemes(levels: Mapping[str, float]) -> list[pb.RoutingSchemeLevel]:
+def _schemes(slowdowns: Mapping[str, float]) -> list[pb.RoutingSchemeSlowdown]:
     found = [
-        pb.RoutingSchemeLevel(scheme=number_of(pb.RoutingScheme.DESCRIPTOR, name), level=level)
-        for name, level in levels.items()
+        pb.RoutingSchemeSlowdown(scheme=number_of(pb.RoutingScheme.DESCRIPTOR, name), slowdown=slowdown)
+        for name, slowdown in slowdowns.items()
     ]
     return sorted(found, key=lambda scheme: scheme.scheme)
 

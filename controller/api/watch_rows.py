@@ -182,7 +182,7 @@ def _names(fabric: Fabric) -> Mapping[LinkId, str]:
 # ---- plan
 
 PlanRow = tuple[Plan, bool, Mapping[str, float], Mapping[JobId, object]]
-"""Plan, whether it is installed, the levels that baseline schemes reach, and the source of each job's demand."""
+"""Plan, whether it is installed, the slowdowns that baseline schemes reach, and the source of each job's demand."""
 
 
 class PlanRows(Rows[str, PlanRow]):
@@ -195,7 +195,7 @@ class PlanRows(Rows[str, PlanRow]):
         self._status = status
         if status.plan is None:
             return {}
-        return {"plan": (status.plan, status.plan_installed, status.baseline_levels, status.plan_demand_source)}
+        return {"plan": (status.plan, status.plan_installed, status.baseline_slowdowns, status.plan_demand_source)}
 
     def row(self, _: str, row: PlanRow) -> bytes:
         return convert_plan.plan_bytes(pb.WatchPlanResponse(), row[0], self._status, row[1])

@@ -16,7 +16,7 @@ from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 from controller.jobs.messages import Arrangement
 from controller.planning.analysis.requests import Parts
 from controller.planning.analysis.results import LEAST_BACKGROUND, Arranged, JobAnalysis
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.problem import Route
 from signalbox.errors import cut
 from signalbox.live.shown import counted
@@ -149,7 +149,7 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
     if not _limited(found, use):
         return Arranged(sentences)
     relayed = ", and servers forward for each other" if use.flows_forwarded else ""
-    at_bound = use.iteration_s <= use.bound_s * (1 + LEVEL_TOLERANCE)
+    at_bound = use.iteration_s <= use.bound_s * (1 + SLOWDOWN_TOLERANCE)
     gain = (
         "Routing can gain nothing: by the model no routes on these circuits make an iteration shorter."
         if at_bound
@@ -158,7 +158,7 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
     )
     limits = (
         f"{found.job_id} is limited by its {circuits}; all of them work, and no other traffic is on the fullest. Its "
-        f"communication takes up to {found.level:.2f} times as long as its hosts' ports alone would need, because a "
+        f"communication takes up to {found.slowdown:.2f} times as long as its hosts' ports alone would need, because a "
         f"circuit leads to one server only{relayed}."
     )
     return Arranged(sentences, limits, gain, link="circuit", at_bound=at_bound)
@@ -172,4 +172,4 @@ def _limited(found: JobAnalysis, use: Use) -> bool:
         return False
     fullest = found.fullest_links[0]
     alone = all(share.job_id == found.job_id for share in fullest.jobs) and fullest.background < LEAST_BACKGROUND
-    return found.level > found.nic_level * (1 + LEVEL_TOLERANCE) and alone and not fullest.nic
+    return found.slowdown > found.nic_slowdown * (1 + SLOWDOWN_TOLERANCE) and alone and not fullest.nic

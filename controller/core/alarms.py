@@ -24,7 +24,7 @@ from controller.fabric.refusals import (
 )
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.demand import JobDemand
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.shared_map import SharedMap, differing, updated
 from controller.silence import Silence, SilenceKey
 from controller.tables.rules import Table
@@ -69,8 +69,8 @@ def raised_alarms(s: State, fabric: Fabric, without_path: Mapping[JobId, int], n
     ``fabric``: the topology with a unique name for each switch.
     ``without_path``: number of flows, by job, whose hosts the fabric does not connect, whatever the planner does."""
     plan = s.cycle.plan
-    if s.plan_installed and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
-        yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
+    if s.plan_installed and plan and plan.ecmp and plan.max_slowdown > plan.ecmp.mean * (1 + SLOWDOWN_TOLERANCE):
+        yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"slowdown": plan.max_slowdown, "ecmp": plan.ecmp.mean})
     if without_path:
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": (), "of_jobs": dict(without_path)})
     elif plan and plan.unrouted:

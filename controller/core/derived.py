@@ -59,7 +59,7 @@ from controller.jobs.demand import JobDemand, MeasuredJobs
 from controller.jobs.job import Job
 from controller.jobs.messages import Registration
 from controller.memo import Index, Row, joined, per_key, when
-from controller.planning.planned import Levels
+from controller.planning.planned import Slowdowns
 from controller.planning.problem import (
     FlowId,
     Flows,
@@ -232,7 +232,7 @@ class Derived:
             lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins, s.wanted.rules, s.sync.installed),
         )
         """Wanted pins and routes that the switches hold."""
-        self.levels = Row(_in_force, lambda: (s.cycle.levels, s.wanted.pins.fallen | s.cycle.unplanned))
+        self.slowdowns = Row(_in_force, lambda: (s.cycle.slowdowns, s.wanted.pins.fallen | s.cycle.unplanned))
         """Slowdowns of the planned jobs whose routes are all in force."""
 
         # ---- published of jobs, as they are on disk (``core/commits.py``)
@@ -267,7 +267,7 @@ class Derived:
                 s.fabric.hosts,
                 s.sending.routes,
                 s.sending.generation,
-                self.levels(),
+                self.slowdowns(),
                 self.published_waiting(),
             ),
         )
@@ -361,9 +361,9 @@ def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[J
     return {job_id: value for job_id, value in of_job.items() if job_id not in jobs} if jobs else of_job
 
 
-def _in_force(levels: Levels, others: frozenset[JobId]) -> Levels:
-    of_job, of_phase = _without(levels.of_job, others), _without(levels.of_phase, others)
-    return replace(levels, of_job=of_job, of_phase=of_phase)
+def _in_force(slowdowns: Slowdowns, others: frozenset[JobId]) -> Slowdowns:
+    of_job, of_phase = _without(slowdowns.of_job, others), _without(slowdowns.of_phase, others)
+    return replace(slowdowns, of_job=of_job, of_phase=of_phase)
 
 
 def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:

@@ -25,7 +25,7 @@ class Work(Enum):
     """Compare these with the rules that switches hold and send the first stage of the difference."""
     PLAN = auto()
     """Begin a planning cycle."""
-    LEVELS = auto()
+    SLOWDOWNS = auto()
     """Compute the slowdowns under the running routes."""
     SAVE = auto()
     """Write what a restart must know."""

@@ -37,7 +37,7 @@ from controller.jobs.messages import (
     StateSaved,
 )
 from controller.planning.messages import Planned, Request
-from controller.planning.planned import Levels
+from controller.planning.planned import Slowdowns
 from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
 from controller.tables.running_routes import installed_hosts
 from signalbox.errors import SignalboxError
@@ -83,8 +83,8 @@ class Intake:
         match message:
             case Planned():
                 return self._planned(message, now)
-            case Levels():
-                self._state.cycle.take_levels(message)
+            case Slowdowns():
+                self._state.cycle.take_slowdowns(message)
                 return NOTHING
             case StateSaved(revision):
                 return commands(*self._state.commits.done(revision, now))
@@ -289,7 +289,7 @@ class Intake:
         if s.load_events.start_plan(*loads, routed, planning.interval_s, now):
             effects |= when_quiet(Work.PLAN, now, planning.debounce_s)
         elif s.load_events.show(*loads, routed, d.ready(), s.fabric.hosts):
-            effects |= at_once(Work.LEVELS)
+            effects |= at_once(Work.SLOWDOWNS)
         return effects
 
     def _follow_parts(self, now: float, at: float) -> Effects:

@@ -12,7 +12,7 @@ from controller.jobs.job import Job
 from controller.jobs.prediction import prediction_withheld
 from controller.memo import ChangedKeys
 from controller.planning.demands import OVERHEAD, ideal_time_s
-from controller.planning.planned import Levels
+from controller.planning.planned import Slowdowns
 from controller.planning.problem import FlowId, Route, route_of
 from controller.shared_map import SharedMap, differing, updated
 from controller.status import JobState, JobStatus
@@ -30,7 +30,7 @@ class JobStatuses:
 
     def __init__(self) -> None:
         self._changed = ChangedKeys[JobId]()
-        self._other_levels = ChangedKeys[JobId]()
+        self._other_slowdowns = ChangedKeys[JobId]()
         self._hosts: Mapping[str, Host] = {}
         self._routes: dict[JobId, _Routed] = {}
         self._other_pairs: Counter[JobId] = Counter()
@@ -45,13 +45,13 @@ class JobStatuses:
         hosts: Mapping[str, Host],
         confirmed: Mapping[str, Mapping[FlowId, Route]],
         generation: Mapping[JobId, int],
-        levels: Levels,
+        slowdowns: Slowdowns,
         waiting: Mapping[JobId, str] = MappingProxyType({}),
     ) -> Mapping[JobId, JobStatus]:
         """Return the status of each job.
 
-        ``levels``: slowdowns of the jobs that have any. ``waiting``: reasons why the extension makes jobs wait."""
-        changed, gone = self._changed(jobs, missing, generation, waiting, dict.fromkeys(levels.outweighed, True))
+        ``slowdowns``: slowdowns of the jobs that have any. ``waiting``: reasons why the extension makes jobs wait."""
+        changed, gone = self._changed(jobs, missing, generation, waiting, dict.fromkeys(slowdowns.outweighed, True))
         others = {ip for ip, *_ in differing(self._hosts, hosts)}
         self._hosts = hosts
         referring = (
@@ -66,7 +66,7 @@ class JobStatuses:
                 job_id in missing or job_id in waiting,
                 hosts,
                 confirmed.get(job_id, NO_ROUTES),
-                job_id in levels.outweighed,
+                job_id in slowdowns.outweighed,
             )
             self._other_pairs[job_id] += known is not None and known.routes.keys() != self._routes[job_id].routes.keys()
             self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
@@ -79,11 +79,13 @@ class JobStatuses:
                 self._times[job_id],
                 generation.get(job_id, 0),
                 self._other_pairs[job_id],
-                levels.of_job.get(job_id, 0.0),
-                levels.of_phase.get(job_id, NO_PHASES),
+                slowdowns.of_job.get(job_id, 0.0),
+                slowdowns.of_phase.get(job_id, NO_PHASES),
                 waiting.get(job_id, ""),
             )
-            for job_id in anew.union(self._other_levels(jobs, without_path, levels.of_job, levels.of_phase).changed)
+            for job_id in anew.union(
+                self._other_slowdowns(jobs, without_path, slowdowns.of_job, slowdowns.of_phase).changed
+            )
         }
         for job_id in gone:
             for of_job in (self._routes, self._times, self._other_pairs):
@@ -129,19 +131,21 @@ def _job_status(
     times_s: Mapping[int, float],
     generation: int,
     other_pairs: int,
-    level: float,
-    phase_level: Mapping[int, float],
+    slowdown: float,
+    phase_slowdown: Mapping[int, float],
     waiting: str,
 ) -> JobStatus:
     ideal_s = sum(times_s.values())
-    allowed_s = sum(phase_level.get(p, 1.0) * t0 for p, t0 in times_s.items()) if phase_level else level * ideal_s
+    allowed_s = (
+        sum(phase_slowdown.get(p, 1.0) * t0 for p, t0 in times_s.items()) if phase_slowdown else slowdown * ideal_s
+    )
     return JobStatus(
         registration=job.registration,
         state=routed.state,
         missing_hosts=missing,
         flows_without_path=without_path,
         vitals=job.vitals,
-        level=0.0 if missing or waiting else level,
+        slowdown=0.0 if missing or waiting else slowdown,
         ideal_communication_s=ideal_s if job.per_iteration else 0.0,
         efficiency_allowed=ideal_s / allowed_s if allowed_s else 0.0,
         prediction_withheld=routed.withheld,

@@ -14,8 +14,8 @@ from typing import Any
 from controller.config import Config
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
-from controller.planning.messages import Planned, Request, SolvePlan, WorkOutLevels
-from controller.planning.planned import Levels
+from controller.planning.messages import Planned, Request, SolvePlan, WorkOutSlowdowns
+from controller.planning.planned import Slowdowns
 from controller.tables.messages import FromSwitches, ToSwitches
 
 
@@ -62,5 +62,5 @@ class WorkedOut:
     """The answer, or a text that says why there is none."""
 
 
-Message = FromSwitches | Request | Planned | Levels | WorkedOut | StateSaved | StateNotSaved | Tick | NewSettings
-Command = ToSwitches | SolvePlan | WorkOutLevels | WorkOut | Analyse | SaveState | Reply
+Message = FromSwitches | Request | Planned | Slowdowns | WorkedOut | StateSaved | StateNotSaved | Tick | NewSettings
+Command = ToSwitches | SolvePlan | WorkOutSlowdowns | WorkOut | Analyse | SaveState | Reply

@@ -17,9 +17,9 @@ from controller.fabric.topology import Fabric, Link, LinkId
 from controller.histogram import Histogram
 from controller.jobs.demand import DemandSource
 from controller.jobs.job import Job
-from controller.planning.messages import Planned, ReplanOutcome, SolvePlan, WorkOutLevels
+from controller.planning.messages import Planned, ReplanOutcome, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import NoPlan, Plan, TargetLeft
-from controller.planning.planned import Levels
+from controller.planning.planned import Slowdowns
 from controller.planning.problem import PlanLimits, Snapshot
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
@@ -38,7 +38,7 @@ class PlanningCycle:
         self._routes = routes
         self._solving: Snapshot | None = None
         self._links: Mapping[LinkId, Link] = {}
-        self._levels_due = False
+        self._slowdowns_due = False
         self._lost = False
         self.jobs: Mapping[JobId, Job] = {}
         """All jobs at the time of the latest problem."""
@@ -51,7 +51,7 @@ class PlanningCycle:
         """New jobs until their first cycle is over; they get no rules before, since a plan would replace these soon."""
         self.generation = 0
         """Number of the latest problem."""
-        self.levels = Levels(0)
+        self.slowdowns = Slowdowns(0)
         """Slowdowns of jobs under the running routes, as of the last cycle."""
         self.plan: Plan | None = None
         """The newest plan, adopted or not."""
@@ -60,7 +60,7 @@ class PlanningCycle:
         self.demand_source: Mapping[JobId, DemandSource] = {}
         """Source of the bytes, by job, that the plan was made for."""
         self._solving_source: Mapping[JobId, DemandSource] = {}
-        self.baseline_levels: Mapping[str, float] = {}
+        self.baseline_slowdowns: Mapping[str, float] = {}
         """Slowdown of each baseline on the problem of the plan; empty until it is known."""
         self.adopted = False
         """Whether the running routes are those of the newest plan."""
@@ -141,31 +141,31 @@ class PlanningCycle:
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links
-        self._levels_due, self._lost = True, lost
+        self._slowdowns_due, self._lost = True, lost
         if strategy is Strategy.ECMP or not any(snapshot.flows.values()):
-            self.plan, self.target, self.adopted, self.baseline_levels = None, None, False, {}
+            self.plan, self.target, self.adopted, self.baseline_slowdowns = None, None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
-            return [WorkOutLevels(snapshot, self._config.ecmp_draws), *self._conclude("no plan", why)]
+            return [WorkOutSlowdowns(snapshot, self._config.ecmp_draws), *self._conclude("no plan", why)]
         self._solving, self._solving_source = snapshot, demand_source
         self._began_at = now
         installs = strategy is Strategy.PLANNED
         anew = not all(waiter.cancelled() for waiter in self._waiters)
         return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.target, installs, anew, repairs)]
 
-    def work_out_levels(self, snapshot: Snapshot) -> list[Command]:
+    def work_out_slowdowns(self, snapshot: Snapshot) -> list[Command]:
         """Return the command that computes the slowdowns under the running routes, for changed loads without a plan.
 
         ``snapshot``: as in ``begin``."""
-        self.generation, self._levels_due = snapshot.generation, True
-        return [WorkOutLevels(snapshot, self._config.ecmp_draws)]
+        self.generation, self._slowdowns_due = snapshot.generation, True
+        return [WorkOutSlowdowns(snapshot, self._config.ecmp_draws)]
 
-    def take_levels(self, levels: Levels) -> None:
+    def take_slowdowns(self, slowdowns: Slowdowns) -> None:
         """Record slowdowns, of baselines for the newest plan or of the running routes, unless they are outdated."""
-        if levels.of_scheme is not None:
-            if self.plan and self.plan.generation == levels.generation:
-                self.baseline_levels = levels.of_scheme
-        elif self._levels_due and levels.generation == self.generation:
-            self.levels = levels
+        if slowdowns.of_scheme is not None:
+            if self.plan and self.plan.generation == slowdowns.generation:
+                self.baseline_slowdowns = slowdowns.of_scheme
+        elif self._slowdowns_due and slowdowns.generation == self.generation:
+            self.slowdowns = slowdowns
 
     @property
     def limits(self) -> PlanLimits:
@@ -195,7 +195,7 @@ class PlanningCycle:
             return []  # a link was lost during the solve; that change starts its own cycle
         decision = planned.decision
         assert decision
-        self.plan, self.adopted, self.baseline_levels = answer, False, {}
+        self.plan, self.adopted, self.baseline_slowdowns = answer, False, {}
         self.demand_source = self._solving_source
         self.plans_total += 1
         self.plan_at, self.plan_times = now, self.plan_times.observed(answer.times.total_ms / 1000)
@@ -228,10 +228,10 @@ class PlanningCycle:
         return self._config.min_gain
 
     def _adopt(self, planned: Planned) -> None:
-        assert planned.levels
+        assert planned.slowdowns
         self._routes.replace(planned.plan.routes)
-        self.levels = planned.levels
-        self._levels_due = False
+        self.slowdowns = planned.slowdowns
+        self._slowdowns_due = False
 
     def _conclude(self, outcome: str, reason: str) -> list[Command]:
         self.cycles_done += 1

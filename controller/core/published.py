@@ -51,7 +51,7 @@ def status(s: State, d: Derived, extension: Extension, alarms: AlarmTimes, rules
         plan_reason=s.cycle.reason,
         plan_demand_source=s.cycle.demand_source,
         target=s.cycle.target,
-        baseline_levels=s.cycle.baseline_levels,
+        baseline_slowdowns=s.cycle.baseline_slowdowns,
         pins=s.sending.pins,
         moved_flows_total=s.cycle.moved_flows_total,
         plans_total=s.cycle.plans_total,

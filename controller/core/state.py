@@ -105,7 +105,7 @@ class State:
     counters: CounterIntake
     """Assignment of counters to what they count."""
     tables: TableUses
-    """Fill levels of flow tables."""
+    """Use of the flow tables."""
     cycle: PlanningCycle
     """Planning cycle and newest plan."""
     wanted: Wanted

@@ -73,7 +73,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     one(
         "signalbox_network_efficiency_ratio",
-        "1 / level of the worst job; 0 while a job is not served, no series while no level is known.",
+        "1 / slowdown of the worst job; 0 while a job is not served, no series while no slowdown is known.",
         lambda s: s.network_efficiency,
     ),
     # switches
@@ -229,9 +229,9 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # In the status of a job, 0 stands for an unknown value.
     per_job(
-        "signalbox_job_level",
+        "signalbox_job_slowdown",
         "Predicted slowdown of the job's communication compared with an idle fabric; 1 is ideal.",
-        lambda j: j.level or None,
+        lambda j: j.slowdown or None,
     ),
     per_job(
         "signalbox_job_efficiency_predicted_ratio",
@@ -295,20 +295,22 @@ FAMILIES: tuple[Family, ...] = (
         samples.plan_info,
         ("solver", "certificate"),
     ),
-    of_plan("signalbox_plan_level", "Worst job level of the latest plan.", lambda p: p.max_level),
-    of_plan("signalbox_plan_bound", "Lower bound of the worst job level under any routing.", lambda p: p.bound),
-    of_plan("signalbox_plan_gap_ratio", "Level of the plan over its bound, less 1.", lambda p: p.gap),
+    of_plan("signalbox_plan_slowdown", "Worst job slowdown of the latest plan.", lambda p: p.max_slowdown),
+    of_plan("signalbox_plan_bound", "Lower bound of the worst job slowdown under any routing.", lambda p: p.bound),
+    of_plan("signalbox_plan_gap_ratio", "Slowdown of the plan over its bound, less 1.", lambda p: p.gap),
     of_plan(
-        "signalbox_plan_levels_proven", "Job levels proven optimal, counted from the worst.", lambda p: p.levels_proven
+        "signalbox_plan_slowdowns_proven",
+        "Job slowdowns proven optimal, counted from the worst.",
+        lambda p: p.slowdowns_proven,
     ),
     of_plan(
-        "signalbox_plan_levels_proven_listed",
-        "Job levels proven over the candidate paths only, if these are more; otherwise 0.",
-        lambda p: p.levels_proven_listed,
+        "signalbox_plan_slowdowns_proven_listed",
+        "Job slowdowns proven over the candidate paths only, if these are more; otherwise 0.",
+        lambda p: p.slowdowns_proven_listed,
     ),
     of_plan(
         "signalbox_plan_candidates_listed",
-        "Largest number of candidate paths per pair, if a pair has more and levels are proven over these; else 0.",
+        "Largest number of candidate paths per pair, if a pair has more and slowdowns are proven over these; else 0.",
         lambda p: p.candidates_listed,
     ),
     of_plan("signalbox_plan_unrouted_flows", "Virtual links without a path in the plan.", lambda p: len(p.unrouted)),
@@ -356,19 +358,19 @@ FAMILIES: tuple[Family, ...] = (
         lambda s: s.extension.change_times,
     ),
     of_plan(
-        "signalbox_ecmp_level_mean",
-        "Worst job level under ECMP on the same snapshot, mean over hash draws.",
+        "signalbox_ecmp_slowdown_mean",
+        "Worst job slowdown under ECMP on the same snapshot, mean over hash draws.",
         lambda p: p.ecmp.mean if p.ecmp else None,
     ),
     of_plan(
-        "signalbox_ecmp_level_p95",
-        "Worst job level under ECMP on the same snapshot, 95th percentile over hash draws.",
+        "signalbox_ecmp_slowdown_p95",
+        "Worst job slowdown under ECMP on the same snapshot, 95th percentile over hash draws.",
         lambda p: p.ecmp.p95 if p.ecmp else None,
     ),
     Family(
-        "signalbox_baseline_level",
-        "Worst job level under published schemes on the snapshot of the latest plan.",
-        lambda snapshot: [((name,), level) for name, level in snapshot.status.baseline_levels.items()],
+        "signalbox_baseline_slowdown",
+        "Worst job slowdown under published schemes on the snapshot of the latest plan.",
+        lambda snapshot: [((name,), slowdown) for name, slowdown in snapshot.status.baseline_slowdowns.items()],
         ("strategy",),
     ),
     one("signalbox_pins", "Pins on the switches, for virtual links and their acknowledgements.", lambda s: s.pins),

@@ -13,7 +13,7 @@ The way of a request:
 - ``planner``: routings from the cheapest method to the most expensive, until one is proven optimal.
 - ``closed_forms``, ``three_tiers``, ``greedy``, ``relief``, and the packages ``whole_flows`` and ``split_flows``: the
   methods.
-- ``bounds``, ``level_vector``: lower bounds of the slowdowns of every routing.
+- ``bounds``, ``slowdown_vector``: lower bounds of the slowdowns of every routing.
 - ``plan_check``: checks a plan, and shares no code with the methods.
 - ``plan``: the plan, and ``decide``, which says whether it is worth its moves. ``planned``: all that the loop
   needs to know of one.

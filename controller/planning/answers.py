@@ -17,10 +17,10 @@ from dataclasses import replace
 
 import structlog
 
-from controller.planning.baselines import baseline_levels
+from controller.planning.baselines import baseline_slowdowns
 from controller.planning.messages import Planned, PlanningRequest, SolvePlan
 from controller.planning.plan import NoPlan, Target
-from controller.planning.planned import Levels, levels
+from controller.planning.planned import Slowdowns, slowdowns
 from controller.planning.planner import repair_first
 from controller.planning.problem import Problem, Routed
 from controller.planning.target import solved
@@ -43,7 +43,7 @@ class Answers:
         self._last: tuple[SolvePlan, Planned] | None = None
         self._tries = 0
         self._baselines: Mapping[str, float] | None = None
-        self._levels: Levels | None = None
+        self._slowdowns: Slowdowns | None = None
 
     def repair(self, request: PlanningRequest) -> tuple[Planned | None, Problem]:
         """Repair broken routes, as ``planner.repair_first`` does."""
@@ -59,7 +59,7 @@ class Answers:
         again = self._again(request)
         if again:
             return again
-        self._baselines = self._levels = None
+        self._baselines = self._slowdowns = None
         held = self.targets.get(request.target.generation) if request.target else None
         try:
             planned, target = solved(problem, request.limits, request.min_gain, held, request.snapshot.routes)
@@ -71,25 +71,25 @@ class Answers:
         self._last = request, planned
         return planned
 
-    def running(self, request: SolvePlan, problem: Problem, planned: Planned) -> Levels | None:
+    def running(self, request: SolvePlan, problem: Problem, planned: Planned) -> Slowdowns | None:
         """Return the slowdowns of the running routes, unless the plan replaces these routes. Call it after ``plan``.
 
         Also None when the slowdowns cannot be computed."""
         if request.installs and planned.adopted:
             return None
-        self._levels = self._levels or levels_of(problem, request.limits.ecmp_draws)
-        return self._levels and replace(self._levels, generation=problem.generation)
+        self._slowdowns = self._slowdowns or slowdowns_of(problem, request.limits.ecmp_draws)
+        return self._slowdowns and replace(self._slowdowns, generation=problem.generation)
 
-    def compare(self, problem: Problem, request: SolvePlan) -> Levels:
+    def compare(self, problem: Problem, request: SolvePlan) -> Slowdowns:
         """Return the slowdowns of published schemes for the latest plan's problem; none when the comparison fails."""
         problem = problem.now if self._last and self._last[1].for_now else problem
         if self._baselines is None:
             try:
-                self._baselines = baseline_levels(problem, request.limits)
+                self._baselines = baseline_slowdowns(problem, request.limits)
             except Exception:
                 log.exception("baselines failed", generation=problem.generation)
                 self._baselines = {}
-        return Levels(problem.generation, of_scheme=self._baselines)
+        return Slowdowns(problem.generation, of_scheme=self._baselines)
 
     def _again(self, request: SolvePlan) -> Planned | None:
         if self._last is None:
@@ -115,12 +115,12 @@ def _same(before: SolvePlan, now: SolvePlan) -> bool:
     )
 
 
-def levels_of(problem: Problem, draws: int) -> Levels | None:
+def slowdowns_of(problem: Problem, draws: int) -> Slowdowns | None:
     """Return the slowdowns of the running routes, or None when they cannot be computed.
 
     The computation fails for a problem that contradicts itself; the plan for it then says what is wrong."""
     try:
-        return levels(problem, draws)
+        return slowdowns(problem, draws)
     except Exception:
-        log.exception("levels failed", generation=problem.generation)
+        log.exception("slowdowns failed", generation=problem.generation)
         return None

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from controller.planning.closed_forms import proper_coloring
-from controller.planning.ecmp import NextHops, hashed_level, hashed_links, nic_level
+from controller.planning.ecmp import NextHops, hashed_links, hashed_slowdown, nic_slowdown
 from controller.planning.efficiency import FabricLoads
 from controller.planning.greedy import PathChoices, largest_set_first
 from controller.planning.lanes import Lanes, find_lanes
@@ -23,7 +23,7 @@ from controller.planning.planner import Fault, refuse_faults
 from controller.planning.problem import Ints, PlanLimits, Problem
 
 _BUDGET_S = 0.1
-"""Seconds for all schemes; ``baseline_levels`` starts no computation that is expected to end later."""
+"""Seconds for all schemes; ``baseline_slowdowns`` starts no computation that is expected to end later."""
 _S_PER_FLOW = 5e-6
 _NUMBERING = 3
 _S_PER_FLOW_AND_DRAW = 2e-8
@@ -46,12 +46,12 @@ class Numbered:
         return PathChoices(self.problem, self.next_hops)
 
     @cached_property
-    def nic_level(self) -> float:
-        return nic_level(self.problem, self.next_hops)
+    def nic_slowdown(self) -> float:
+        return nic_slowdown(self.problem, self.next_hops)
 
-    def worst_level(self, links: Ints) -> float:
+    def worst_slowdown(self, links: Ints) -> float:
         loads = FabricLoads(self.problem, self.next_hops.capacity_bps, self.next_hops.flows)
-        return max(self.nic_level, float(loads.of(links[:, None]).max(initial=0.0)))
+        return max(self.nic_slowdown, float(loads.of(links[:, None]).max(initial=0.0)))
 
     def hashed(self, seed: int) -> Ints:
         """Return the links of each flow when it is hashed."""
@@ -160,26 +160,26 @@ QUICK: Mapping[str, Callable[[Numbered, int], Ints]] = {
 """Function of each scheme that returns the links of each flow. Its second argument is the seed."""
 
 
-def baseline_levels(problem: Problem, limits: PlanLimits) -> dict[str, float]:
+def baseline_slowdowns(problem: Problem, limits: PlanLimits) -> dict[str, float]:
     """Return the worst slowdowns of the quick schemes ``greedy``, ``edge-coloring``, ``first-fit`` and ``ecmp``.
 
     The slowdown of ``ecmp`` is the mean of ``limits.ecmp_draws`` draws. Schemes that do not fit into a tenth of a
     second are left out; on large problems these are all. The result is empty for a problem that contradicts itself."""
     ends = time.perf_counter() + _BUDGET_S
     expected_s = _S_PER_FLOW * len(problem.flows)
-    levels: dict[str, float] = {}
+    slowdowns: dict[str, float] = {}
     if _NUMBERING * expected_s > _BUDGET_S:
-        return levels
+        return slowdowns
     try:
         refuse_faults(problem)
     except Fault:
-        return levels
+        return slowdowns
     numbered = Numbered(problem)
     for name, route in QUICK.items():
         if time.perf_counter() + expected_s > ends:
-            return levels
-        levels[name] = numbered.worst_level(route(numbered, limits.seed))
+            return slowdowns
+        slowdowns[name] = numbered.worst_slowdown(route(numbered, limits.seed))
     drawn_s = _S_PER_FLOW_AND_DRAW * len(problem.flows) * limits.ecmp_draws
     if limits.ecmp_draws and time.perf_counter() + drawn_s < ends:
-        levels["ecmp"] = hashed_level(problem, numbered.next_hops, limits.ecmp_draws, limits.seed).mean
-    return levels
+        slowdowns["ecmp"] = hashed_slowdown(problem, numbered.next_hops, limits.ecmp_draws, limits.seed).mean
+    return slowdowns

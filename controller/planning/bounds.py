@@ -28,7 +28,7 @@ from itertools import pairwise
 import numpy as np
 
 from controller.planning.crossings import crossings
-from controller.planning.efficiency import Peaks, nic_levels, peaks
+from controller.planning.efficiency import Peaks, nic_slowdowns, peaks
 from controller.planning.numbered import Bools, Floats, Ints, distinct
 from controller.planning.problem import Problem
 from signalbox.jobs.spec import JobId
@@ -66,7 +66,9 @@ class Bounds:
         if self.worst > self.fluid * (1 + _TIGHT):
             own = sorted(self.job.values(), reverse=True)
         else:
-            own = sorted((self.worst if job in self.tight else level for job, level in self.job.items()), reverse=True)
+            own = sorted(
+                (self.worst if job in self.tight else slowdown for job, slowdown in self.job.items()), reverse=True
+            )
         return (self.worst, *own[1:]) if own else ()
 
     @property
@@ -75,15 +77,18 @@ class Bounds:
         cuts = self.cuts
         even = np.ones(len(cuts.job_ids))
         np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
-        return {job: max(self.job.get(job, 1.0), level) for job, level in zip(cuts.job_ids, even.tolist(), strict=True)}
+        return {
+            job: max(self.job.get(job, 1.0), slowdown)
+            for job, slowdown in zip(cuts.job_ids, even.tolist(), strict=True)
+        }
 
 
-def level_bounds(problem: Problem) -> Bounds:
+def slowdown_bounds(problem: Problem) -> Bounds:
     """Return the bounds over the flows that have a path.
 
     On an intact leaf-spine with equal links and flows some routing reaches ``worst``."""
     cuts = Cuts(problem)
-    nics = nic_levels(problem, cuts.routable)
+    nics = nic_slowdowns(problem, cuts.routable)
     if not nics:
         return Bounds(1.0, 1.0, 1.0, {}, frozenset(), cuts)
     fluid_of = cuts.fluid()
@@ -91,10 +96,10 @@ def level_bounds(problem: Problem) -> Bounds:
     worst = max(fluid, cuts.whole(~cuts.splits))
     job = nics
     if worst > 1:  # otherwise the bound of every single job is 1 too
-        alone = dict(zip(cuts.job_ids, cuts.job_levels().tolist(), strict=True))
-        job = {of: max(level, alone[of]) for of, level in nics.items()}
+        alone = dict(zip(cuts.job_ids, cuts.job_slowdowns().tolist(), strict=True))
+        job = {of: max(slowdown, alone[of]) for of, slowdown in nics.items()}
     integer = max(worst, cuts.whole(np.ones(len(cuts.cut), bool))) if cuts.splits.any() else worst
-    tight = {of for of, level in nics.items() if level >= fluid * (1 - _TIGHT)}
+    tight = {of for of, slowdown in nics.items() if slowdown >= fluid * (1 - _TIGHT)}
     if fluid > 1:
         full = np.flatnonzero(fluid_of >= fluid * (1 - _TIGHT))
         tight |= {cuts.job_ids[number] for number in np.unique(cuts.job[np.isin(cuts.cut, full)])}
@@ -144,20 +149,20 @@ class Cuts:
 
     def whole(self, rows: Bools) -> float:
         """Return the largest bound of any cut from the flows of these rows, which are whole."""
-        return float(self.whole_levels(rows).max(initial=1.0))
+        return float(self.whole_slowdowns(rows).max(initial=1.0))
 
-    def whole_levels(self, rows: Bools) -> Floats:
+    def whole_slowdowns(self, rows: Bools) -> Floats:
         """Return the bound of each cut from the flows of these rows, which are whole; 0 for a cut that none crosses."""
         return self._whole(self.cut, np.arange(len(self._total)), rows)
 
-    def job_levels(self) -> Floats:
+    def job_slowdowns(self) -> Floats:
         """Return for each job the largest bound of a cut that only its own flows cross."""
         groups, group = distinct(self.cut * self._jobs + self.job)
         cut = groups // self._jobs
-        levels = np.ones(self._jobs)
-        np.maximum.at(levels, groups % self._jobs, self._fluid(group, cut))
-        np.maximum.at(levels, groups % self._jobs, self._whole(group, cut, ~self.splits))
-        return levels
+        slowdowns = np.ones(self._jobs)
+        np.maximum.at(slowdowns, groups % self._jobs, self._fluid(group, cut))
+        np.maximum.at(slowdowns, groups % self._jobs, self._whole(group, cut, ~self.splits))
+        return slowdowns
 
     def loads(self) -> Floats:
         """Return the load of each job's largest phase, / the cut's capacity; shape (cuts, jobs)."""
@@ -171,8 +176,8 @@ class Cuts:
 
         ``group``: group of each row. ``cut``: cut of each group."""
         of_group, _, bps = self._peaks(group, self._all)
-        level: Floats = np.bincount(of_group, bps, len(cut)) / self._total[cut]
-        return level
+        slowdown: Floats = np.bincount(of_group, bps, len(cut)) / self._total[cut]
+        return slowdown
 
     def _peaks(self, group: Ints, rows: Bools) -> Peaks:
         """Return the bit/s of the largest phase of every job in every group, over these rows."""
@@ -182,7 +187,7 @@ class Cuts:
         """Return per group the bound of whole flows.
 
         Each job counts with the phase that has the most flows, because flows of different phases do not add up."""
-        levels = self._stepped(group, cut, rows)
+        slowdowns = self._stepped(group, cut, rows)
         kept = self._largest_phases(group, rows)
         group, bps = group[kept], self.bps[kept]
         kinds = len(self._capacities)
@@ -191,19 +196,19 @@ class Cuts:
             some = np.flatnonzero(counts)
             known, place = distinct(counts[some] * kinds + self._alike[cut[some]])
             of = [whole_flow_bound(key // kinds, size, self._capacities[key % kinds]) for key in known.tolist()]
-            levels[some] = np.maximum(levels[some], np.array(of)[place])
-        return levels
+            slowdowns[some] = np.maximum(slowdowns[some], np.array(of)[place])
+        return slowdowns
 
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
         """Return per group the fluid bound of these rows, rounded up to the next step; 0 where there is no step.
 
         The flows of the rows are whole."""
         of_group, _, bps = self._peaks(group, rows)
-        level = np.bincount(of_group, bps, len(cut)) / self._total[cut]
-        if level.max(initial=0.0) <= 1:
+        slowdown = np.bincount(of_group, bps, len(cut)) / self._total[cut]
+        if slowdown.max(initial=0.0) <= 1:
             return np.zeros(len(cut))
-        steps = self._steps(group, cut, rows & (level > 1)[group])
-        filled = np.divide(level, steps, where=steps > 0, out=np.zeros(len(cut)))
+        steps = self._steps(group, cut, rows & (slowdown > 1)[group])
+        filled = np.divide(slowdown, steps, where=steps > 0, out=np.zeros(len(cut)))
         # A demand may exceed its multiple by this tolerance (``common_unit``), and so may the sum.
         rounded: Floats = np.ceil(filled * (1 - _TIGHT) - _TIGHT) * steps
         return rounded
@@ -284,10 +289,10 @@ def whole_flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[flo
     It is the count-th smallest of all numbers k * demand / capacity."""
     fluid = count * demand_bps / sum(capacities_bps)
     filled = [int(fluid * capacity / demand_bps) for capacity in capacities_bps]
-    level = max(k * demand_bps / capacity for k, capacity in zip(filled, capacities_bps, strict=True))
+    slowdown = max(k * demand_bps / capacity for k, capacity in zip(filled, capacities_bps, strict=True))
     steps = [((k + 1) * demand_bps / c, k + 1, c) for k, c in zip(filled, capacities_bps, strict=True)]
     heapq.heapify(steps)
     for _ in range(count - sum(filled)):
-        level, k, capacity = steps[0]
+        slowdown, k, capacity = steps[0]
         heapq.heapreplace(steps, ((k + 1) * demand_bps / capacity, k + 1, capacity))
-    return level
+    return slowdown

@@ -85,7 +85,7 @@ def _placed(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, spine
 class Divided(NamedTuple):
     """Flows divided between residual links and common links."""
 
-    level: float
+    slowdown: float
     """Slowdown on the residual links."""
     over: NumberedRoutes
     """Routes over the residual links."""

@@ -12,10 +12,10 @@ from typing import Any
 
 from controller.fabric.topology import LinkId
 from controller.planning.analysis.requests import FabricNames
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.problem import Problem, Route
-from controller.planning.verify import levels_of, verify
+from controller.planning.verify import slowdowns_of, verify
 from controller.planning.witnesses import Witnesses
 from signalbox.jobs.spec import JobId
 
@@ -32,17 +32,19 @@ def certificate(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, A
 
     Raises ``ValueError`` when ``verify`` would refuse it, or when rounding to integers changes a slowdown."""
     form = _form(problem, plan, names)
-    for job, level in zip(form["jobs"], levels_of(form), strict=True):
-        job["level"] = level
-        planned = plan.job_level[JobId(job["name"])]
-        if not math.isclose(level / WHOLE, planned, rel_tol=LEVEL_TOLERANCE):
+    for job, slowdown in zip(form["jobs"], slowdowns_of(form), strict=True):
+        job["slowdown"] = slowdown
+        planned = plan.job_slowdown[JobId(job["name"])]
+        if not math.isclose(slowdown / WHOLE, planned, rel_tol=SLOWDOWN_TOLERANCE):
             far = "capacities and demands are too far apart to be written as integers"
-            raise ValueError(f"{far}: job '{job['name']}' has level {planned:.6g}, {level / WHOLE:.6g} when rounded")
-    levels = sorted((job["level"] for job in form["jobs"]), reverse=True)
-    found = Witnesses(problem, plan, form).find(levels)
+            raise ValueError(
+                f"{far}: job '{job['name']}' has slowdown {planned:.6g}, {slowdown / WHOLE:.6g} when rounded"
+            )
+    slowdowns = sorted((job["slowdown"] for job in form["jobs"]), reverse=True)
+    found = Witnesses(problem, plan, form).find(slowdowns)
     form |= found
-    above = sum(level > WHOLE + form["tolerance"] for level in levels)
-    form["searched"] = max(0, min(above, plan.levels_proven) - form["proven"])
+    above = sum(slowdown > WHOLE + form["tolerance"] for slowdown in slowdowns)
+    form["searched"] = max(0, min(above, plan.slowdowns_proven) - form["proven"])
     verify(form)
     return form
 
@@ -70,10 +72,10 @@ def _form(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
     number = {job: index for index, job in enumerate(job_ids)}
     return {
         "denominator": WHOLE,
-        "tolerance": int(LEVEL_TOLERANCE * WHOLE),
+        "tolerance": int(SLOWDOWN_TOLERANCE * WHOLE),
         "units_per_bps": f"{per_bps:g}",
         "links": [[*of, max(1, round(problem.capacity_bps[link] * per_bps))] for link, of in ends.items()],
-        "jobs": [{"name": str(job), "level": WHOLE} for job in job_ids],
+        "jobs": [{"name": str(job), "slowdown": WHOLE} for job in job_ids],
         "flows": [
             {
                 "job": number[flow.job_id],

@@ -34,7 +34,7 @@ import rustworkx as rx
 
 from controller.planning import cables_besides
 from controller.planning.bounds import Bounds
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.lanes import Lanes, find_lanes, lanes_of, parts
 from controller.planning.numbered import Floats, Ints, NumberedRoutes, Numbers, distinct
 from controller.planning.problem import Problem
@@ -52,7 +52,7 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
     routed = []
     name = "edge-coloring"
     alike = find_lanes(problem)
-    whole = (numbers.most == 1).all() or bounds.integer <= bounds.fluid * (1 + LEVEL_TOLERANCE)
+    whole = (numbers.most == 1).all() or bounds.integer <= bounds.fluid * (1 + SLOWDOWN_TOLERANCE)
     floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
     for flows in [numbers.crossing] if alike and whole else parts(numbers, numbers.crossing):
         lanes = alike or lanes_of(problem, flows)
@@ -81,21 +81,21 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: floa
     degree = max(int(np.bincount(of[flows]).max()) for of in (numbers.src, numbers.dst))
     fit = tuple([bps / demand_bps for bps in lanes.bps])
     in_turns = -(-degree // lanes.count) / fit[min(degree, lanes.count) - 1]
-    if in_turns <= floor * (1 + LEVEL_TOLERANCE):
+    if in_turns <= floor * (1 + SLOWDOWN_TOLERANCE):
         return None
-    level = _cut(degree, fit, pieces).level
-    if lanes.has_others and level > floor * (1 + LEVEL_TOLERANCE):
+    slowdown = _cut(degree, fit, pieces).slowdown
+    if lanes.has_others and slowdown > floor * (1 + SLOWDOWN_TOLERANCE):
         ways = [
             (divided, _cut(int(divided.colors.max(initial=0)) + 1, fit, pieces))
             for divided in cables_besides.split(numbers, flows, lanes, demand_bps, _even)
         ]
-        least, way = min(((max(one.level for one in way), n) for n, way in enumerate(ways)), default=(math.inf, 0))
-        if least < min(level, in_turns) * (1 - LEVEL_TOLERANCE):
+        least, way = min(((max(one.slowdown for one in way), n) for n, way in enumerate(ways)), default=(math.inf, 0))
+        if least < min(slowdown, in_turns) * (1 - SLOWDOWN_TOLERANCE):
             divided, cut = ways[way]
             return NumberedRoutes.joined(
                 [divided.over, split_evenly(numbers, divided.rest, lanes, cut, divided.colors)]
             )
-    if level >= in_turns * (1 - LEVEL_TOLERANCE):
+    if slowdown >= in_turns * (1 - SLOWDOWN_TOLERANCE):
         return None
     colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
     return split_evenly(numbers, flows, lanes, _cut(degree, fit, pieces), colors)
@@ -172,11 +172,11 @@ def _proper(left: Ints, right: Ints) -> Ints:
 class Cut(NamedTuple):
     """Line of colours that is cut into segments of common links.
 
-    - ``level``: load of the most loaded common link.
+    - ``slowdown``: load of the most loaded common link.
     - ``pieces``: number of subflows of each colour.
     - ``lane``, ``share``: common link and share of each subflow, colour by colour."""
 
-    level: float
+    slowdown: float
     pieces: Ints
     lane: Ints
     share: Floats
@@ -186,11 +186,11 @@ class Cut(NamedTuple):
 def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
     """Return the cut of ``lane_ends``. It is cached because several parts of a fabric often need the same one."""
     ends = lane_ends(colors, fit, max_subflows)
-    level = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
+    slowdown = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
     pieces = _pieces(colors, ends)
     lane = np.array([len(fit) - 1 - lane for of in pieces for lane, _ in of], np.int64)
     share = np.array([share for of in pieces for _, share in of], np.float64)
-    return Cut(level, np.array([len(of) for of in pieces], np.int64), lane, share)
+    return Cut(slowdown, np.array([len(of) for of in pieces], np.int64), lane, share)
 
 
 def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, cut: Cut, colors: Ints) -> NumberedRoutes:

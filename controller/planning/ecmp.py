@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.topology import LinkId, Path
-from controller.planning.efficiency import FabricLoads, Fixed, job_levels, nic_levels
-from controller.planning.plan import EcmpLevel
+from controller.planning.efficiency import FabricLoads, Fixed, job_slowdowns, nic_slowdowns
+from controller.planning.plan import EcmpSlowdown
 from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, Routes, whole
 from signalbox.jobs.spec import ROCE_PORT, JobId
 
@@ -35,49 +35,49 @@ _BLOCK = 512
 """Number of states that are expanded at once, so that the arrays fit into the processor's cache."""
 
 
-def ecmp_level(problem: Problem, draws: int, seed: int) -> EcmpLevel:
+def ecmp_slowdown(problem: Problem, draws: int, seed: int) -> EcmpSlowdown:
     """Return the mean and 95th percentile of the worst slowdown when every routable flow is hashed; 1 without flows."""
-    return hashed_level(problem, NextHops(problem), draws, seed)
+    return hashed_slowdown(problem, NextHops(problem), draws, seed)
 
 
-def hashed_level(problem: Problem, hops: NextHops, draws: int, seed: int) -> EcmpLevel:
-    """Return the same as ``ecmp_level``, given the next hops of the problem."""
+def hashed_slowdown(problem: Problem, hops: NextHops, draws: int, seed: int) -> EcmpSlowdown:
+    """Return the same as ``ecmp_slowdown``, given the next hops of the problem."""
     loads = FabricLoads(problem, hops.capacity_bps, hops.flows)
     worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
-    worst = np.maximum(worst, nic_level(problem, hops))
-    return EcmpLevel(float(worst.mean()), float(np.percentile(worst, 95)))
+    worst = np.maximum(worst, nic_slowdown(problem, hops))
+    return EcmpSlowdown(float(worst.mean()), float(np.percentile(worst, 95)))
 
 
-def nic_level(problem: Problem, hops: NextHops) -> float:
+def nic_slowdown(problem: Problem, hops: NextHops) -> float:
     """Return the worst slowdown (>= 1) that NICs impose on every routing."""
-    return max(_nic_levels(problem, hops.flows, {}).values(), default=1.0)
+    return max(_nic_slowdowns(problem, hops.flows, {}).values(), default=1.0)
 
 
-def ecmp_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, float]:
-    """Return the expected slowdown of every job with a routable flow, see ``hashed_job_levels``."""
-    return {job: level.mean for job, level in hashed_job_levels(problem, pinned, draws, seed).items()}
+def ecmp_job_slowdowns(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, float]:
+    """Return the expected slowdown of every job with a routable flow, see ``hashed_job_slowdowns``."""
+    return {job: slowdown.mean for job, slowdown in hashed_job_slowdowns(problem, pinned, draws, seed).items()}
 
 
-def hashed_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, EcmpLevel]:
+def hashed_job_slowdowns(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, EcmpSlowdown]:
     """Return statistics of the slowdown of every job with a routable flow.
 
     Flows in ``pinned`` take their routes. Flows that are missing there, or whose route has a lost link, are hashed. The
     result is exact when every flow is pinned."""
     standing = {flow.id: pinned[flow.id] for flow in problem.flows if _stands(problem, pinned, flow)}
     if len(standing) == len(problem.flows):
-        return {job: EcmpLevel(level, level) for job, level in job_levels(problem, standing).items()}
+        return {job: EcmpSlowdown(slowdown, slowdown) for job, slowdown in job_slowdowns(problem, standing).items()}
     hops = NextHops(problem)
     hashed = np.array([problem.flows[number].id not in standing for number in hops.flows.tolist()], bool)
     loads = FabricLoads(problem, hops.capacity_bps, hops.flows[hashed], _fixed(problem, standing, hops))
     job_ids = problem.numbers.job_ids
-    nics = _nic_levels(problem, hops.flows, standing)
+    nics = _nic_slowdowns(problem, hops.flows, standing)
     floor = np.array([nics.get(job, 1.0) for job in job_ids])
     drawn = [
         np.maximum(loads.of_jobs(links, loads.of(links)), floor)
         for links in _draws(hops, hops.state[hashed], draws, seed)
     ]
     of_jobs = zip(job_ids, np.concatenate(drawn).T, strict=True)
-    return {job: EcmpLevel(float(of.mean()), float(np.percentile(of, 95))) for job, of in of_jobs if job in nics}
+    return {job: EcmpSlowdown(float(of.mean()), float(np.percentile(of, 95))) for job, of in of_jobs if job in nics}
 
 
 def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
@@ -136,13 +136,13 @@ def _forks(hops: NextHops, state: Ints) -> list[bool]:
     return forks
 
 
-def _nic_levels(problem: Problem, hashed: Ints, standing: Routes) -> dict[JobId, float]:
+def _nic_slowdowns(problem: Problem, hashed: Ints, standing: Routes) -> dict[JobId, float]:
     """Return the slowdown of every job with a routable flow when only NICs have limited capacity.
 
     ``hashed``: numbers of the flows that have a path through the fabric."""
     routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in standing for flow in problem.flows], bool)
     routable[hashed] = True
-    return nic_levels(problem, np.flatnonzero(routable))
+    return nic_slowdowns(problem, np.flatnonzero(routable))
 
 
 def _stands(problem: Problem, pinned: Routes, flow: Flow) -> bool:

@@ -1,7 +1,7 @@
 """Quality of a routing: load of a link, slowdown of a job, network efficiency (docs/explanation/planning.md).
 
-These definitions exist only here; planner, live status and metrics all use them. In names a slowdown is a "level". In:
-a ``Problem``, whose flows have their demands, and routes. Out: plain numbers.
+These definitions exist only here; planner, live status and metrics all use them. In: a ``Problem``, whose flows have
+their demands, and routes. Out: plain numbers.
 
 - Load of a link: the sum, over the jobs, of each job's largest load in any phase, / the link's capacity. Phases of one
   job never overlap; those of different jobs may. A subflow loads its path with its share of the flow's demand.
@@ -30,20 +30,20 @@ from controller.planning.numbered import Floats, Ints, NumberedRoutes, distinct
 from controller.planning.problem import Problem, Routes
 from signalbox.jobs.spec import JobId
 
-LEVEL_TOLERANCE = 1e-4
+SLOWDOWN_TOLERANCE = 1e-4
 """Relative difference below which two slowdowns count as equal.
 
 It is far below what can be measured, and well above rounding errors."""
 
 
-def job_levels(problem: Problem, routes: Routes | NumberedRoutes) -> dict[JobId, float]:
+def job_slowdowns(problem: Problem, routes: Routes | NumberedRoutes) -> dict[JobId, float]:
     """Return the slowdown (>= 1) of every job with a routed flow.
 
     Flows that are missing from ``routes`` do not count."""
-    return levels_of(problem, passing(problem, routes))
+    return slowdowns_of(problem, passing(problem, routes))
 
 
-def phase_levels(problem: Problem, routes: Routes) -> dict[JobId, dict[int, float]]:
+def phase_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, dict[int, float]]:
     """Return the slowdown of each phase, for every job with a routed flow and every phase of it.
 
     It is the largest load (at least 1) of a link that the phase uses. There the phase itself counts, and the largest
@@ -59,18 +59,18 @@ def phase_levels(problem: Problem, routes: Routes) -> dict[JobId, dict[int, floa
     link, cell = at // max(1, cells), at % max(1, cells)
     peak = np.searchsorted(on_link.place * jobs + on_link.job, link * jobs + numbers.cell_job[cell])
     load = loads[link] + (own - on_link.bps[peak]) / numbers.capacity_bps[link]
-    level = np.ones(cells)
-    np.maximum.at(level, cell, load)
+    slowdown = np.ones(cells)
+    np.maximum.at(slowdown, cell, load)
     found: defaultdict[JobId, dict[int, float]] = defaultdict(dict)
     for used in np.unique(cell).tolist():
-        found[numbers.job_ids[numbers.cell_job[used]]][int(numbers.cell_phase[used])] = float(level[used])
+        found[numbers.job_ids[numbers.cell_job[used]]][int(numbers.cell_phase[used])] = float(slowdown[used])
     return dict(found)
 
 
-def nic_levels(problem: Problem, flows: Ints) -> dict[JobId, float]:
+def nic_slowdowns(problem: Problem, flows: Ints) -> dict[JobId, float]:
     """Return the slowdowns that result if these flows (by number) load only their NICs, which no routing can change."""
     links = problem.numbers.nics[flows].T.ravel()
-    return levels_of(problem, Passing(flows, np.concatenate([flows, flows]), links, np.ones(len(links))))
+    return slowdowns_of(problem, Passing(flows, np.concatenate([flows, flows]), links, np.ones(len(links))))
 
 
 def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, float]]:
@@ -84,12 +84,12 @@ def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, floa
     return loads
 
 
-def links_beyond(problem: Problem, routes: Routes | NumberedRoutes, level: Mapping[JobId, float]) -> set[LinkId]:
-    """Return the links whose load exceeds the slowdown in ``level`` of a job that uses them."""
+def links_beyond(problem: Problem, routes: Routes | NumberedRoutes, slowdown: Mapping[JobId, float]) -> set[LinkId]:
+    """Return the links whose load exceeds the slowdown in ``slowdown`` of a job that uses them."""
     loads, on_link = _loads(problem, passing(problem, routes))
-    most = np.array([level[job] for job in problem.numbers.job_ids])
+    most = np.array([slowdown[job] for job in problem.numbers.job_ids])
     link_ids = list(problem.link_number)
-    beyond = on_link.place[loads[on_link.place] > most[on_link.job] * (1 + LEVEL_TOLERANCE)]
+    beyond = on_link.place[loads[on_link.place] > most[on_link.job] * (1 + SLOWDOWN_TOLERANCE)]
     return {link_ids[link] for link in beyond.tolist()}
 
 
@@ -119,11 +119,11 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
     numbers = problem.numbers
     least = np.zeros(len(numbers.job_ids))
     np.maximum.at(least, numbers.job[flows], loads[links] * parts)
-    levels = job_levels(problem, routes)
+    slowdowns = job_slowdowns(problem, routes)
     return frozenset(
         job
-        for job, level in zip(numbers.job_ids, least.tolist(), strict=True)
-        if level > levels.get(job, 1.0) * (1 + LEVEL_TOLERANCE)
+        for job, slowdown in zip(numbers.job_ids, least.tolist(), strict=True)
+        if slowdown > slowdowns.get(job, 1.0) * (1 + SLOWDOWN_TOLERANCE)
     )
 
 
@@ -181,13 +181,13 @@ def passing(problem: Problem, routes: Routes | NumberedRoutes) -> Passing:
     )
 
 
-def levels_of(problem: Problem, rows: Passing) -> dict[JobId, float]:
-    """Return the slowdown of every job with a routed flow, as ``job_levels`` does."""
+def slowdowns_of(problem: Problem, rows: Passing) -> dict[JobId, float]:
+    """Return the slowdown of every job with a routed flow, as ``job_slowdowns`` does."""
     numbers = problem.numbers
     loads, on_link = _loads(problem, rows)
-    levels = np.ones(len(numbers.job_ids))
-    np.maximum.at(levels, on_link.job, loads[on_link.place])
-    return {numbers.job_ids[job]: float(levels[job]) for job in np.unique(numbers.job[rows.routed])}
+    slowdowns = np.ones(len(numbers.job_ids))
+    np.maximum.at(slowdowns, on_link.job, loads[on_link.place])
+    return {numbers.job_ids[job]: float(slowdowns[job]) for job in np.unique(numbers.job[rows.routed])}
 
 
 def loads_of(problem: Problem, rows: Passing) -> Floats:
@@ -260,16 +260,16 @@ class FabricLoads:
 
     def of_jobs(self, links: Ints, loads: Floats) -> Floats:
         """Return the largest load of a link that each job uses, 0 when it uses none; shape (draws, jobs)."""
-        levels = np.zeros((len(loads), self._jobs))
+        slowdowns = np.zeros((len(loads), self._jobs))
         if len(self._job):
             rows = np.arange(len(loads))[:, None] * loads.shape[1]
             seen = loads.ravel()[links[:, :, self._by_job] + rows].max(axis=0)
             starts = np.flatnonzero(np.diff(self._job, prepend=-1))
-            levels[:, self._job[starts]] = np.maximum.reduceat(seen, starts, axis=1)
+            slowdowns[:, self._job[starts]] = np.maximum.reduceat(seen, starts, axis=1)
         for job in np.unique(self._fixed_job).tolist():
             on = np.unique(self._fixed_link[self._fixed_job == job])
-            levels[:, job] = np.maximum(levels[:, job], loads[:, on].max(axis=1))
-        return levels
+            slowdowns[:, job] = np.maximum(slowdowns[:, job], loads[:, on].max(axis=1))
+        return slowdowns
 
 
 class _Cell:
@@ -372,17 +372,17 @@ class Increments:
         return float(sums.max() - (sums - self._bps[flow]).max()) * self._per_bps_of[link]
 
 
-def network_efficiency(levels: Iterable[float]) -> float | None:
+def network_efficiency(slowdowns: Iterable[float]) -> float | None:
     """Return 1 / the worst slowdown; None when there is none."""
-    worst = max(levels, default=None)
+    worst = max(slowdowns, default=None)
     return None if worst is None else 1.0 / worst
 
 
-def first_difference(levels: Sequence[float], others: Sequence[float]) -> int | None:
+def first_difference(slowdowns: Sequence[float], others: Sequence[float]) -> int | None:
     """Return the index of the first entry in which two sorted vectors differ by more than the tolerance.
 
     The vectors have the slowdowns of the same jobs, from the worst. None when they are equal."""
-    for index, (a, b) in enumerate(zip(levels, others, strict=True)):
-        if abs(a - b) > LEVEL_TOLERANCE * max(a, b):
+    for index, (a, b) in enumerate(zip(slowdowns, others, strict=True)):
+        if abs(a - b) > SLOWDOWN_TOLERANCE * max(a, b):
             return index
     return None

@@ -17,8 +17,8 @@ from controller.jobs.messages import (
 )
 from controller.planning.analysis.requests import Question
 from controller.planning.plan import Plan, TargetLeft
-from controller.planning.planned import Levels
 from controller.planning.planned import Planned as Planned
+from controller.planning.planned import Slowdowns
 from controller.planning.problem import PlanLimits, Snapshot
 from controller.silence import EndSilence, SilenceAlarms
 from signalbox.words import Strategy
@@ -74,7 +74,7 @@ class SolvePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkOutLevels:
+class WorkOutSlowdowns:
     """Request for the slowdowns of the running routes, without a plan."""
 
     snapshot: Snapshot
@@ -82,10 +82,10 @@ class WorkOutLevels:
     """Number of random draws of ECMP."""
 
 
-PlanningRequest = SolvePlan | WorkOutLevels
+PlanningRequest = SolvePlan | WorkOutSlowdowns
 
 
-Answer = Planned | Levels
+Answer = Planned | Slowdowns
 """Answers of the planning process to the control loop."""
 
 Request = (

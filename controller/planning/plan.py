@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from controller.planning.bounds import Bounds
-from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference, job_slowdowns
 from controller.planning.numbered import NumberedRoutes
 from controller.planning.problem import FlowId, Problem, Route, Routes, Subflow, whole
 from signalbox.errors import SignalboxError
@@ -28,7 +28,7 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class EcmpLevel:
+class EcmpSlowdown:
     """Statistics of a slowdown under ECMP hashing, over seeded random draws on one snapshot.
 
     The slowdown is that of a job, or for a plan that of its worst job."""
@@ -36,9 +36,9 @@ class EcmpLevel:
     mean: float
     p95: float
 
-    def is_as_good_as(self, level: float, min_gain: float) -> bool:
-        """Return whether at most 5 % of the draws exceed ``level`` by more than ``min_gain`` (relative)."""
-        return self.p95 <= level * (1 + min_gain)
+    def is_as_good_as(self, slowdown: float, min_gain: float) -> bool:
+        """Return whether at most 5 % of the draws exceed ``slowdown`` by more than ``min_gain`` (relative)."""
+        return self.p95 <= slowdown * (1 + min_gain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Plan:
     routes: Routes
     """Route of every routed flow."""
     unrouted: tuple[FlowId, ...]
-    job_level: Mapping[JobId, float]
+    job_slowdown: Mapping[JobId, float]
     """Slowdown (>= 1) of each job, see ``efficiency``."""
     bound: float
     """Lower bound of the worst slowdown over all routings within the flows' ``max_subflows``."""
@@ -78,32 +78,32 @@ class Plan:
     - ``optimal``: all slowdowns are proven.
     - ``gap``: the worst slowdown is proven, or a solver gave a bound for it.
     - ``heuristic``: there are only closed-form bounds."""
-    levels_proven: int
+    slowdowns_proven: int
     """Number of entries of the descending vector of slowdowns that are proven optimal over all shortest paths."""
     moves: int
     """Number of flows with a valid current route that the plan routes differently."""
     solver: str
     """Stage that made the routes."""
-    ecmp: EcmpLevel | None
+    ecmp: EcmpSlowdown | None
     """Worst slowdown under ECMP; None when there were no draws."""
     times: PlanTimes
     cut_short: bool = False
     """Whether the time limit ended a search; a faster machine might then find a better plan."""
-    levels_proven_listed: int = 0
+    slowdowns_proven_listed: int = 0
     """Number of entries that are proven optimal over the candidate paths.
 
-    The number is 0 when it is no larger than ``levels_proven``, or when the candidates are all shortest paths."""
+    The number is 0 when it is no larger than ``slowdowns_proven``, or when the candidates are all shortest paths."""
     candidates_listed: int = 0
-    """Largest number of candidate paths per pair of switches; 0 when ``levels_proven_listed`` is 0."""
+    """Largest number of candidate paths per pair of switches; 0 when ``slowdowns_proven_listed`` is 0."""
 
     @property
-    def max_level(self) -> float:
-        return max(self.job_level.values(), default=1.0)
+    def max_slowdown(self) -> float:
+        return max(self.job_slowdown.values(), default=1.0)
 
     @property
     def gap(self) -> float:
         """Relative distance between the worst slowdown and its lower bound."""
-        return max(0.0, self.max_level / self.bound - 1.0)
+        return max(0.0, self.max_slowdown / self.bound - 1.0)
 
     @property
     def subflows(self) -> int:
@@ -111,8 +111,8 @@ class Plan:
         return sum(map(len, self.routes.values()))
 
     @property
-    def sorted_levels(self) -> tuple[float, ...]:
-        return tuple(sorted(self.job_level.values(), reverse=True))
+    def sorted_slowdowns(self) -> tuple[float, ...]:
+        return tuple(sorted(self.job_slowdown.values(), reverse=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Draft:
     solver: str
     """Stage that made the routes."""
     routes: Routes
-    job_level: Mapping[JobId, float]
+    job_slowdown: Mapping[JobId, float]
     moves: int
     """Number of flows with a valid current route that the candidate routes differently."""
     paths: int = 0
@@ -151,7 +151,7 @@ class Draft:
     @property
     def vector(self) -> tuple[float, ...]:
         """Slowdowns in descending order."""
-        return tuple(sorted(self.job_level.values(), reverse=True))
+        return tuple(sorted(self.job_slowdown.values(), reverse=True))
 
 
 class Drafts(NamedTuple):
@@ -187,11 +187,11 @@ def paths_used(routes: Routes) -> int:
 
 
 def draft(problem: Problem, solver: str, routes: Routes | NumberedRoutes) -> Draft:
-    levels = job_levels(problem, routes)
+    slowdowns = job_slowdowns(problem, routes)
     found = routes_of(problem, routes) if isinstance(routes, NumberedRoutes) else routes
     paths = paths_used(found) if problem.in_pieces else 0
     return Draft(
-        solver, found, levels, problem.moves(found), paths, routes if isinstance(routes, NumberedRoutes) else None
+        solver, found, slowdowns, problem.moves(found), paths, routes if isinstance(routes, NumberedRoutes) else None
     )
 
 
@@ -203,19 +203,19 @@ def compare(a: Draft, b: Draft) -> int:
     return a.moves - b.moves or a.paths - b.paths
 
 
-def levels_proven(levels: Sequence[float], proven: Sequence[float]) -> int:
+def slowdowns_proven(slowdowns: Sequence[float], proven: Sequence[float]) -> int:
     """Return how many slowdowns, from the worst on, are no larger than their lower bounds."""
-    for index, (level, bound) in enumerate(zip(levels, proven, strict=True)):
-        if level > bound * (1 + LEVEL_TOLERANCE):
+    for index, (slowdown, bound) in enumerate(zip(slowdowns, proven, strict=True)):
+        if slowdown > bound * (1 + SLOWDOWN_TOLERANCE):
             return index
-    return len(levels)
+    return len(slowdowns)
 
 
 def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times: PlanTimes) -> Plan:
     """Return the candidate as a plan. Its proven bounds are those of ``of``, or else ``bounds.vector``."""
     proven = of.proven or bounds.vector
-    count = levels_proven(draft.vector, proven)
-    count_listed = levels_proven(draft.vector, of.listed) if of.listed else 0
+    count = slowdowns_proven(draft.vector, proven)
+    count_listed = slowdowns_proven(draft.vector, of.listed) if of.listed else 0
     certificate: Certificate = "gap" if count or draft.solver in BOUNDING_SOLVERS else "heuristic"
     if count == len(draft.vector):
         certificate = "optimal"
@@ -224,17 +224,17 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
         generation=problem.generation,
         routes=draft.routes,
         unrouted=tuple(flow.id for flow in problem.flows if flow.id not in draft.routes),
-        job_level=draft.job_level,
+        job_slowdown=draft.job_slowdown,
         bound=bound,
         fluid_bound=min(bounds.fluid, bound),
         integer_bound=max(bound, bounds.integer, of.integer),
         certificate=certificate,
-        levels_proven=count,
+        slowdowns_proven=count,
         moves=draft.moves,
         solver=draft.solver,
         ecmp=None,
         times=times,
-        levels_proven_listed=count_listed if count_listed > count else 0,
+        slowdowns_proven_listed=count_listed if count_listed > count else 0,
         candidates_listed=problem.paths.max_paths if count_listed > count else 0,
     )
 
@@ -264,7 +264,7 @@ class Target:
 
     @property
     def left(self) -> TargetLeft:
-        return TargetLeft(self.problem.generation, self.moves, len(self.blocked), self.plan.job_level)
+        return TargetLeft(self.problem.generation, self.moves, len(self.blocked), self.plan.job_slowdown)
 
 
 class TargetLeft(NamedTuple):
@@ -275,12 +275,12 @@ class TargetLeft(NamedTuple):
     moves: int
     blocked: int
     """Number of flows that would have to move together; 0 when moves lead on."""
-    job_level: Mapping[JobId, float]
+    job_slowdown: Mapping[JobId, float]
     """Slowdowns of the jobs under the routes of the goal plan."""
 
     @property
-    def max_level(self) -> float:
-        return max(self.job_level.values())
+    def max_slowdown(self) -> float:
+        return max(self.job_slowdown.values())
 
 
 # ---- whether a plan is worth its moves
@@ -322,41 +322,41 @@ def decide(
     )
     what = [f"{count} {why}" for count, why in counts if count]
     pins = f"pins {_flows(never + len(astray))}: {' and '.join(what)}" if what else ""
-    if never and plan.ecmp and plan.ecmp.is_as_good_as(min(plan.job_level.values()), min_gain):
+    if never and plan.ecmp and plan.ecmp.is_as_good_as(min(plan.job_slowdown.values()), min_gain):
         pins += ", though pinning gains nothing now: hashing is as good"
     if pins and (stay is None or not plan.moves):
         others = "1 other flow" if plan.moves == 1 else f"{plan.moves or 'no'} other flows"
         return Decision(True, f"{pins}; {others} moved")
-    before = stay.sorted_levels if stay else _running_levels(problem, plan)
+    before = stay.sorted_slowdowns if stay else _running_slowdowns(problem, plan)
     moves = _blocked(before, target) if target and target.blocked else _worth(before, plan, min_gain, target)
     if not pins:
         return moves
     return Decision(True, f"{pins}; other flows: {moves.reason}", moves.adopt)
 
 
-def _running_levels(problem: Problem, plan: Plan) -> tuple[float, ...]:
+def _running_slowdowns(problem: Problem, plan: Plan) -> tuple[float, ...]:
     """Return the sorted slowdowns of the flows that the plan routes, on their running routes."""
     routes = {
         flow.id: plan.routes[flow.id] if flow.current is None else flow.current
         for flow in problem.flows
         if flow.id in plan.routes
     }
-    return tuple(sorted(job_levels(problem, routes).values(), reverse=True))
+    return tuple(sorted(job_slowdowns(problem, routes).values(), reverse=True))
 
 
 def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, target: Target | None) -> Decision:
     """Decide whether the moves are worth their gain. ``before`` has the sorted slowdowns without the plan's moves."""
     aim = target.plan if target else plan
-    index = first_difference(before, aim.sorted_levels)
+    index = first_difference(before, aim.sorted_slowdowns)
     if index is None and not target:
         return Decision(False, "the running routes are as good")
-    gain = relative_gain(before, aim.sorted_levels)
-    change = f"{_change(before, plan.sorted_levels)} with {_flows(plan.moves)} moved"
+    gain = relative_gain(before, aim.sorted_slowdowns)
+    change = f"{_change(before, plan.sorted_slowdowns)} with {_flows(plan.moves)} moved"
     if target and target.moves:
-        aimed = _change(plan.sorted_levels, aim.sorted_levels)
+        aimed = _change(plan.sorted_slowdowns, aim.sorted_slowdowns)
         change = f"{change}, and then {aimed} when {_flows(target.moves)} more are moved"
     if gain < 0:
-        return Decision(False, f"the running routes are better: {_change(before, aim.sorted_levels)}")
+        return Decision(False, f"the running routes are better: {_change(before, aim.sorted_slowdowns)}")
     if gain < min_gain and not (target and target.held):
         return Decision(False, f"not worth it: {change}; planning.min_gain is {min_gain:.1%}")
     return Decision(True, change)
@@ -372,9 +372,9 @@ def _change(before: Sequence[float], after: Sequence[float], falls: str = "falls
     """Describe the first slowdown that differs."""
     index = first_difference(before, after)
     if index is None:
-        return "no level changes"
+        return "no slowdown changes"
     old, new = before[index], after[index]
-    which = "worst level" if index == 0 else f"level number {index + 1} from the worst"
+    which = "worst slowdown" if index == 0 else f"slowdown number {index + 1} from the worst"
     if new > old:
         return f"{which} {old:.2f} instead of {new:.2f}"
     return f"{which} {falls} from {old:.2f} to {new:.2f} ({1 - new / old:.1%})"
@@ -386,8 +386,8 @@ def _blocked(before: tuple[float, ...], target: Target) -> Decision:
     least = " at least" if target.smallest else ", as far as known,"
     return Decision(
         False,
-        f"{_change(before, target.plan.sorted_levels, 'could fall')}, but no moves that lead there were found within "
-        f"planning.max_moves: of {_flows(target.moves)} to move{least} {len(target.blocked)} would have to move "
+        f"{_change(before, target.plan.sorted_slowdowns, 'could fall')}, but no moves that lead there were found "
+        f"within planning.max_moves: of {_flows(target.moves)} to move{least} {len(target.blocked)} would have to move "
         f"together ({named}{more})",
     )
 

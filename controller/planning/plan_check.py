@@ -16,7 +16,7 @@ from controller.planning.plan import Plan
 from controller.planning.problem import Flow, Problem, Route
 
 _ROUNDING = 1e-9
-_SAME_LEVEL = 1e-4
+_SAME_SLOWDOWN = 1e-4
 
 
 def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[s
     pieces = _Pieces(problem, routes)
     violations = list(_routing(problem, plan, routes, pieces))
     if not violations:
-        violations += _levels(problem, plan, routes, pieces)
+        violations += _slowdowns(problem, plan, routes, pieces)
         violations += _moves(problem, plan, routes, max_moves)
         violations += _certificate(plan)
     return tuple(violations)
@@ -170,12 +170,12 @@ def _detours(problem: Problem, pieces: _Pieces) -> NDArray[np.bool_]:
     return found
 
 
-def _levels(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces: _Pieces) -> Iterator[str]:
+def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces: _Pieces) -> Iterator[str]:
     numbers = problem.numbers
     routed = np.array([route is not None for route in routes], bool)
     jobs = [numbers.job_ids[job] for job in np.unique(numbers.job[routed]).tolist()]
-    if set(jobs) != set(plan.job_level):
-        yield f"the plan has levels for {sorted(plan.job_level)}, but routes flows of {jobs}"
+    if set(jobs) != set(plan.job_slowdown):
+        yield f"the plan has slowdowns for {sorted(plan.job_slowdown)}, but routes flows of {jobs}"
         return
     # One row per link that a subflow passes, including links of NICs; then one per phase of each.
     own = np.flatnonzero(routed)
@@ -196,12 +196,12 @@ def _levels(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces
     peaks_bps = np.zeros(len(pairs))
     np.maximum.at(peaks_bps, pair, bps)
     loads = np.bincount(pairs // count, peaks_bps, len(numbers.capacity_bps)) / numbers.capacity_bps
-    levels = np.ones(count)
+    slowdowns = np.ones(count)
     there = peaks_bps > 0
-    np.maximum.at(levels, pairs[there] % count, loads[pairs[there] // count])
-    for job, level in zip(numbers.job_ids, levels.tolist(), strict=True):
-        if job in plan.job_level and not math.isclose(level, plan.job_level[job], rel_tol=_ROUNDING):
-            yield f"job {job} has level {level:.6g}, but the plan claims {plan.job_level[job]:.6g}"
+    np.maximum.at(slowdowns, pairs[there] % count, loads[pairs[there] // count])
+    for job, slowdown in zip(numbers.job_ids, slowdowns.tolist(), strict=True):
+        if job in plan.job_slowdown and not math.isclose(slowdown, plan.job_slowdown[job], rel_tol=_ROUNDING):
+            yield f"job {job} has slowdown {slowdown:.6g}, but the plan claims {plan.job_slowdown[job]:.6g}"
 
 
 def _moves(problem: Problem, plan: Plan, routes: Sequence[Route | None], max_moves: int | None) -> Iterator[str]:
@@ -219,25 +219,26 @@ def _moves(problem: Problem, plan: Plan, routes: Sequence[Route | None], max_mov
 
 
 def _certificate(plan: Plan) -> Iterator[str]:
-    levels = sorted(plan.job_level.values(), reverse=True)
-    worst = levels[0] if levels else 1.0
+    slowdowns = sorted(plan.job_slowdown.values(), reverse=True)
+    worst = slowdowns[0] if slowdowns else 1.0
     if not 1.0 <= plan.bound <= worst * (1 + _ROUNDING):
-        yield f"the bound {plan.bound:.6g} is not between 1 and the worst level {worst:.6g}"
+        yield f"the bound {plan.bound:.6g} is not between 1 and the worst slowdown {worst:.6g}"
     if not 1.0 <= plan.fluid_bound <= plan.bound * (1 + _ROUNDING):
         yield f"the fluid bound {plan.fluid_bound:.6g} is not between 1 and the bound {plan.bound:.6g}"
     if plan.integer_bound < plan.bound * (1 - _ROUNDING):
         yield f"the bound of whole flows {plan.integer_bound:.6g} is below the bound {plan.bound:.6g}"
-    if not 0 <= plan.levels_proven <= len(levels):
-        yield f"the plan claims {plan.levels_proven} proven levels, but has {len(levels)}"
-    if plan.levels_proven and worst > plan.bound * (1 + _SAME_LEVEL):
-        yield f"the plan claims that its worst level {worst:.6g} is proven, but the bound is {plan.bound:.6g}"
-    if (plan.certificate == "optimal") != (plan.levels_proven == len(levels)):
-        yield f"the certificate is '{plan.certificate}' with {plan.levels_proven} of {len(levels)} levels proven"
-    if plan.levels_proven_listed and not plan.levels_proven < plan.levels_proven_listed <= len(levels):
-        proven = f"{plan.levels_proven_listed} proven levels over candidates and {plan.levels_proven} over all paths"
-        yield f"the plan claims {proven}, of {len(levels)} levels"
-    if (plan.levels_proven_listed > 0) != (plan.candidates_listed > 0):
-        proven = f"{plan.levels_proven_listed} proven levels over candidates"
+    if not 0 <= plan.slowdowns_proven <= len(slowdowns):
+        yield f"the plan claims {plan.slowdowns_proven} proven slowdowns, but has {len(slowdowns)}"
+    if plan.slowdowns_proven and worst > plan.bound * (1 + _SAME_SLOWDOWN):
+        yield f"the plan claims that its worst slowdown {worst:.6g} is proven, but the bound is {plan.bound:.6g}"
+    if (plan.certificate == "optimal") != (plan.slowdowns_proven == len(slowdowns)):
+        proven = f"{plan.slowdowns_proven} of {len(slowdowns)} slowdowns proven"
+        yield f"the certificate is '{plan.certificate}' with {proven}"
+    if plan.slowdowns_proven_listed and not plan.slowdowns_proven < plan.slowdowns_proven_listed <= len(slowdowns):
+        proven = f"{plan.slowdowns_proven_listed} proven slowdowns over candidates and {plan.slowdowns_proven}"
+        yield f"the plan claims {proven} over all paths, of {len(slowdowns)} slowdowns"
+    if (plan.slowdowns_proven_listed > 0) != (plan.candidates_listed > 0):
+        proven = f"{plan.slowdowns_proven_listed} proven slowdowns over candidates"
         yield f"the plan claims {proven}, with {plan.candidates_listed} candidates per pair"
     if plan.ecmp and min(plan.ecmp.mean, plan.ecmp.p95) < 1:
-        yield f"ECMP's levels {plan.ecmp.mean:.6g} and {plan.ecmp.p95:.6g} are below 1"
+        yield f"ECMP's slowdowns {plan.ecmp.mean:.6g} and {plan.ecmp.p95:.6g} are below 1"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from controller.planning.ecmp import ecmp_job_levels
-from controller.planning.efficiency import job_levels, outweighed, phase_levels
+from controller.planning.ecmp import ecmp_job_slowdowns
+from controller.planning.efficiency import job_slowdowns, outweighed, phase_slowdowns
 from controller.planning.plan import Decision, NoPlan, Plan, Target, TargetLeft, answered, decide
 from controller.planning.problem import Problem, Route, Routes
 from controller.shared_map import SharedMap
@@ -21,7 +21,7 @@ NO_ROUTES: Routes = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class Slowdowns:
     """Slowdowns of jobs under certain routes, for what the jobs send now; or worst slowdowns of published schemes.
 
     The slowdowns of the schemes are for the same problem; the planner computes them later and sends them separately."""
@@ -37,7 +37,7 @@ class Levels:
     """Worst slowdown under each published scheme; None when this object has slowdowns of jobs."""
 
 
-def levels(problem: Problem, draws: int) -> Levels | None:
+def slowdowns(problem: Problem, draws: int) -> Slowdowns | None:
     """Return the slowdowns of the running routes; None when one of their paths is lost.
 
     Some flows then do not run as planned. ``draws``: number of random draws of ECMP."""
@@ -45,10 +45,10 @@ def levels(problem: Problem, draws: int) -> Levels | None:
         return None
     problem = problem.now
     running = {flow.id: flow.current for flow in problem.flows if flow.current is not None}
-    of_job = ecmp_job_levels(problem, running, draws, ECMP_SEED)
+    of_job = ecmp_job_slowdowns(problem, running, draws, ECMP_SEED)
     pinned = len(running) == len(problem.flows)
-    of_phase = phase_levels(problem, running) if pinned else {}
-    return Levels(problem.generation, of_job, of_phase, outweighed(problem, running))
+    of_phase = phase_slowdowns(problem, running) if pinned else {}
+    return Slowdowns(problem.generation, of_job, of_phase, outweighed(problem, running))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Planned:
     """Whether the plan only gives new paths to flows whose own paths are lost."""
     decision: Decision | None = None
     """Decision whether to adopt the plan; None without a plan."""
-    levels: Levels | None = None
+    slowdowns: Slowdowns | None = None
     """Slowdowns under the plan's routes; None when ``decision`` is None."""
     repaired: int = 0
     """Number of flows whose path was lost and that have another one in the plan."""
@@ -104,8 +104,8 @@ def decided(
     gone = {flow.id for flow in problem.flows if flow.current is not None} - problem.standing
     shared = SharedMap.of(running).become(plan.routes)
     now, routes = problem.now, plan.routes
-    of_job = plan.job_level if now is problem else job_levels(now, routes)
-    found = Levels(problem.generation, of_job, phase_levels(now, routes), outweighed(now, routes))
+    of_job = plan.job_slowdown if now is problem else job_slowdowns(now, routes)
+    found = Slowdowns(problem.generation, of_job, phase_slowdowns(now, routes), outweighed(now, routes))
     return Planned(replace(plan, routes=shared), min_gain is None, decision, found, len(gone & routes.keys()))
 
 

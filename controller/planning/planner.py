@@ -28,15 +28,15 @@ import structlog
 
 from controller.planning import closed_forms, greedy, joining, three_tiers
 from controller.planning.aligned_cutting import aligned_cutting
-from controller.planning.bounds import Bounds, level_bounds
-from controller.planning.ecmp import ecmp_level
+from controller.planning.bounds import Bounds, slowdown_bounds
+from controller.planning.ecmp import ecmp_slowdown
 from controller.planning.efficiency import first_difference
-from controller.planning.level_vector import LevelVector
-from controller.planning.plan import Draft, Drafts, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
+from controller.planning.plan import Draft, Drafts, NoPlan, Plan, PlanTimes, certified, compare, draft, slowdowns_proven
 from controller.planning.plan_check import check
 from controller.planning.planned import Planned, decided
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.relief import relieve
+from controller.planning.slowdown_vector import SlowdownVector
 from controller.planning.split_flows import freedom
 from controller.planning.whole_flows import local_search
 from controller.planning.whole_flows import search as whole_search
@@ -127,7 +127,7 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Draft
     started = time.perf_counter()
     try:
         refuse_faults(problem)
-        bounds = level_bounds(problem)
+        bounds = slowdown_bounds(problem)
         built = time.perf_counter()
         found = route(bounds)
     except Fault as fault:
@@ -143,7 +143,7 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Draft
     times = replace(times, check_ms=1000 * (checked - solved))
     if not limits.ecmp_draws:
         return replace(answer, times=times)
-    ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
+    ecmp = ecmp_slowdown(problem, limits.ecmp_draws, limits.seed)
     return replace(answer, ecmp=ecmp, times=replace(times, ecmp_ms=1000 * (time.perf_counter() - checked)))
 
 
@@ -198,7 +198,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Drafts:
                 drafts += _in_closed_form(problem, bounds)
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     greedy_s = _GREEDY_S * len(problem.flows)
-    missed = best is None or not levels_proven(best.vector, bounds.vector)
+    missed = best is None or not slowdowns_proven(best.vector, bounds.vector)
     if best is None or (missed and limits.allows("greedy", greedy_s)):
         drafts.append(draft(problem, "greedy", greedy.assign(problem, keep_current=False)))
     best = min(drafts, key=cmp_to_key(compare))
@@ -223,7 +223,7 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
     whole = joining.joined(problem) if problem.in_pieces else None
     if whole is None:
         return
-    of_whole = level_bounds(whole)
+    of_whole = slowdown_bounds(whole)
     possible = first_difference(of_whole.vector, bounds.vector) is None
     laid = None if possible else joining.color_whole_first(problem, bounds)
     if laid:
@@ -251,7 +251,7 @@ def _rejoined(problem: Problem, limits: PlanLimits, drafts: list[Draft], bounds:
     if start.paths == best.paths or start.moves > best.moves or len(problem.flows) > whole_search.MAX_FLOWS:
         return
     if all(flow.max_subflows == 1 for flow in problem.flows) and limits.allows("joining", 0.0):
-        aim = LevelVector(best.vector, best.job_level)
+        aim = SlowdownVector(best.vector, best.job_slowdown)
         yield draft(problem, "local-search", local_search.search(problem, bounds, aim, start.routes, limits))
 
 
@@ -266,7 +266,7 @@ def _running(problem: Problem) -> Draft:
 
 
 def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
-    return levels_proven(candidate.vector, proven) == len(candidate.vector)
+    return slowdowns_proven(candidate.vector, proven) == len(candidate.vector)
 
 
 def _solved(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:

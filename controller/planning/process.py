@@ -25,9 +25,9 @@ import structlog
 from controller.child import Child
 from controller.planning import differences
 from controller.planning.differences import NO_SNAPSHOT, SnapshotDelta, SomeRoutes
-from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan, WorkOutLevels
+from controller.planning.messages import Answer, Planned, PlanningRequest, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import NoPlan
-from controller.planning.planned import Levels
+from controller.planning.planned import Slowdowns
 from controller.planning.problem import Routes
 
 log = structlog.get_logger(__name__)
@@ -272,7 +272,7 @@ class _Child(Child):
         if isinstance(found, dict):
             self._routes |= found
             return []
-        if isinstance(found, Levels) and isinstance(self.asked, WorkOutLevels):
+        if isinstance(found, Slowdowns) and isinstance(self.asked, WorkOutSlowdowns):
             self._answered = found.generation
         if not isinstance(found, Planned):
             return [found] if found else []

@@ -19,7 +19,7 @@ import numpy as np
 from controller.fabric.topology import Dpid
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import (
-    LEVEL_TOLERANCE,
+    SLOWDOWN_TOLERANCE,
     Increments,
     Passing,
     first_difference,
@@ -53,7 +53,7 @@ def relieve(problem: Problem, bounds: Bounds, start: Routes, limits: PlanLimits)
     least, most = bounds.worst, state.worst
     goal = least
     for _ in range(_ATTEMPTS):
-        if most <= least * (1 + LEVEL_TOLERANCE):
+        if most <= least * (1 + SLOWDOWN_TOLERANCE):
             break
         if state.attempt(goal, np.flatnonzero(state.load > goal * (1 + _ROUNDING))):
             most = min(most, state.worst)
@@ -61,7 +61,7 @@ def relieve(problem: Problem, bounds: Bounds, start: Routes, limits: PlanLimits)
             least = goal
         goal = (least + most) / 2
     for job, links in state.fewest_first()[:_ATTEMPTS]:
-        state.attempt(max(bounds.job[job], state.level[job] * (1 - _LESS)), links)
+        state.attempt(max(bounds.job[job], state.slowdown[job] * (1 - _LESS)), links)
     return state.draft()
 
 
@@ -75,7 +75,7 @@ class _Relief:
         self._rows = rows = passing(problem, start)
         self.load = loads_of(problem, rows)
         """Load of each link."""
-        self.level = self._levels(rows)
+        self.slowdown = self._slowdowns(rows)
         """Slowdown of each job under the routes that were last accepted."""
         flows = np.bincount(rows.link, minlength=len(self.load))
         self._each = np.where(flows > 0, self.load / np.maximum(1, flows), np.inf)
@@ -97,7 +97,7 @@ class _Relief:
 
     @property
     def worst(self) -> float:
-        return max(self.level.values(), default=1.0)
+        return max(self.slowdown.values(), default=1.0)
 
     def draft(self) -> Draft | None:
         changed = {self._problem.flows[flow].id: route for flow, route in self._at.items()}
@@ -105,7 +105,7 @@ class _Relief:
             return None
         moves = sum(flow in self._problem.standing and self._start[flow] != route for flow, route in changed.items())
         routes = {**self._start, **changed}
-        return Draft("relief", routes, self.level, moves, paths_used(routes) if self._problem.in_pieces else 0)
+        return Draft("relief", routes, self.slowdown, moves, paths_used(routes) if self._problem.in_pieces else 0)
 
     def attempt(self, goal: float, links: Ints) -> bool:
         """Move flows until these links satisfy the goal as far as possible; return whether the slowdowns got smaller.
@@ -120,11 +120,11 @@ class _Relief:
         for link in links[np.argsort(-self.load[links], kind="stable")].tolist():
             while self.load[link] > goal * (1 + _ROUNDING) and not self._over() and self._lower(link, goal):
                 pass
-        found = self._levels(self._passing())
-        now, was = (sorted(level.values(), reverse=True) for level in (found, self.level))
+        found = self._slowdowns(self._passing())
+        now, was = (sorted(slowdown.values(), reverse=True) for slowdown in (found, self.slowdown))
         at = first_difference(now, was)
         if self._moves_left >= 0 and at is not None and now[at] < was[at]:
-            self.level = found
+            self.slowdown = found
             return True
         for flow, route in self._before.items():
             self._put(flow, route)
@@ -137,21 +137,21 @@ class _Relief:
         Ties are broken by the number of saturated links, fewest first. A link is saturated when its load almost reaches
         the job's slowdown."""
         rows, numbers = self._passing(), self._problem.numbers
-        level = np.array([self.level.get(job, 1.0) for job in numbers.job_ids])
+        slowdown = np.array([self.slowdown.get(job, 1.0) for job in numbers.job_ids])
         job = numbers.job[rows.flow]
-        full = (self.load[rows.link] >= level[job] * (1 - _LESS)) & (level[job] > 1) & self._is_fabric[rows.link]
+        full = (self.load[rows.link] >= slowdown[job] * (1 - _LESS)) & (slowdown[job] > 1) & self._is_fabric[rows.link]
         links: defaultdict[int, set[int]] = defaultdict(set)
         for of, link in zip(job[full].tolist(), rows.link[full].tolist(), strict=True):
             links[of].add(link)
-        order = sorted(links, key=lambda of: (-round(float(level[of]), 3), len(links[of])))
+        order = sorted(links, key=lambda of: (-round(float(slowdown[of]), 3), len(links[of])))
         return [(numbers.job_ids[of], np.array(sorted(links[of]))) for of in order]
 
-    def _levels(self, rows: Passing) -> dict[JobId, float]:
+    def _slowdowns(self, rows: Passing) -> dict[JobId, float]:
         numbers = self._problem.numbers
-        level = np.ones(len(numbers.job_ids))
+        slowdown = np.ones(len(numbers.job_ids))
         loading = numbers.peak_bps[rows.flow] > 0
-        np.maximum.at(level, numbers.job[rows.flow[loading]], self.load[rows.link[loading]])
-        return {numbers.job_ids[job]: float(level[job]) for job in np.unique(numbers.job[rows.routed]).tolist()}
+        np.maximum.at(slowdown, numbers.job[rows.flow[loading]], self.load[rows.link[loading]])
+        return {numbers.job_ids[job]: float(slowdown[job]) for job in np.unique(numbers.job[rows.routed]).tolist()}
 
     def _over(self) -> bool:
         return self._moves_left < 0 or time.perf_counter() > self._until

@@ -30,8 +30,8 @@ import structlog
 
 from controller.planning import greedy
 from controller.planning.aligned_cutting import aligned_cutting
-from controller.planning.bounds import Bounds, level_bounds
-from controller.planning.efficiency import first_difference, job_levels
+from controller.planning.bounds import Bounds, slowdown_bounds
+from controller.planning.efficiency import first_difference, job_slowdowns
 from controller.planning.plan import Drafts, NoPlan, Plan, Target, answered, draft, relative_gain
 from controller.planning.planned import NO_ROUTES, Planned, decided, in_place
 from controller.planning.planner import judged, plan, relieved, repair
@@ -96,11 +96,11 @@ def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float)
     now = problem.now
     if now is problem:
         return None
-    levels = tuple(sorted(job_levels(now, union.routes).values(), reverse=True))
-    if first_difference(levels, level_bounds(now).vector) is None:
+    slowdowns = tuple(sorted(job_slowdowns(now, union.routes).values(), reverse=True))
+    if first_difference(slowdowns, slowdown_bounds(now).vector) is None:
         return None
     found = plan(now, limits)
-    if isinstance(found, NoPlan) or relative_gain(levels, found.sorted_levels) < min_gain:
+    if isinstance(found, NoPlan) or relative_gain(slowdowns, found.sorted_slowdowns) < min_gain:
         return None
     routes = dict(found.routes)
     for flow in now.flows:
@@ -145,7 +145,7 @@ def _by_lanes(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
         return found
     by_lanes = draft(problem, "aligned-cutting", routes)
     cycles, others = math.ceil(by_lanes.moves / limits.max_moves), math.ceil(found.moves / limits.max_moves)
-    if cycles > others or first_difference(by_lanes.vector, found.sorted_levels) is not None:
+    if cycles > others or first_difference(by_lanes.vector, found.sorted_slowdowns) is not None:
         return found
     free = replace(limits, max_moves=None, ecmp_draws=0)
     answer = judged(problem, free, lambda _: Drafts([by_lanes]))
@@ -288,7 +288,7 @@ class _Way:
         if all(flow.max_subflows == 1 for flow in problem.flows):
             return self._by_plan
         if search.fits(problem, limits, "leap"):
-            by_lp = search.relieve(problem, limits, level_bounds(problem), self._aim.routes)
+            by_lp = search.relieve(problem, limits, slowdown_bounds(problem), self._aim.routes)
             return self._placed(by_lp) if by_lp and not self._better(quick, by_lp) else quick
         return quick
 
@@ -311,9 +311,9 @@ class _Way:
         return sum(routes.get(flow) != route for flow, route in self._goal.items())
 
     def _better(self, routes: Routes, others: Routes) -> bool:
-        levels, other = draft(self._problem, "", routes).vector, draft(self._problem, "", others).vector
-        index = first_difference(levels, other)
-        return index is not None and levels[index] < other[index]
+        slowdowns, other = draft(self._problem, "", routes).vector, draft(self._problem, "", others).vector
+        index = first_difference(slowdowns, other)
+        return index is not None and slowdowns[index] < other[index]
 
     def _blocked(self) -> Cycle:
         """Return the cycle when no step leads on: nothing moves, and the goal plan names its smallest group of moves.

@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from controller.fabric.topology import LinkId
-from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_loads, job_slowdowns
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes
 from controller.planning.solver import cp_model, solver_within
 from signalbox.jobs.spec import JobId
@@ -36,7 +36,7 @@ _MOST_MOVES, _MOVES_PER_S = 4_000, 2_000
 """Largest number of moves in one model, in total and per second that is left.
 
 Building a larger model takes longer than a cycle should."""
-_STRICT = 2 * LEVEL_TOLERANCE
+_STRICT = 2 * SLOWDOWN_TOLERANCE
 """Relative decrease from which every comparison of plans considers a slowdown smaller."""
 _MOST_UNITS, _MOST_LOAD = 10_000_000, 1 << 50
 """Largest number of load units per link capacity, and largest load in units, as the solver has 64-bit integers."""
@@ -88,7 +88,9 @@ def smallest_group(problem: Problem, start: Routes, target: Routes, limits: Plan
     solver, status = _solved(model, limits)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return every
-    return Group(tuple(model.chosen(solver)), status == cp_model.OPTIMAL and model.complete and model.sees_all_levels)
+    return Group(
+        tuple(model.chosen(solver)), status == cp_model.OPTIMAL and model.complete and model.sees_all_slowdowns
+    )
 
 
 def _solved(model: _Model, limits: PlanLimits) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
@@ -170,14 +172,14 @@ class _Model:
             changing = _from_the_fullest(problem, start, changing)[:most]
         self.moves: dict[FlowId, Any] = {flow.id: self.cp.new_bool_var("") for flow in changing}
         """Variable x_f of each flow."""
-        self._levels = job_levels(problem, start)
+        self._slowdowns = job_slowdowns(problem, start)
         self._links = self._changing_links(target)
         self._links_of: defaultdict[JobId, list[_Link]] = defaultdict(list)
         for link in self._links.values():
             for job in link.users:
                 self._links_of[job].append(link)
         self._above_of: dict[float, dict[JobId, Any]] = {}
-        self.sees_all_levels = True
+        self.sees_all_slowdowns = True
         """Whether every slowdown that can decrease has a tie-break."""
         self._pivots = self._not_worse()
 
@@ -216,7 +218,7 @@ class _Model:
                 if link in users:
                     self._use(users[link][flow.job_id], flow, link, before, after)
         loads = [sum(user.most for user in of_link.values()) for of_link in users.values()]
-        self._units = min(_MOST_UNITS, _MOST_LOAD / max([1.0, *loads, *self._levels.values()]))
+        self._units = min(_MOST_UNITS, _MOST_LOAD / max([1.0, *loads, *self._slowdowns.values()]))
         return {link: _Link(self.cp, of_link, self._units) for link, of_link in users.items()}
 
     def _use(self, user: _User, flow: Flow, link: LinkId, before: float, after: float) -> None:
@@ -236,60 +238,60 @@ class _Model:
     def _settled(self) -> dict[JobId, float]:
         """Largest load, per job, on a link that no move changes, including links of NICs."""
         loads = job_loads(self._problem, self._start)
-        levels: dict[JobId, float] = {}
+        slowdowns: dict[JobId, float] = {}
         for link, of_jobs in loads.items():
             if link not in self._links:
                 load = sum(of_jobs.values())
                 for job in of_jobs:
-                    levels[job] = max(load, levels.get(job, 1.0))
-        return levels
+                    slowdowns[job] = max(load, slowdowns.get(job, 1.0))
+        return slowdowns
 
     # ---- slowdowns
 
     def _not_worse(self) -> list[Any]:
         """Require that the slowdowns do not get worse; return the tie-breaks, from the largest slowdown on."""
-        levels = sorted(self._levels.values(), reverse=True)
-        distinct = _distinct(levels)
-        most = max(1, min(_MOST_PIVOTS, _MOST_ROWS // max(1, len(levels))))
-        self.sees_all_levels = all(level <= 1 + _STRICT for level in distinct[most:])
+        slowdowns = sorted(self._slowdowns.values(), reverse=True)
+        distinct = _distinct(slowdowns)
+        most = max(1, min(_MOST_PIVOTS, _MOST_ROWS // max(1, len(slowdowns))))
+        self.sees_all_slowdowns = all(slowdown <= 1 + _STRICT for slowdown in distinct[most:])
         pivots: list[Any] = []
         last = 1.0
-        for level in distinct[:most]:
-            above = [job for job in levels if job > level * (1 + LEVEL_TOLERANCE)]
+        for slowdown in distinct[:most]:
+            above = [job for job in slowdowns if job > slowdown * (1 + SLOWDOWN_TOLERANCE)]
             earlier = [pivot.negated() for pivot in pivots]
-            self.cp.add(sum(self._above(level).values()) <= len(above)).only_enforce_if(earlier)
-            last = level
-            if level > 1 + _STRICT:
-                at_least = sum(job >= level * (1 - LEVEL_TOLERANCE) for job in levels)
+            self.cp.add(sum(self._above(slowdown).values()) <= len(above)).only_enforce_if(earlier)
+            last = slowdown
+            if slowdown > 1 + _STRICT:
+                at_least = sum(job >= slowdown * (1 - SLOWDOWN_TOLERANCE) for job in slowdowns)
                 pivots.append(self.cp.new_bool_var(""))
-                fewer = sum(self._above(level * (1 - _STRICT)).values()) <= at_least - 1
+                fewer = sum(self._above(slowdown * (1 - _STRICT)).values()) <= at_least - 1
                 self.cp.add(fewer).only_enforce_if(pivots[-1])
         none = [pivot.negated() for pivot in pivots]
-        for job, level in self._levels.items():
-            if level < last * (1 - LEVEL_TOLERANCE):
-                self._keep_below(level, job, none)
+        for job, slowdown in self._slowdowns.items():
+            if slowdown < last * (1 - SLOWDOWN_TOLERANCE):
+                self._keep_below(slowdown, job, none)
         return pivots
 
-    def _above(self, level: float) -> Mapping[JobId, Any]:
+    def _above(self, slowdown: float) -> Mapping[JobId, Any]:
         """Return the variable that says whether a job is above the slowdown, for every job that can be."""
-        if level not in self._above_of:
-            self._above_of[level] = found = {}
-            for job in self._levels:
+        if slowdown not in self._above_of:
+            self._above_of[slowdown] = found = {}
+            for job in self._slowdowns:
                 above = self.cp.new_bool_var("")
-                if self._settled.get(job, 1.0) > level * (1 + LEVEL_TOLERANCE / 2):
+                if self._settled.get(job, 1.0) > slowdown * (1 + SLOWDOWN_TOLERANCE / 2):
                     self.cp.add(above == 1)
                     found[job] = above
-                elif self._keep_below(level, job, [above.negated()]):
+                elif self._keep_below(slowdown, job, [above.negated()]):
                     found[job] = above
-        return self._above_of[level]
+        return self._above_of[slowdown]
 
-    def _keep_below(self, level: float, job: JobId, conditions: Sequence[Any]) -> bool:
-        """Keep the load of the job's links at or below ``level`` under these conditions.
+    def _keep_below(self, slowdown: float, job: JobId, conditions: Sequence[Any]) -> bool:
+        """Keep the load of the job's links at or below ``slowdown`` under these conditions.
 
         Return whether the load of any of them could exceed it."""
         constrained = False
         for link in self._links_of[job]:
-            limit = round(self._units * level) + link.rounding
+            limit = round(self._units * slowdown) + link.rounding
             if link.most <= limit:
                 continue
             constrained = True
@@ -324,10 +326,10 @@ def _shares(before: Route, after: Route) -> list[tuple[LinkId, float, float]]:
     return [(link, first, second) for link, (first, second) in shares.items()]
 
 
-def _distinct(levels: Sequence[float]) -> list[float]:
+def _distinct(slowdowns: Sequence[float]) -> list[float]:
     """Return the slowdowns, in descending order, without those that count as equal."""
     found: list[float] = []
-    for level in levels:
-        if not found or level < found[-1] * (1 - LEVEL_TOLERANCE):
-            found.append(level)
+    for slowdown in slowdowns:
+        if not found or slowdown < found[-1] * (1 - SLOWDOWN_TOLERANCE):
+            found.append(slowdown)
     return found

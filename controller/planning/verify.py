@@ -1,12 +1,12 @@
 """Checker of a plan and its proofs from the plan's file alone: ``python3 docs/verify_plan.py plan.json``.
 
 It needs no solver and nothing but Python. docs/reference/json-output.md describes the file,
-docs/explanation/planning.md the proofs. The level of a job is its slowdown: the largest load of a link that it uses.
+docs/explanation/planning.md the proofs. The slowdown of a job is the largest load of a link that it uses.
 
-All numbers are integers; levels, bounds and shares are over ``denominator``. The proof for n jobs states: let the flows
-take any walks of ``hops`` links, and let the levels before the n-th from the worst be at most the plan's. Then the n-th
-level is at least the bound of the proof. The plan's own n-th level is at most ``tolerance`` (relative) above that
-bound."""
+All numbers are integers; slowdowns, bounds and shares are over ``denominator``. The proof for n jobs states: let the
+flows take any walks of ``hops`` links, and let the slowdowns before the n-th from the worst be at most the plan's. Then
+the n-th slowdown is at least the bound of the proof. The plan's own n-th slowdown is at most ``tolerance`` (relative)
+above that bound."""
 
 from __future__ import annotations
 
@@ -34,25 +34,29 @@ def read(file: Any) -> Any:
 
 
 def verify(plan: Any) -> tuple[str, int]:
-    """Return what is proven as text, and the number of levels that only a search has proven, which is no proof here.
+    """Return what is proven as text, and the number of slowdowns that only a search has proven, which is no proof here.
 
     Raises ``ValueError`` with the first claim that does not follow."""
     try:
-        of_job, whole, near = levels_of(plan), plan["denominator"], plan["denominator"] + plan["tolerance"]
-        for job, level in zip(plan["jobs"], of_job, strict=True):
-            _require(job["level"] == level, f"job {job['name']} has level {level / whole:.9g}")
-        levels, graph = sorted(of_job, reverse=True), Graph(plan["links"] if plan["cuts"] else [])
+        of_job, whole, near = slowdowns_of(plan), plan["denominator"], plan["denominator"] + plan["tolerance"]
+        for job, slowdown in zip(plan["jobs"], of_job, strict=True):
+            _require(job["slowdown"] == slowdown, f"job {job['name']} has slowdown {slowdown / whole:.9g}")
+        slowdowns, graph = sorted(of_job, reverse=True), Graph(plan["links"] if plan["cuts"] else [])
         cuts = [Cut(plan, graph, cut) for cut in plan["cuts"]]
-        bounds = [_bound(cuts, proof, levels, whole) for proof in plan["proofs"]]
+        bounds = [_bound(cuts, proof, slowdowns, whole) for proof in plan["proofs"]]
         proven, searched = plan["proven"], plan["searched"]
-        _require(0 <= proven <= proven + searched <= len(levels), "the plan claims more proven levels than it has")
+        _require(
+            0 <= proven <= proven + searched <= len(slowdowns), "the plan claims more proven slowdowns than it has"
+        )
         _require(whole <= near <= whole + whole // 10_000, "the tolerance is above 1/10,000")
-        for place, level in enumerate(levels[:proven], 1):
+        for place, slowdown in enumerate(slowdowns[:proven], 1):
             bound = max([whole, *(bound for jobs, bound in bounds if jobs >= place)])
-            _require(level * whole <= bound * near, f"nothing proves level {place} from the worst")
-        worst, least = max([whole, *levels]), max([whole, *(bound for _, bound in bounds)])
-        known = proven + sum(level <= near for level in levels[proven + searched :])
-        text = f"worst level {worst / whole:.6g}, none is below {least / whole:.6g}; {known} of {len(levels)} proven"
+            _require(slowdown * whole <= bound * near, f"nothing proves slowdown {place} from the worst")
+        worst, least = max([whole, *slowdowns]), max([whole, *(bound for _, bound in bounds)])
+        known = proven + sum(slowdown <= near for slowdown in slowdowns[proven + searched :])
+        text = (
+            f"worst slowdown {worst / whole:.6g}, none is below {least / whole:.6g}; {known} of {len(slowdowns)} proven"
+        )
         text += f", {searched} more by a search, which cannot be checked" * (searched > 0)
         return text, searched
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
@@ -64,8 +68,8 @@ def _require(holds: bool, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-def levels_of(plan: Any) -> list[int]:
-    """Return the level of each job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
+def slowdowns_of(plan: Any) -> list[int]:
+    """Return the slowdown of each job, rounded up. Raises ``ValueError`` for a flow on a path that it may not take."""
     starts, ends, capacities = zip(*plan["links"], strict=True) if plan["links"] else ((), (), ())
     start, end, jobs, whole = starts.__getitem__, ends.__getitem__, len(plan["jobs"]), plan["denominator"]
     _require(whole > 0 and min(capacities, default=1) > 0, "a link has no capacity")
@@ -96,18 +100,18 @@ def levels_of(plan: Any) -> list[int]:
     return [max([whole, *(load[link] for link in of_job)]) for of_job in peaks]
 
 
-def _bound(cuts: list[Cut], proof: Any, levels: list[int], whole: int) -> tuple[int, int]:
+def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tuple[int, int]:
     """Return the number of jobs and the bound of one proof.
 
     Each group must have ``least`` jobs at the bound. With the weights it follows that fewer jobs cannot satisfy all
     groups."""
     jobs, bound = proof["jobs"], proof["bound"]
-    _require(jobs > 0 and whole <= bound <= levels[jobs - 1], f"a bound is above level {jobs} from the worst")
+    _require(jobs > 0 and whole <= bound <= slowdowns[jobs - 1], f"a bound is above slowdown {jobs} from the worst")
     total, of_job = 0, Counter[int]()
     for group in proof["groups"]:
         members, least, weight = set(group["jobs"]), group["least"], group["weight"]
         _require(weight > 0 < least <= len(members) and group["cut"] >= 0, "a group has no weight or no jobs")
-        proves = cuts[group["cut"]].proves(members, least, bound, levels[0])
+        proves = cuts[group["cut"]].proves(members, least, bound, slowdowns[0])
         _require(proves, f"cut {group['cut']} does not prove {bound / whole:.6g} for {least} of {len(members)} jobs")
         total += weight * least
         of_job.update(dict.fromkeys(members, weight))
@@ -147,11 +151,11 @@ class Cut:
             self.needs[job] = max(need, self.needs.get(job, 0))
 
     def proves(self, members: set[int], least: int, bound: int, worst: int) -> bool:
-        """Return whether at least ``least`` of these jobs have at least the level ``bound``, in every routing.
+        """Return whether at least ``least`` of these jobs have at least the slowdown ``bound``, in every routing.
 
-        Only routings in which no job exceeds ``worst`` count. Suppose fewer jobs have that level, namely those with the
-        largest needs. The proof shows that the links of the cut then have no room for all flows. All jobs on a single
-        link have its load."""
+        Only routings in which no job exceeds ``worst`` count. Suppose fewer jobs have that slowdown, namely those with
+        the largest needs. The proof shows that the links of the cut then have no room for all flows. All jobs on a
+        single link have its load."""
         inside, total = sorted([self.needs.get(job, 0) for job in members]), sum(self.needs.values())
         low = total if self._single and inside[0] else sum(inside[: len(inside) - least + 1])
         if not self._unit:

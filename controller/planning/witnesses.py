@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.split_flows.lp import dual_prices
@@ -29,7 +29,7 @@ from controller.planning.verify import Cut, Graph
 _NEARLY = 1e-9
 """Relative amount by which a bound may be below the slowdown that it proves, in the first attempt.
 
-The second attempt uses the whole ``LEVEL_TOLERANCE``."""
+The second attempt uses the whole ``SLOWDOWN_TOLERANCE``."""
 _MOST_UNITS = 16
 """Number of demands, from the largest, that are tried as units of a cut."""
 _FINEST = 64
@@ -45,7 +45,7 @@ class _Source(NamedTuple):
 
     cut: dict[str, Any]
     """Cut as a dictionary, as in the file."""
-    level: float
+    slowdown: float
     """Slowdown that the cut proves without a unit."""
     units: Sequence[int] = ()
     """Units that may be tried."""
@@ -85,27 +85,31 @@ class Witnesses:
         self._made: dict[tuple[int, int], Cut] = {}
         self._priced = False
 
-    def find(self, levels: Sequence[int]) -> dict[str, Any]:
+    def find(self, slowdowns: Sequence[int]) -> dict[str, Any]:
         """Return ``cuts``, ``proofs`` and ``proven`` (number of proven entries) for the slowdowns above 1.
 
-        ``levels``: the slowdowns sorted from the worst."""
+        ``slowdowns``: the slowdowns sorted from the worst."""
         proofs: list[_Proof] = []
         proven, least = 0, self._whole + self._form["tolerance"]
-        if levels and levels[0] > least:
-            self._sources = sorted([*self._of_nics(), *self._of_bounds()], key=lambda of: -of.level)
-        while proven < len(levels) and levels[proven] > least:
-            near = [level for level in levels[proven:] if level * (1 + LEVEL_TOLERANCE / 2) >= levels[proven]]
+        if slowdowns and slowdowns[0] > least:
+            self._sources = sorted([*self._of_nics(), *self._of_bounds()], key=lambda of: -of.slowdown)
+        while proven < len(slowdowns) and slowdowns[proven] > least:
+            near = [
+                slowdown
+                for slowdown in slowdowns[proven:]
+                if slowdown * (1 + SLOWDOWN_TOLERANCE / 2) >= slowdowns[proven]
+            ]
             jobs = proven + len(near)
-            best = self._prove(jobs, int(near[-1] * (1 - _NEARLY)), levels[0])
+            best = self._prove(jobs, int(near[-1] * (1 - _NEARLY)), slowdowns[0])
             if best.jobs < jobs:
-                weakest = math.ceil(near[0] / (1 + LEVEL_TOLERANCE)) + 1
-                best = max(best, self._prove(jobs, weakest, levels[0]), key=lambda proof: proof.jobs)
+                weakest = math.ceil(near[0] / (1 + SLOWDOWN_TOLERANCE)) + 1
+                best = max(best, self._prove(jobs, weakest, slowdowns[0]), key=lambda proof: proof.jobs)
             if best.jobs <= proven:
                 break
             proofs.append(best)
             proven = best.jobs
         if not proofs and self._sources:
-            proofs += self._of_worst(levels[0])
+            proofs += self._of_worst(slowdowns[0])
         return self._written(proofs) | {"proven": proven}
 
     # ---- sources of cuts
@@ -119,14 +123,14 @@ class Witnesses:
             through[path[-1]].append(number)
         for link, flows in through.items():
             source = self._source([link], flows, units=False)
-            if source.level > 1:
+            if source.slowdown > 1:
                 yield source
 
     def _of_bounds(self) -> Iterator[_Source]:
         routed = [flow.id for flow in self._problem.flows if flow.id in self._plan.routes]
         number = {flow: index for index, flow in enumerate(routed)}
         link_number = {link: index for index, link in enumerate(self._problem.paths.far_end)}
-        _, links_of, flows, cuts, _, _ = level_bounds(self._problem).cuts.crossings
+        _, links_of, flows, cuts, _, _ = slowdown_bounds(self._problem).cuts.crossings
         order = np.argsort(cuts, kind="stable")
         starts = np.searchsorted(cuts[order], np.arange(len(links_of) + 1))
         for cut, links in enumerate(links_of):
@@ -145,14 +149,14 @@ class Witnesses:
         for (job, _), rate in cells.items():
             peaks[job] = max(peaks[job], rate)
         capacities = [self._form["links"][link][2] for link in links]
-        level = sum(peaks.values()) / sum(capacities)
+        slowdown = sum(peaks.values()) / sum(capacities)
         rates = sorted({rate for flow in crossing if flow["pieces"] == 1 for _, rate in flow["demand"]}, reverse=True)
         sizes = rates[:_MOST_UNITS] if units else []
         step = math.gcd(*rates)
         sizes += [step] if sizes and step not in sizes and step * _FINEST >= rates[-1] else []
-        highest = level + sizes[0] / min(capacities) if sizes else 0.0
+        highest = slowdown + sizes[0] / min(capacities) if sizes else 0.0
         cut = {"prices": [[link, 1] for link in links], "phases": [], "flows": list(flows)}
-        return _Source(cut, level, sizes, highest)
+        return _Source(cut, slowdown, sizes, highest)
 
     def _of_duals(self) -> Iterator[_Source]:
         """Yield the duals of the fluid optimum, at the first call only."""
@@ -188,7 +192,7 @@ class Witnesses:
         alone: set[int] = set()
         for with_units in (False, True):
             for number, source in enumerate(self._sources):
-                if max(source.level, source.highest if with_units else 0.0) * self._whole * (1 + _NEARLY) < bound:
+                if max(source.slowdown, source.highest if with_units else 0.0) * self._whole * (1 + _NEARLY) < bound:
                     continue
                 for unit in source.units if with_units else (0,):
                     groups += self._of_cut((number, unit), bound, worst, alone)
@@ -256,7 +260,7 @@ class Witnesses:
         self._sources += self._of_duals()
         for number, source in enumerate(self._sources):
             low = largest[0] if largest else self._whole
-            if max(source.level, source.highest) * self._whole <= low:
+            if max(source.slowdown, source.highest) * self._whole <= low:
                 continue
             for unit in (0, *source.units):
                 cut = self._cut((number, unit))

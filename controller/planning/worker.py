@@ -19,10 +19,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 import structlog
 
-from controller.planning.answers import Answers, levels_of
-from controller.planning.messages import Answer, PlanningRequest, WorkOutLevels
+from controller.planning.answers import Answers, slowdowns_of
+from controller.planning.messages import Answer, PlanningRequest, WorkOutSlowdowns
 from controller.planning.plan import Plan
-from controller.planning.planned import Levels
+from controller.planning.planned import Slowdowns
 from controller.planning.problem import Problem
 
 log = structlog.get_logger(__name__)
@@ -82,8 +82,8 @@ class PlanningWorker:
 
     def _plan(self, due: _Due) -> None:
         request, problem = due
-        if isinstance(request, WorkOutLevels):
-            self._put_any(levels_of(problem, request.draws))
+        if isinstance(request, WorkOutSlowdowns):
+            self._put_any(slowdowns_of(problem, request.draws))
             return
         planned = self._answers.plan(request, problem)
         self._put(planned)
@@ -91,7 +91,7 @@ class PlanningWorker:
         if isinstance(planned.answer, Plan) and not self._to_plan.waits:
             self._put(self._answers.compare(problem, request))
 
-    def _put_any(self, found: Levels | None) -> None:
+    def _put_any(self, found: Slowdowns | None) -> None:
         if found:
             self._put(found)
 

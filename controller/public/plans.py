@@ -12,7 +12,7 @@ from controller.planning.analysis.failures import Progress, analyse_failures
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, Network
 from controller.planning.baselines import QUICK, Numbered
-from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.certificate import certificate, document
 from controller.planning.ecmp import NextHops, hashed_links
 from controller.planning.greedy import PathChoices
@@ -50,9 +50,9 @@ __all__ = (
     "explain_message",
     "hashed_links",
     "judged",
-    "level_bounds",
     "plan",
     "same_inputs",
+    "slowdown_bounds",
     "solved",
     "solver_within",
     "what_if_message",

@@ -20,8 +20,8 @@ Event = tuple[str, dict[str, Any]]
 
 MAX_NAMED = 4
 """Parts of the fabric that one line names."""
-ANOTHER_LEVEL = 0.05
-"""Relative change of the worst level between plans that is worth a line; smaller changes follow measured rates."""
+ANOTHER_SLOWDOWN = 0.05
+"""Relative change of the worst slowdown between plans that is worth a line; smaller changes follow measured rates."""
 
 ALARM = "alarm"
 """Event that is logged as a warning."""
@@ -33,7 +33,7 @@ KINDS = frozenset(AlarmKind)
 def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict[str, Any]]]:
     """Yield kind, name and details of each change worth a line.
 
-    No detail is named like a key that every line has, such as ``level``."""
+    No detail is named like a key that every line has, such as ``event``."""
     for kind, of_kind in _OF_KIND.items():
         yield from ((kind, what, details) for what, details in of_kind(before, after))
     for _, was, alarm in sorted(differing(before.alarms, after.alarms)):
@@ -84,21 +84,21 @@ def _plan_events(before: Status, after: Status) -> Iterator[Event]:
     if after.repair and after.repair_s is not None and in_force:
         times = {"plan_ms": round(after.repair.plan_ms, 1), "in_force_s": round(after.repair_s, 3)}
         yield "routes repaired", {"flows": after.repair.flows} | times
-    if (plan := after.plan) and (after.plan_reason != before.plan_reason or _another_level(before.plan, plan)):
+    if (plan := after.plan) and (after.plan_reason != before.plan_reason or _another_slowdown(before.plan, plan)):
         yield (
             f"plan {after.plan_reason}",
-            {"worst_level": round(plan.max_level, 3), "bound": round(plan.bound, 3)}
+            {"worst_slowdown": round(plan.max_slowdown, 3), "bound": round(plan.bound, 3)}
             | ({"ecmp": round(plan.ecmp.mean, 3)} if plan.ecmp else {})
             | ({"moves": plan.moves} if plan.moves else {})
             | {"solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
         )
 
 
-def _another_level(before: Plan | None, after: Plan) -> bool:
-    """Return whether the worst level of the plan has changed noticeably.
+def _another_slowdown(before: Plan | None, after: Plan) -> bool:
+    """Return whether the worst slowdown of the plan has changed noticeably.
 
     After a cut that the installed routes survive, the plan is kept for the same reason, but jobs are slower."""
-    return before is not None and abs(after.max_level - before.max_level) > ANOTHER_LEVEL * before.max_level
+    return before is not None and abs(after.max_slowdown - before.max_slowdown) > ANOTHER_SLOWDOWN * before.max_slowdown
 
 
 def _kind(kind: AlarmKind) -> EventKind:

@@ -38,7 +38,7 @@ from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse
-from controller.planning.messages import SolvePlan, WorkOutLevels
+from controller.planning.messages import SolvePlan, WorkOutSlowdowns
 from controller.planning.process import MakePlanner, Planner
 from controller.serving import descriptors, exposure, preflight, readiness, standby
 from controller.serving.event_file import MOST_LINES, EventFile
@@ -299,7 +299,7 @@ class _Driver:
         southbound: list[ToSwitches] = []
         for command in commands:
             match command:
-                case SolvePlan() | WorkOutLevels():
+                case SolvePlan() | WorkOutSlowdowns():
                     self.planner.submit(command)
                 case Analyse(request, reply):
                     self.analysis.submit(request, reply)

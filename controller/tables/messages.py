@@ -103,7 +103,7 @@ class LearningCounters:
 
 @dataclass(frozen=True, slots=True)
 class TablesRead:
-    """Fill levels of the tables of one switch that Signalbox uses."""
+    """Entries and capacity of the tables of one switch that Signalbox uses."""
 
     dpid: Dpid
     entries: Mapping[AnyTable, int] | None

@@ -1,4 +1,4 @@
-"""Fill levels of the flow, group and meter tables of switches.
+"""Use of the flow, group and meter tables of switches.
 
 In: what switches report about their tables, the groups and meters that they hold, and rules that they refused because a
 table was full. Out: entries and limit of each table, as far as they are known, and the tables that are full or nearly
@@ -57,12 +57,12 @@ class FullTable(NamedTuple):
 
 
 class TableUses:
-    """Fill levels of all tables that Signalbox uses."""
+    """Use of all tables that Signalbox uses."""
 
     def __init__(self, alarm_fraction: float) -> None:
         """Start without any. ``alarm_fraction``: fraction of its limit from which a table is nearly full."""
         self.of: Mapping[Dpid, tuple[TableUse, ...]] = SharedMap()
-        """Fill levels of the tables of each connected switch that has reported any; a new mapping on each change."""
+        """Use of the tables of each connected switch that has reported any; a new mapping on each change."""
         self._alarm_fraction = alarm_fraction
         self._nearly_full = Memo(_nearly_full)
 

@@ -212,16 +212,16 @@ class Demo:
             raise DemoError("the controller installed no plan; see controller.log")
         facts = PlanFacts(
             plan_ms=1e3 * seconds(plan.plan_time),
-            level=plan.max_level,
+            slowdown=plan.max_slowdown,
             certificate=word_in(plan, "certificate"),
-            ecmp_mean=plan.ecmp_level.mean,
-            ecmp_p95=plan.ecmp_level.p95,
+            ecmp_mean=plan.ecmp_slowdown.mean,
+            ecmp_p95=plan.ecmp_slowdown.p95,
             pins=installed.pins,
             install_s=seconds(installed.install_time),
         )
         self.progress.say(
-            f"planned in {facts.plan_ms:.0f} ms ({facts.certificate}, worst level {facts.level:.2f}; ECMP's modelled "
-            f"{facts.ecmp_mean:.2f}), {facts.pins} pins in {facts.install_s:.2f} s"
+            f"planned in {facts.plan_ms:.0f} ms ({facts.certificate}, worst slowdown {facts.slowdown:.2f}; ECMP's "
+            f"modelled {facts.ecmp_mean:.2f}), {facts.pins} pins in {facts.install_s:.2f} s"
         )
         return planning, planned, facts
 

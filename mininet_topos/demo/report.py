@@ -67,11 +67,11 @@ class Moments:
 class PlanFacts:
     """Facts of the plan that replaced ECMP.
 
-    ``level``: level of the worst job. ``ecmp_mean``, ``ecmp_p95``: the same under ECMP, as modelled. ``install_s``:
-    seconds from the request to the last barrier."""
+    ``slowdown``: slowdown of the worst job. ``ecmp_mean``, ``ecmp_p95``: the same under ECMP, as modelled.
+    ``install_s``: seconds from the request to the last barrier."""
 
     plan_ms: float
-    level: float
+    slowdown: float
     certificate: str
     ecmp_mean: float
     ecmp_p95: float
@@ -218,7 +218,7 @@ def build_report(logs: Sequence[RankLog], moments: Moments, seen: Observed) -> d
         "links_discovered": seen.links_discovered,
         "links_expected": seen.links_expected,
         "plan_ms": _rounded(plan.plan_ms),
-        "plan_level": _rounded(plan.level),
+        "plan_slowdown": _rounded(plan.slowdown),
         "plan_certificate": plan.certificate,
         "pins_installed": plan.pins,
         "install_s": _rounded(plan.install_s),

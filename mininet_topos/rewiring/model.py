@@ -28,7 +28,7 @@ from controller.circuits.wiring.finder import Orders
 from controller.circuits.wiring.traffic import in_rings, traffic_of
 from controller.planning.demands import ideal_time_s
 from controller.planning.ecmp import NextHops, hashed_links
-from controller.planning.efficiency import phase_levels
+from controller.planning.efficiency import phase_slowdowns
 from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes
@@ -151,14 +151,14 @@ def _iteration_s(way: Way, spec: JobSpec, problem: Problem, routes: Routes, nic_
 
     Phases follow each other; each lasts as long as its communication, or its computation if that is longer."""
     ideal_s = ideal_time_s(virtual_links(spec), dict.fromkeys(spec.endpoints, nic_bps))
-    level = phase_levels(problem, routes).get(JobId(spec.job_id), {})
+    slowdown = phase_slowdowns(problem, routes).get(JobId(spec.job_id), {})
     steps = iter(sorted(ideal_s))
     total_s = math.fsum(each.seconds for each in way.compute if each.phase is None)
     sent = {each.phase for each in spec.collectives} | {each.phase for each in spec.transfers}
     for phase in sorted({*sent, *(each.phase for each in way.compute if each.phase is not None)}):
         mine = [next(steps) for _ in range(steps_of(spec, phase))]
         computed_s = math.fsum(each.seconds for each in way.compute if each.phase == phase)
-        total_s += max(computed_s, math.fsum(ideal_s[step] * level.get(step, 1.0) for step in mine))
+        total_s += max(computed_s, math.fsum(ideal_s[step] * slowdown.get(step, 1.0) for step in mine))
     return total_s
 
 

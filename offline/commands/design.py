@@ -306,8 +306,8 @@ def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableT
         table.add_column(column, justify="right")
     for each in found["choices"]:
         rates = (f"{each['uplink_gbps']:g}", f"{each['capacity_gbps']:g}")
-        levels = (f"{each[name]:.4g}" for name in ("intact", "failed", "iteration"))
-        table.add_row(str(each[counted]), *rates, *levels)
+        slowdowns = (f"{each[name]:.4g}" for name in ("intact", "failed", "iteration"))
+        table.add_row(str(each[counted]), *rates, *slowdowns)
     return Group(table, _spines_answer(found, counted, export))
 
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 MAX_UNROUTED_SHOWN = 10
 MOST_STRETCH = 4
-LEVEL_DIGITS = 12
-"""Significant digits of levels in reports."""
+SLOWDOWN_DIGITS = 12
+"""Significant digits of slowdowns in reports."""
 MAX_MOVES = 256
 """Default of ``planning.max_moves`` in the controller's configuration."""
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
@@ -185,7 +185,7 @@ def _trained(
     path_stretch: int,
 ) -> dict[str, Any]:
     """Return the report of all strategies. ``failed_s``: when the failures begin and end; None: they do not end."""
-    from controller.public.plans import level_bounds
+    from controller.public.plans import slowdown_bounds
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import problem_of, scenario
     from offline.simulator.report import report
@@ -209,7 +209,7 @@ def _trained(
             own = live if name == "planned" else None
             return simulate(stages, known.jobs, lambda problem: schemes[name](problem, limits), how, own)
 
-    bound = level_bounds(failed).fluid
+    bound = slowdown_bounds(failed).fluid
     return report(how, options.dealing, bound, [(name, outcome_of(name)) for name in schemes])
 
 
@@ -248,8 +248,8 @@ def generate_workload(
 
 
 def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Problem, plan: Plan) -> dict[str, Any]:
-    """Return a plan as plain data. ``ecmp_level`` is None when the plan has no ECMP draws."""
-    levels = {job: _rounded(level) for job, level in plan.job_level.items()}
+    """Return a plan as plain data. ``ecmp_slowdown`` is None when the plan has no ECMP draws."""
+    slowdowns = {job: _rounded(slowdown) for job, slowdown in plan.job_slowdown.items()}
     unrouted = set(plan.unrouted)
     stopped = [flow for flow in problem.flows if flow.id in unrouted and not flow.id.piece]
     pieces = Counter[Pair]()
@@ -263,13 +263,13 @@ def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Prob
         "subflows": plan.subflows,
         "max_subflows_of_a_flow": max(pieces.values(), default=0),
         "if_paced": dealing is Dealing.BY_SHARE and plan.subflows > len(plan.routes),
-        "max_level": _rounded(plan.max_level),
+        "max_slowdown": _rounded(plan.max_slowdown),
         "bound": _rounded(plan.bound),
         "fluid_bound": _rounded(plan.fluid_bound),
         "integer_bound": _rounded(plan.integer_bound),
-        "gap": round(plan.gap, LEVEL_DIGITS),
-        "levels_proven": plan.levels_proven,
-        "levels_proven_listed": plan.levels_proven_listed,
+        "gap": round(plan.gap, SLOWDOWN_DIGITS),
+        "slowdowns_proven": plan.slowdowns_proven,
+        "slowdowns_proven_listed": plan.slowdowns_proven_listed,
         "candidates_listed": plan.candidates_listed,
         "path_stretch": problem.paths.stretch,
         "certificate": plan.certificate,
@@ -280,10 +280,10 @@ def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Prob
             "check": plan.times.check_ms,
             "total": plan.times.total_ms,
         },
-        "job_level": levels,
-        "mean_job_level": _rounded(fmean(levels.values())) if levels else 1.0,
-        "max_job_level": _rounded(plan.max_level),
-        "ecmp_level": {"mean": _rounded(ecmp.mean), "p95": _rounded(ecmp.p95)} if ecmp else None,
+        "job_slowdown": slowdowns,
+        "mean_job_slowdown": _rounded(fmean(slowdowns.values())) if slowdowns else 1.0,
+        "max_job_slowdown": _rounded(plan.max_slowdown),
+        "ecmp_slowdown": {"mean": _rounded(ecmp.mean), "p95": _rounded(ecmp.p95)} if ecmp else None,
         "unrouted": [known.names.flow(flow) for flow in stopped],
         "job_unrouted": Counter(flow.job_id for flow in stopped),
     }
@@ -317,26 +317,26 @@ def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> None
     file.write_text(text, encoding="utf-8")
 
 
-def _rounded(level: float) -> float:
-    return float(f"{level:.{LEVEL_DIGITS}g}")
+def _rounded(slowdown: float) -> float:
+    return float(f"{slowdown:.{SLOWDOWN_DIGITS}g}")
 
 
 # ---- tables
 
 
 def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
-    proven, jobs, ecmp = found["levels_proven"], found["job_level"], found["ecmp_level"]
+    proven, jobs, ecmp = found["slowdowns_proven"], found["job_slowdown"], found["ecmp_slowdown"]
     equal = found["max_subflows_of_a_flow"] > 1 and found["dealing"] in (Dealing.EVEN, Dealing.COMMON_QUEUE)
     whole = "in equal pieces" if equal else "without splitting"
     facts = {
         "strategy": found["strategy"],
         "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
-        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%} to the bound {found['bound']:.4g}; "
+        "worst slowdown": f"{found['max_slowdown']:.4g}, gap {found['gap']:.2%} to the bound {found['bound']:.4g}; "
         f"at least {found['integer_bound']:.4g} {whole}, {found['fluid_bound']:.4g} however split"
-        + ("; these levels are for senders that pace their pieces, others are slower" if found["if_paced"] else "")
+        + ("; these slowdowns are for senders that pace their pieces, others are slower" if found["if_paced"] else "")
         + ("; flows without a path are left out" if found["unrouted"] else ""),
-        "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven "
-        + proven_over(found["levels_proven_listed"], found["candidates_listed"], found["path_stretch"])
+        "certificate": f"{found['certificate']}, {proven} of {len(jobs)} slowdowns proven "
+        + proven_over(found["slowdowns_proven_listed"], found["candidates_listed"], found["path_stretch"])
         + (", cut short by the time limit" if found["cut_short"] else ""),
         "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
         "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),
@@ -348,20 +348,24 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     for name, value in facts.items():
         grid.add_row(name, escape(value))
-    return Group(grid, _job_levels(jobs, found["job_unrouted"], found["if_paced"]))
+    return Group(grid, _job_slowdowns(jobs, found["job_unrouted"], found["if_paced"]))
 
 
-def _job_levels(level: Mapping[str, float], without_path: Mapping[str, int], if_paced: bool) -> RenderableType:
-    """Return the table of jobs. A job without a path has no level; efficiency is unknown if levels assume pacing."""
-    columns: dict[str, Callable[[str], str]] = {"level": lambda job: f"{level[job]:.4g}" if job in level else "–"}
+def _job_slowdowns(slowdown: Mapping[str, float], without_path: Mapping[str, int], if_paced: bool) -> RenderableType:
+    """Return the table of jobs.
+
+    A job without a path has no slowdown; the efficiency is unknown if slowdowns assume pacing."""
+    columns: dict[str, Callable[[str], str]] = {
+        "slowdown": lambda job: f"{slowdown[job]:.4g}" if job in slowdown else "–"
+    }
     if not if_paced:
-        columns["efficiency"] = lambda job: "0.0%" if job in without_path else f"{1 / level[job]:.1%}"
+        columns["efficiency"] = lambda job: "0.0%" if job in without_path else f"{1 / slowdown[job]:.1%}"
     if without_path:
         columns["without a path"] = lambda job: str(without_path.get(job, ""))
     table = Table("job", title_justify="left")
     for name in columns:
         table.add_column(name, justify="right")
-    for job in sorted({**level, **without_path}, key=lambda job: -level.get(job, inf)):
+    for job in sorted({**slowdown, **without_path}, key=lambda job: -slowdown.get(job, inf)):
         table.add_row(escape(job), *(cell(job) for cell in columns.values()))
     return table
 

@@ -28,10 +28,10 @@ def least_mean_hops(weights: Floats, interfaces: int) -> float:
     which it sends most nearest. ``weights``: bytes by sender and receiver, shape (servers, servers)."""
     servers = len(weights)
     near = np.zeros(servers, np.int64)
-    at, count, level = 0, interfaces, 1
+    at, count, hops = 0, interfaces, 1
     while at < servers:
-        near[at : at + count] = level
-        at, count, level = at + count, count * interfaces if interfaces > 1 else 1, level + 1
+        near[at : at + count] = hops
+        at, count, hops = at + count, count * interfaces if interfaces > 1 else 1, hops + 1
     total = float(weights.sum())
     ordered = -np.sort(-weights, axis=1)
     return float((ordered * near).sum() / total) if total else 0.0
@@ -84,15 +84,15 @@ def _mean_and_most(
     """Add the objective: the weighted sum of hops first, then the largest number of hops.
 
     An offset is reached within h hops if it is reached within h - 1, or if (offset - step) is for a chosen step."""
-    offsets, levels = range(1, servers), range(1, servers)
-    within = {(offset, 0): int(offset == 0) for offset in range(servers)} | {(0, level): 1 for level in levels}
+    offsets, distances = range(1, servers), range(1, servers)
+    within = {(offset, 0): int(offset == 0) for offset in range(servers)} | {(0, hops): 1 for hops in distances}
     reached: dict[tuple[int, int], cp_model.IntVar | int] = dict(within)
-    for level in levels:
+    for hops in distances:
         for offset in offsets:
-            here = reached[offset, level] = model.new_bool_var(f"{offset} within {level}")
-            ways: list[cp_model.IntVar | int] = [reached[offset, level - 1]]
+            here = reached[offset, hops] = model.new_bool_var(f"{offset} within {hops}")
+            ways: list[cp_model.IntVar | int] = [reached[offset, hops - 1]]
             for step, of_step in taken.items():
-                before = reached[(offset - step) % servers, level - 1]
+                before = reached[(offset - step) % servers, hops - 1]
                 if isinstance(before, int) and not before:
                     continue
                 way = model.new_bool_var("")
@@ -104,9 +104,9 @@ def _mean_and_most(
     late = []
     for offset in offsets:
         model.add(reached[offset, servers - 1] == 1)
-        for level in range(servers - 1):
-            missed = 1 - reached[offset, level]
-            model.add(most >= (level + 1) * missed)
+        for hops in range(servers - 1):
+            missed = 1 - reached[offset, hops]
+            model.add(most >= (hops + 1) * missed)
             late.append(weights[offset] * missed)
     model.minimize(servers * sum(late) + most)
 

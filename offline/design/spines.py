@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar, Protocol
 
-from controller.public.plans import Bounds, Plan, answered, level_bounds, plan
+from controller.public.plans import Bounds, Plan, answered, plan, slowdown_bounds
 from controller.public.problems import Fabric, PlanLimits
 from offline.design.failures import count_of_ways, ways
 from offline.design.question import Upper
@@ -186,7 +186,7 @@ def _choice(there: Family, jobs: Sequence[WorkloadJob], count: int, uplink_gbps:
 def _bounds(fabric: Fabric, jobs: Sequence[WorkloadJob]) -> Bounds | None:
     """Return the bounds of all jobs, or None when a flow has no path."""
     problem = problem_of(fabric, jobs)
-    bounds = level_bounds(problem)
+    bounds = slowdown_bounds(problem)
     return bounds if len(bounds.cuts.routable) == len(problem.flows) else None
 
 
@@ -206,7 +206,7 @@ def smallest(
     planned. Raises ``SignalboxError``."""
     for each in found:
         if each.failed <= goal * REACHED and (made := _planned(there, jobs, each, failed, goal, limits)):
-            return each, max(made, key=lambda plan: plan.max_level)
+            return each, max(made, key=lambda plan: plan.max_slowdown)
     return None
 
 
@@ -217,6 +217,6 @@ def _planned(
     made = []
     for fabric in there.fabrics(choice.count, choice.uplink_gbps, failed):
         made.append(answered(plan(problem_of(fabric, jobs), limits)))
-        if made[-1].max_level > goal * REACHED:
+        if made[-1].max_slowdown > goal * REACHED:
             return []
     return made

@@ -38,7 +38,7 @@ def spines_report(
         "failures": failures,
         "slow_down": goal,
         "choices": [_row(there, each) for each in found],
-        "answer": answer and _row(there, answer[0]) | {"planned": answer[1].max_level, "bound": answer[1].bound},
+        "answer": answer and _row(there, answer[0]) | {"planned": answer[1].max_slowdown, "bound": answer[1].bound},
     }
 
 

@@ -1,7 +1,7 @@
 """Every routing scheme, behind one signature.
 
 ``planned`` is Signalbox's own planner. The others are published schemes, modelled to compare with, never installed:
-their routes are whole, they ignore the running routes, and they are judged by the same checker, bounds and levels.
+their routes are whole, they ignore the running routes, and they are judged by the same checker, bounds and slowdowns.
 
 In: a ``Problem`` and ``PlanLimits``. Out: a checked ``Plan`` with its certificate, or ``NoPlan`` with the reason.
 """
@@ -28,7 +28,7 @@ def _routed(name: str, numbered: Numbered, limits: PlanLimits) -> Routed | None:
         case "annealing":
             return Routed(anneal(numbered.choices, limits.seed))
         case "ilp":
-            return min_max_ilp(numbered.choices, numbered.nic_level, limits)
+            return min_max_ilp(numbered.choices, numbered.nic_slowdown, limits)
         case _:
             return Routed(QUICK[name](numbered, limits.seed))
 

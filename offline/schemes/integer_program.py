@@ -28,18 +28,20 @@ _Row = tuple[int, cp_model.IntVar, int]
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Links of each flow, shape (hops, flows), and a lower bound of the worst level for any routing of whole flows."""
+    """Result of a routing of whole flows."""
 
     links: Ints
+    """Links of each flow, shape (hops, flows)."""
     bound: float = 1.0
+    """Lower bound of the worst slowdown for any routing of whole flows."""
 
 
 def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Routed | None:
     """Return the routing with the smallest largest load of a link, or None when the solver finds none in time.
 
     OR-Tools CP-SAT solves: one boolean per flow and path, of which each flow takes one; every link carries at most
-    alpha; minimize alpha. ``floor``: the level (>= 1) that NICs impose on every routing; smaller loads of links count
-    as ``floor``.
+    alpha; minimize alpha. ``floor``: the slowdown (>= 1) that NICs impose on every routing; smaller loads of links
+    count as ``floor``.
 
     The publication minimizes the number of flows on a link, this function the load as ``efficiency`` defines it. They
     agree when flows are equal, fill a link and have one phase. Unlike in ``whole_flows.cpsat``, neither classes of

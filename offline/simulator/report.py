@@ -14,7 +14,7 @@ def report(options: Options, dealing: Dealing, bound: float, outcomes: Sequence[
     """Return a simulation as plain data; its fields are an interface (docs/reference/json-output.md).
 
     - ``dealing``: that of all jobs.
-    - ``bound``: lower bound of the worst job's level, for any splitting of flows.
+    - ``bound``: lower bound of the worst job's slowdown, for any splitting of flows.
     - ``outcomes``: outcome of each scheme, with its name."""
     return {
         "iterations": options.iterations,

@@ -39,7 +39,7 @@ from controller.jobs.messages import (
     UpdateJob,
     UpdateJobs,
 )
-from controller.planning.messages import SolvePlan, WorkOutLevels
+from controller.planning.messages import SolvePlan, WorkOutSlowdowns
 from controller.planning.problem import FlowId
 from controller.status import Status
 from controller.tables.messages import (
@@ -168,7 +168,7 @@ class FakeFabric:
                 return [SwitchRules(dpid, self.switches[dpid].rules(), 0)]
             case InstallStage():
                 return [self._install(command)]
-            case SolvePlan() | WorkOutLevels():
+            case SolvePlan() | WorkOutSlowdowns():
                 return self.planner.answers(command)
             case SendArpRequest(ip, ports):
                 asked = self.hosts.get(ip) in ports and ip not in self.silent_hosts

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from controller.core.messages import Message
 from controller.planning import differences
-from controller.planning.answers import Answers, levels_of
-from controller.planning.messages import Planned, PlanningRequest, WorkOutLevels
+from controller.planning.answers import Answers, slowdowns_of
+from controller.planning.messages import Planned, PlanningRequest, WorkOutSlowdowns
 from controller.planning.plan import Target
 from controller.planning.problem import Snapshot
 
@@ -33,8 +33,8 @@ class FakePlanner:
         there = self._over_there(request.snapshot)
         received = replace(request, snapshot=there)
         repaired, problem = self._answers.repair(received)
-        if isinstance(received, WorkOutLevels):
-            found = levels_of(problem, received.draws)
+        if isinstance(received, WorkOutSlowdowns):
+            found = slowdowns_of(problem, received.draws)
             return [passed(found)] if found else []
         received = replace(received, limits=replace(received.limits, time_limit_s=0.1, deterministic=True))
         planned = self._answers.plan(received, problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from controller.fabric.topology import Fabric, LinkId, Path
-from controller.planning.efficiency import job_levels
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 from offline.scenarios.fabrics import leaf_spine
@@ -57,17 +57,17 @@ def stage(fabric: Fabric, jobs: Sequence[WorkloadJob], from_s: float = 0.0) -> S
 
 
 def plan_of(problem: Problem, routes: Routes) -> Plan:
-    levels = job_levels(problem, routes)
+    slowdowns = job_slowdowns(problem, routes)
     return Plan(
         generation=problem.generation,
         routes=routes,
         unrouted=(),
-        job_level=levels,
+        job_slowdown=slowdowns,
         bound=1.0,
         fluid_bound=1.0,
         integer_bound=1.0,
         certificate="heuristic",
-        levels_proven=0,
+        slowdowns_proven=0,
         moves=0,
         solver="test",
         ecmp=None,

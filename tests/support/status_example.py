@@ -14,7 +14,7 @@ from controller.histogram import Histogram
 from controller.jobs.demand import DemandSource, Difference, Finding, JobDemand, Measurement
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
-from controller.planning.plan import EcmpLevel, Plan, PlanTimes
+from controller.planning.plan import EcmpSlowdown, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
 from controller.silence import Silence
 from controller.status import DrainStatus, EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
@@ -73,7 +73,7 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
         state="pinned" if pinned else "pending",
         missing_hosts=() if pinned else ("10.0.2.1",),
         vitals=Vitals(60.0, Reported(5, 2.6, (2.4, 2.6)) if pinned else Reported()),
-        level=1.25 if pinned else 0.0,
+        slowdown=1.25 if pinned else 0.0,
         ideal_communication_s=2.0 if pinned else 0.0,
         efficiency_allowed=0.8 if pinned else 0.0,
         prediction_withheld="",
@@ -110,15 +110,15 @@ def plan() -> Plan:
         generation=7,
         routes={},
         unrouted=(),
-        job_level={JobId("llama"): 1.25},
+        job_slowdown={JobId("llama"): 1.25},
         bound=1.0,
         fluid_bound=1.0,
         integer_bound=1.0,
         certificate="gap",
-        levels_proven=0,
+        slowdowns_proven=0,
         moves=0,
         solver="cp-sat",
-        ecmp=EcmpLevel(mean=2.1, p95=3.0),
+        ecmp=EcmpSlowdown(mean=2.1, p95=3.0),
         times=PlanTimes(build_ms=10, solve_ms=200, check_ms=5),
     )
 
@@ -152,7 +152,7 @@ def status(of: Fabric | None = None) -> Status:
         plan=plan(),
         plan_demand_source={JobId("llama"): DemandSource.MEASURED},
         plan_installed=True,
-        baseline_levels={"ecmp": 2.1, "greedy": 2.0},
+        baseline_slowdowns={"ecmp": 2.1, "greedy": 2.0},
         pins=1,
         moved_flows_total=3,
         drains={"spine2": DrainStatus("spine2", 1e9, "safe", 0, 8, 800.0)},

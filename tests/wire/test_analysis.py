@@ -146,7 +146,7 @@ def test_the_proof_of_the_routes_arrives_as_a_file(signalbox: Signalbox, tmp_pat
     file = tmp_path / "proof.json"
     status, out, _ = signalbox("plan", "--proof", file)
     assert (status, out) == (0, "There is no plan yet.\n")
-    assert verify(read(file)) == ("worst level 2, none is below 1; 0 of 2 proven", 0)
+    assert verify(read(file)) == ("worst slowdown 2, none is below 1; 0 of 2 proven", 0)
 
 
 def test_all_failures_are_analysed_unless_kinds_are_chosen(address: str, loop: Loop) -> None:

@@ -242,7 +242,7 @@ def test_a_plan_is_absent_until_there_is_one_then_certified_and_routed(client: C
     plan = client.get_plan()
     assert plan is not None
     assert plan == outcome.plan
-    assert (plan.max_level, plan.bound, plan.gap, plan.installed) == (1.25, 1.0, 0.25, True)
+    assert (plan.max_slowdown, plan.bound, plan.gap, plan.installed) == (1.25, 1.0, 0.25, True)
     assert plan.certificate == pb.PLAN_CERTIFICATE_GAP
     assert [(r.job_id, list(r.route.switches)) for r in plan.routes] == [
         ("ring", ["leaf1", "spine1", "leaf2"]),

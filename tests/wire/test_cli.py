@@ -369,7 +369,7 @@ def test_a_plan_is_made_and_shown(signalbox: Signalbox, spec_file: Path) -> None
     signalbox("jobs", "register", spec_file)
     assert signalbox("plan", "--now").out.startswith("adopted: better\n")
     assert "leaf1 > spine1 > leaf2" in signalbox("plan").out
-    assert signalbox("plan", "--json").json["jobs"] == [{"job_id": "ring", "level": 1.25, "demand_source": None}]
+    assert signalbox("plan", "--json").json["jobs"] == [{"job_id": "ring", "slowdown": 1.25, "demand_source": None}]
     assert signalbox("plan", "--now", "--json").json["outcome"] == "adopted"
 
 
@@ -443,12 +443,12 @@ def test_a_drain_says_what_it_costs(api: Running, signalbox: Signalbox) -> None:
     status = api.control.status
     api.control.status = replace(status, fabric=replace(status.fabric, hosts={}))
     api.control.analysis = without_a_spine()
-    assert signalbox("drain", "leaf1:spine1").out.endswith("\nWorst job: level 1.00 -> 2.00\n")
+    assert signalbox("drain", "leaf1:spine1").out.endswith("\nWorst job: slowdown 1.00 -> 2.00\n")
     cost = signalbox("drain", "leaf1:spine1", "--json").json["cost"]
-    assert cost == {"strategy": "planned", "level": 1.0, "level_drained": 2.0, "not_known": ""}
+    assert cost == {"strategy": "planned", "slowdown": 1.0, "slowdown_drained": 2.0, "not_known": ""}
     signalbox("strategy", "ecmp")
     found = signalbox("drain", "leaf1:spine1").text
-    assert re.search(r"Worst job: level 1\.\d\d -> 2\.00 on average under ECMP$", found), found
+    assert re.search(r"Worst job: slowdown 1\.\d\d -> 2\.00 on average under ECMP$", found), found
     assert "cost" not in signalbox("drain", "--json").json
 
 
@@ -458,7 +458,7 @@ def test_a_drain_does_not_wait_for_its_cost(api: Running, signalbox: Signalbox) 
     out = signalbox("drain", "leaf1:spine1").out
     assert "safe to pull" in out
     assert out.endswith("\nThe cost is not known: nothing is analysed\n")
-    assert signalbox("drain", "leaf1:spine1", "-o", "json").json["cost"]["level"] is None
+    assert signalbox("drain", "leaf1:spine1", "-o", "json").json["cost"]["slowdown"] is None
 
 
 def without_a_spine() -> FailureAnalysis:
@@ -593,7 +593,7 @@ def test_watching_jobs_prints_a_line_per_change_until_it_is_interrupted(api: Run
         assert jobs.stderr is not None
         assert jobs.stdout.readline()[10:] == "no jobs now\n"
         client.register_job(spec)
-        line = "job ring: ecmp, 0 of 2 flows pinned, planned for unconfirmed, level 1.250, 0 iterations\n"
+        line = "job ring: ecmp, 0 of 2 flows pinned, planned for unconfirmed, slowdown 1.250, 0 iterations\n"
         assert jobs.stdout.readline()[10:] == line
         client.deregister_job("ring")
         assert jobs.stdout.readline()[10:] == "job ring: deregistered\n"

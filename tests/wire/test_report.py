@@ -105,7 +105,7 @@ def large() -> dict[str, Any]:
                 "spec": {"job_id": name, "endpoints": ips},
                 "state": "pinned",
                 "virtual_links": 16,
-                "level": 1.0 + number % 3,
+                "slowdown": 1.0 + number % 3,
                 "efficiency_predicted": 1 / (1.0 + number % 3),
             }
         )
@@ -117,7 +117,7 @@ def large() -> dict[str, Any]:
                 "links": [at[str(leaf), str(spine)], at[str(spine), str(other)]],
             }
             routes.append({"job_id": name, "src": ip, "dst": ips[(k + 1) % 16], "held": [path]})
-    plan = {"max_level": 3.0, "bound": 3.0, "certificate": "optimal", "plan_time_s": 0.5}
+    plan = {"max_slowdown": 3.0, "bound": 3.0, "certificate": "optimal", "plan_time_s": 0.5}
     status = {"version": "1", "strategy": "planned", "switches": 96, "switches_in_sync": 96, "jobs": 1000}
     events = [
         {"number": str(n), "event_time": "2026-11-24T10:00:00Z", "kind": "job", "what": "job"} for n in range(2000)
@@ -160,7 +160,7 @@ def test_names_are_text_wherever_they_come_from(signalbox: Signalbox, tmp_path: 
     switch = {"dpid": "1", "name": HOSTILE + "²" + "9" * 5000, "in_sync": True, "ports": []}
     alarm = {"kind": "switch_down", "subject": HOSTILE, "severity": "critical", "text": HOSTILE}
     job = {"spec": {"job_id": HOSTILE, "endpoints": [HOSTILE]}, "missing_hosts": [HOSTILE]}
-    details = [{"name": HOSTILE, "value": HOSTILE}, {"name": "worst_level", "value": "nan"}]
+    details = [{"name": HOSTILE, "value": HOSTILE}, {"name": "worst_slowdown", "value": "nan"}]
     event = {"number": "1", "event_time": "2026-11-24T10:00:00Z", "kind": "plan", "what": HOSTILE, "details": details}
     parts = {"status": {"alarms": [alarm]}, "fabric": {"switches": [switch]}, "jobs": [job], "events": [event]}
     taken, file = tmp_path / f"{HOSTILE.replace('/', '')}.tar.gz", tmp_path / "report.html"
@@ -172,8 +172,8 @@ def test_names_are_text_wherever_they_come_from(signalbox: Signalbox, tmp_path: 
     assert "\u202e" not in text
 
 
-def nested(levels: int) -> bytes:
-    return b"[" * levels + b"]" * levels
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
 
 
 STATUS = {"signalbox/status.json": {"version": "1"}}

@@ -84,7 +84,7 @@ def test_what_matters_is_on_the_screen(fabric: tuple[ServedFabric, str], size: t
             "waits",
             "10.9.9.9",
             "link_down",
-            "plan: worst level",
+            "plan: worst slowdown",
             "q quit",
         )
         shown = await until(

@@ -167,7 +167,7 @@ def test_a_cut_cable_is_dashed_and_its_alarm_named_soon(looking: Looking) -> Non
 
     looking.chromium.until(lambda: down() == ["leaf1:1>spine1"])
     looking.chromium.until(lambda: "link_down" in looking.chromium.text(".alarms"))
-    assert looking.chromium.series("levels", "plan")["data"]
+    assert looking.chromium.series("slowdowns", "plan")["data"]
 
 
 def test_what_a_job_announces_is_drawn_as_it_changes_and_goes_with_the_job(looking: Looking) -> None:

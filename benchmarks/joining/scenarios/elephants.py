@@ -123,9 +123,9 @@ def shown_and_true(stage: Stage, jobs: Sequence[LibraryJob], ports: PortBytes) -
             continue
         true = slowdowns(sends, look.paths, ports.samples, look.after_s, COUNTERS_S, RATE_BPS)
         for job_id, slowdown in true.items():
-            level = look.jobs[job_id].level if job_id in look.jobs else None
-            if level is not None:
-                moments[job_id].append((look.after_s, level, round(slowdown, 3)))
+            shown = look.jobs[job_id].slowdown if job_id in look.jobs else None
+            if shown is not None:
+                moments[job_id].append((look.after_s, shown, round(slowdown, 3)))
     return moments
 
 

@@ -53,8 +53,8 @@ class Shown:
     """Values that the API shows of a job."""
 
     source: str
-    level: float | None
-    """Level of the job; None while it is unknown."""
+    slowdown: float | None
+    """Slowdown of the job; None while it is unknown."""
     measured: float | None
     difference: str
     counted: bool
@@ -327,7 +327,7 @@ class Stage:
 def shown(job: Any) -> Shown:
     return Shown(
         source=word_in(job.demand, "source"),
-        level=round(job.level, 3) if job.HasField("level") else None,
+        slowdown=round(job.slowdown, 3) if job.HasField("slowdown") else None,
         measured=round(job.efficiency_measured, 3) if job.HasField("efficiency_measured") else None,
         difference=job.demand.difference,
         counted=job.demand.HasField("window") and seconds(job.demand.window) > 0,

@@ -38,9 +38,9 @@ _COLUMNS = (
     "moved\ntoo",
 )
 _CAPTION = (
-    "alike: failures with these levels. ECMP: mean level of the worst job when all flows are hashed; at once: when "
-    "only the affected flows are re-routed; plan: when others may move too. bound: lowest possible level with whole "
-    "flows, with split flows."
+    "alike: failures with these slowdowns. ECMP: mean slowdown of the worst job when all flows are hashed; at once: "
+    "when only the affected flows are re-routed; plan: when others may move too. bound: lowest possible slowdown with "
+    "whole flows, with split flows."
 )
 
 
@@ -140,21 +140,21 @@ def _failures(found: pb.WhatIfResponse) -> RenderableType:
         table.add_row(
             escape(outcome.example),
             f"{len(outcome.failures):,}",
-            f"{outcome.ecmp_level.mean:.2f}" if outcome.HasField("ecmp_level") else "-",
-            _level(outcome, "repaired_level"),
-            _level(outcome, "level"),
+            f"{outcome.ecmp_slowdown.mean:.2f}" if outcome.HasField("ecmp_slowdown") else "-",
+            _slowdown(outcome, "repaired_slowdown"),
+            _slowdown(outcome, "slowdown"),
             f"{outcome.integer_bound:.2f}",
             f"{outcome.bound:.2f}",
             f"{len(outcome.lost):,}",
             _range(outcome.rerouted_fewest, outcome.rerouted_most),
-            f"{outcome.moved:,}" if outcome.HasField("level") else "-",
+            f"{outcome.moved:,}" if outcome.HasField("slowdown") else "-",
         )
     left = found.cases - len(found.outcomes)
     rest = [f"{left:,} more cases are no worse; --top 0 prints all."] if left else []
     return Group("\n".join(map(escape, found.answer)), *([table] if table.row_count else []), *rest)
 
 
-def _level(outcome: pb.FailureOutcome, field: str) -> str:
+def _slowdown(outcome: pb.FailureOutcome, field: str) -> str:
     return "-" if (found := optional(outcome, field)) is None else f"{found:.2f}"
 
 
@@ -182,16 +182,18 @@ def _facts(found: pb.ExplainResponse) -> dict[str, str]:
         "without a path": found.flows_without_a_path,
     }
     flows = [f"{found.flows:,}", *(f"{count:,} {what}" for what, count in counts.items() if count)]
-    hashed = f"; with its flows hashed {found.hashed_level:.4g} on average" if found.HasField("hashed_level") else ""
+    hashed = (
+        f"; with its flows hashed {found.hashed_slowdown:.4g} on average" if found.HasField("hashed_slowdown") else ""
+    )
     known = {
         "flows": ", ".join(flows),
-        "level now": f"{found.level:.4g}; its NICs alone {found.nic_level:.4g}; "
-        f"lowest possible {found.least_level:.4g}{hashed}",
+        "slowdown now": f"{found.slowdown:.4g}; its NICs alone {found.nic_slowdown:.4g}; "
+        f"lowest possible {found.least_slowdown:.4g}{hashed}",
     }
     for field, what in (("best", "planned"), ("split", "planned with split flows")):
         if (option := optional(found, field)) is not None:
             known[what] = (
-                f"{option.level:.4g}; worst job {option.worst_level:.4g}, bound {option.worst_bound:.4g} "
+                f"{option.slowdown:.4g}; worst job {option.worst_slowdown:.4g}, bound {option.worst_bound:.4g} "
                 f"({word(word_in(option, 'certificate'))})"
             )
     return known

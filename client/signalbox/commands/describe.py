@@ -42,7 +42,7 @@ commands = typer.Typer(help="Show everything known about one job, link, switch o
 def job(
     name: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=completed(job_names))],
 ) -> None:
-    """Show a job: hosts it waits for, level (its slowdown), traffic, alarms, and the route of every flow."""
+    """Show a job: hosts it waits for, slowdown, traffic, alarms, and the route of every flow."""
     with connect() as client:
         of_job = client.get_job(name)
         routes = client.list_routes([name])

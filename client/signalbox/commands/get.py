@@ -155,7 +155,7 @@ def list_alarms(names: Sequence[str] | None, table: Callable[[Sequence[pb.Alarm]
 
 @commands.command(cls=AskingCommand)
 def plan(names: Jobs = None) -> None:
-    """Show the current plan with its certificate and routes; with JOB only levels and routes of these jobs."""
+    """Show the current plan with its certificate and routes; with JOB only slowdowns and routes of these jobs."""
     with connect() as client:
         found = client.get_plan()
     missing: Sequence[str] = ()

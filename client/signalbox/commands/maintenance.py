@@ -79,9 +79,9 @@ def undrain(
 def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
     """Return the predicted effect of a drain on the slowdown of the worst job.
 
-    ``level`` is the slowdown now, ``level_drained`` after the drain; under ECMP both are means over hash draws. Unknown
-    values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name of no part."""
-    cost: dict[str, Any] = {"strategy": None, "level": None, "level_drained": None, "not_known": ""}
+    ``slowdown`` is the slowdown now, ``slowdown_drained`` after the drain; under ECMP both are means over hash draws.
+    Unknown values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name of no part."""
+    cost: dict[str, Any] = {"strategy": None, "slowdown": None, "slowdown_drained": None, "not_known": ""}
     try:
         cost["strategy"] = strategy = word_in(client.get_status(), "strategy")
         with waiting("computing what it costs"):
@@ -94,19 +94,19 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
         return {**cost, "not_known": "this controller's version does not compute it"}
     now, then = found.now, found.outcomes[0] if found.outcomes else None
     if strategy == Strategy.PLANNED:
-        levels = now.level, optional(then, "level") if then else now.level
+        slowdowns = now.slowdown, optional(then, "slowdown") if then else now.slowdown
     else:
-        hashed = (then or now).ecmp_level if (then or now).HasField("ecmp_level") else None
-        levels = now.ecmp_level.mean, hashed and hashed.mean
-    late = f"not within {PLAN_COST_WITHIN_S:g} s" if levels[1] is None else ""
-    return {**cost, "level": levels[0], "level_drained": levels[1], "not_known": late}
+        hashed = (then or now).ecmp_slowdown if (then or now).HasField("ecmp_slowdown") else None
+        slowdowns = now.ecmp_slowdown.mean, hashed and hashed.mean
+    late = f"not within {PLAN_COST_WITHIN_S:g} s" if slowdowns[1] is None else ""
+    return {**cost, "slowdown": slowdowns[0], "slowdown_drained": slowdowns[1], "not_known": late}
 
 
 def _in_words(cost: Mapping[str, Any]) -> str:
-    if cost["level_drained"] is None:
+    if cost["slowdown_drained"] is None:
         return escape(f"The cost is not known: {cost['not_known']}")
     how = "" if cost["strategy"] == Strategy.PLANNED else " on average under ECMP"
-    return f"Worst job: level {cost['level']:.2f} -> {cost['level_drained']:.2f}{how}"
+    return f"Worst job: slowdown {cost['slowdown']:.2f} -> {cost['slowdown_drained']:.2f}{how}"
 
 
 def _safe(client: Client, names: set[str], until: float) -> list[pb.DrainedPart]:

@@ -18,10 +18,10 @@ from signalbox.live.shown import (
     alarm_text,
     counted,
     drain_state,
-    level,
     optional,
     percent,
     plan_facts,
+    slowdown,
     when,
     word,
 )
@@ -147,13 +147,13 @@ def drains(found: Sequence[pb.DrainedPart]) -> RenderableType:
 def plan(found: pb.Plan | None) -> RenderableType:
     if found is None:
         return NO_PLAN
-    levels = Fitted(
-        (Column("job"), Column("level", number=True), Column("planned for")),
-        ((job.job_id, level(job.level), planned_for(word_in(job, "demand_source"))) for job in found.jobs),
+    slowdowns = Fitted(
+        (Column("job"), Column("slowdown", number=True), Column("planned for")),
+        ((job.job_id, slowdown(job.slowdown), planned_for(word_in(job, "demand_source"))) for job in found.jobs),
     )
     split = any(len(each.route.subflows) > 1 for each in found.routes)
     rows = ((each.job_id, *row) for each in found.routes for row in route_rows(each.route, split))
-    return Group(facts(plan_facts(found)), levels, Fitted((Column("job"), *route_columns(split)), rows))
+    return Group(facts(plan_facts(found)), slowdowns, Fitted((Column("job"), *route_columns(split)), rows))
 
 
 def replan(found: pb.ReplanResponse) -> RenderableType:

@@ -40,7 +40,7 @@ _JOB_COLUMNS = (
     Column("flows", 3, number=True),
     Column("pinned", 2, number=True),
     Column("planned for", 4),
-    Column("level", 1, number=True),
+    Column("slowdown", 1, number=True),
     Column("predicted", 6, number=True),
     Column("measured", 2, number=True),
     Column("iterations", 7, number=True),

@@ -18,8 +18,8 @@ from signalbox.commands.connecting import AskingCommand, connect
 from signalbox.commands.output import document, for_programs, printable
 from signalbox.commands.printing import drained
 from signalbox.errors import SignalboxError
-from signalbox.live.jobs import job_level, job_state, planned
-from signalbox.live.shown import alarm_line, level, rate, when, word
+from signalbox.live.jobs import job_slowdown, job_state, planned
+from signalbox.live.shown import alarm_line, rate, slowdown, when, word
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -106,7 +106,7 @@ class JobLines:
 def _job_line(job: pb.Job) -> str:
     return (
         f"{job_state(job)}, {job.pinned} of {job.virtual_links} flows pinned, planned for {planned(job)}, "
-        f"level {job_level(job)}, {job.iterations} iterations"
+        f"slowdown {job_slowdown(job)}, {job.iterations} iterations"
     )
 
 
@@ -171,7 +171,7 @@ def plan_lines(found: pb.WatchPlanResponse) -> Iterator[str]:
         return
     certificate = word(word_in(plan, "certificate"))
     yield (
-        f"plan {plan.generation}: worst level {level(plan.max_level)}, bound {level(plan.bound)} "
+        f"plan {plan.generation}: worst slowdown {slowdown(plan.max_slowdown)}, bound {slowdown(plan.bound)} "
         f"({certificate}), {len(plan.routes)} flows routed, {len(plan.unrouted)} without a path, "
         f"{'installed' if plan.installed else 'not installed'}"
     )

@@ -76,7 +76,7 @@ _SENTENCES = {
     "rules adopted": "rules of switches adopted: {pins:#flow} pinned, {links:#link} known",
     "strategy set": "strategy set to {strategy}",
     "routes repaired": "{flows:#flow} repaired, in force after {in_force_s} s",
-    "plan": "{what} (worst level {worst_level}{ecmp:?, under ECMP }, bound {bound})",
+    "plan": "{what} (worst slowdown {worst_slowdown}{ecmp:?, under ECMP }, bound {bound})",
     "drained": "{part} drained: {flows:#flow} still to move",
     "drained, empty": "{part} drained: no flow is left on it",
     "safe to pull": "{part} is safe to pull",

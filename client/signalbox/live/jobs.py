@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from signalbox.jobs.reports import MOST_EFFICIENT
-from signalbox.live.shown import counted, level, natural, optional, percent, rate, some, word
+from signalbox.live.shown import counted, natural, optional, percent, rate, slowdown, some, word
 from signalbox.mapping import seconds, word_in, word_of
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -39,8 +39,8 @@ def _lost(job: Job) -> str:
     return f", {counted(job.flows_without_path, 'flow')} without a path" if job.flows_without_path else ""
 
 
-def job_level(job: Job) -> str:
-    return level(optional(job, "level"))
+def job_slowdown(job: Job) -> str:
+    return slowdown(optional(job, "slowdown"))
 
 
 def without_route(job: Job, src: str, dst: str) -> str:
@@ -91,7 +91,7 @@ def efficiency(job: Job) -> float | None:
         return job.efficiency_measured
     if job.HasField("efficiency_predicted"):
         return job.efficiency_predicted
-    return 1 / job.level if job.HasField("level") and job.level > 0 else None
+    return 1 / job.slowdown if job.HasField("slowdown") and job.slowdown > 0 else None
 
 
 def urgency(job: Job) -> tuple[int, bool, float, str]:
@@ -259,7 +259,7 @@ def job_facts(job: Job) -> dict[str, object]:
         "connections": "reported by the job" if spec.reports_connections else "not reported",
         "planned for": _planned_in_words(job.demand),
         "traffic": _traffic(job),
-        "level": level(optional(job, "level"), "not known yet"),
+        "slowdown": slowdown(optional(job, "slowdown"), "not known yet"),
         "efficiency": f"{'not' if predicted is None else percent(predicted, 1)} predicted, {_measured_in_words(job)}",
         **({"not predicted": job.prediction_withheld} if job.prediction_withheld else {}),
         "communication": _communication(job),
@@ -276,7 +276,7 @@ def job_cells(job: Job, state: str) -> Sequence[str]:
         str(job.virtual_links),
         str(job.pinned),
         planned(job),
-        job_level(job),
+        job_slowdown(job),
         percent(predicted, 1),
         percent(measured, 1) + (" !" if too_efficient(measured) else ""),
         str(job.iterations),
@@ -284,6 +284,6 @@ def job_cells(job: Job, state: str) -> Sequence[str]:
 
 
 JOB_COLUMNS = (
-    *("job", "state", "ranks", "flows", "pinned", "planned for", "level", "predicted", "measured", "iterations"),
+    *("job", "state", "ranks", "flows", "pinned", "planned for", "slowdown", "predicted", "measured", "iterations"),
 )
 """Columns of a table of jobs."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from signalbox.live.happened import event_line
-from signalbox.live.jobs import Job, efficiencies, job_level, state_in_row
-from signalbox.live.shown import alarm_line, clock, counted, level, optional, percent, rate, word
+from signalbox.live.jobs import Job, efficiencies, job_slowdown, state_in_row
+from signalbox.live.shown import alarm_line, clock, counted, optional, percent, rate, slowdown, word
 from signalbox.live.state import Link, State, load
 from signalbox.mapping import word_in
 
@@ -35,18 +35,19 @@ def plan(state: State) -> str:
     """Return one line about the newest plan."""
     if state.plan is None:
         return "no plan yet"
-    newest = state.levels[-1]
-    return f"plan: worst level {level(newest.plan)}, bound {level(newest.bound)}, under ECMP {level(newest.ecmp)}"
+    newest = state.slowdowns[-1]
+    best = f"bound {slowdown(newest.bound)}, under ECMP {slowdown(newest.ecmp)}"
+    return f"plan: worst slowdown {slowdown(newest.plan)}, {best}"
 
 
 def jobs(found: Iterable[Job]) -> Rows:
-    """Return per job its state, pinned flows, level, predicted and measured efficiency, and iterations."""
+    """Return per job its state, pinned flows, slowdown, predicted and measured efficiency, and iterations."""
     return [
         (
             job.spec.job_id,
             state_in_row(job),
             f"{job.pinned}/{job.virtual_links}",
-            job_level(job),
+            job_slowdown(job),
             *map(percent, efficiencies(job)),
             str(job.iterations),
         )

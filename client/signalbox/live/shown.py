@@ -48,7 +48,7 @@ def percent(share: float | None, digits: int = 0) -> str:
     return "-" if share is None or not isfinite(share) else f"{share:.{digits}%}"
 
 
-def level(value: float | None, unknown: str = "-") -> str:
+def slowdown(value: float | None, unknown: str = "-") -> str:
     return unknown if value is None or not isfinite(value) else f"{value:.3f}"
 
 
@@ -133,41 +133,46 @@ def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
     return "; ".join(f"{path.share:.0%} {' > '.join(path.switches)}" for path in known) or without
 
 
-def proven_over(levels_listed: int, candidates: int, stretch: int = 0) -> str:
-    """Return which paths the proofs of levels cover, to follow the number of levels.
+def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str:
+    """Return which paths the proofs of slowdowns cover, to follow the number of slowdowns.
 
-    - ``levels_listed``: number of levels proven only over candidate paths, or 0
+    - ``slowdowns_listed``: number of slowdowns proven only over candidate paths, or 0
     - ``candidates``: largest number of candidate paths per pair of switches; 0 when all shortest paths are candidates
     - ``stretch``: number of links that a path may have above the shortest"""
     every = f"over all loop-free paths of up to {stretch} more links than the shortest" if stretch else ""
     every = every or "over all shortest paths"
-    listed = f", {levels_listed} over {candidates} candidate paths per pair of switches at most" if candidates else ""
+    listed = (
+        f", {slowdowns_listed} over {candidates} candidate paths per pair of switches at most" if candidates else ""
+    )
     return every + listed
 
 
-def target(max_level: float | None, moves_left: int, blocked_flows: int) -> str:
-    """Return what a plan leads to. ``max_level``: worst level of the goal plan; None without one."""
-    if max_level is None:
+def target(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str:
+    """Return what a plan leads to. ``max_slowdown``: worst slowdown of the goal plan; None without one."""
+    if max_slowdown is None:
         return "none"
+    worst = f"worst slowdown {slowdown(max_slowdown)}"
     if blocked_flows:
-        return f"worst level {level(max_level)}; of the moves to it {blocked_flows} would have to be made together"
-    return f"worst level {level(max_level)}, by {moves_left} more moves in the next cycles"
+        return f"{worst}; of the moves to it {blocked_flows} would have to be made together"
+    return f"{worst}, by {moves_left} more moves in the next cycles"
 
 
 def plan_facts(plan: pb.Plan) -> dict[str, object]:
-    """Return the facts of a plan except its levels and routes."""
-    ecmp, certificate = plan.ecmp_level, word(word_in(plan, "certificate"))
-    proven = f"{plan.levels_proven} levels proven {proven_over(plan.levels_proven_listed, plan.candidates_listed)}"
-    schemes = [(word_in(each, "scheme").replace("_", "-") or "-", level(each.level)) for each in plan.schemes]
-    leads_to = target(plan.target.max_level, plan.moves_left, plan.blocked_flows)
+    """Return the facts of a plan except its slowdowns and routes."""
+    ecmp, certificate = plan.ecmp_slowdown, word(word_in(plan, "certificate"))
+    proven = (
+        f"{plan.slowdowns_proven} slowdowns proven {proven_over(plan.slowdowns_proven_listed, plan.candidates_listed)}"
+    )
+    schemes = [(word_in(each, "scheme").replace("_", "-") or "-", slowdown(each.slowdown)) for each in plan.schemes]
+    leads_to = target(plan.target.max_slowdown, plan.moves_left, plan.blocked_flows)
     return {
         "planned by": f"{plan.solver}, in {1000 * seconds(plan.plan_time):.0f} ms"
         + (", cut short by the time limit" if plan.cut_short else ""),
         "installed": "yes" if plan.installed else "no",
-        "worst level": f"{level(plan.max_level)} ({certificate}, bound {level(plan.bound)}, "
+        "worst slowdown": f"{slowdown(plan.max_slowdown)} ({certificate}, bound {slowdown(plan.bound)}, "
         f"gap {percent(plan.gap, 1)}, {proven})",
-        "ecmp instead": f"{level(ecmp.mean)} on average, 95th percentile {level(ecmp.p95)}"
-        if plan.HasField("ecmp_level")
+        "ecmp instead": f"{slowdown(ecmp.mean)} on average, 95th percentile {slowdown(ecmp.p95)}"
+        if plan.HasField("ecmp_slowdown")
         else "not compared",
         # ECMP has a separate line. Names are those of --strategy.
         "others instead": ", ".join(" ".join(each) for each in schemes if each[0] != "ecmp") or "not compared",

@@ -17,7 +17,7 @@ from signalbox.mapping import seconds_since_1970
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_EVENTS = 500
-MOST_LEVELS = 3600
+MOST_SLOWDOWNS = 3600
 """Largest numbers of events and plans kept, newest last."""
 MOST_LOAD = 1e6
 """Load above which a value is not a measurement."""
@@ -45,8 +45,8 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
-    """Worst levels (slowdowns) of one plan.
+class Slowdowns:
+    """Worst slowdowns of one plan, of its bound and of ECMP.
 
     ``unix_s``: time when it arrived. ``ecmp``: mean over hash draws; None while unknown."""
 
@@ -62,7 +62,7 @@ class State:
 
     - ``lost``: why the controller does not answer; empty while it does, None before the first answer
     - ``events``: newest last
-    - ``levels``: worst levels of plans, newest last
+    - ``slowdowns``: worst slowdowns of plans, newest last
     - ``refusals``: why the controller refuses a watch, by watch"""
 
     lost: str | None = None
@@ -75,7 +75,7 @@ class State:
     alarms: dict[AlarmId, pb.Alarm] = field(default_factory=dict)
     events: deque[pb.Event] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     plan: pb.Plan | None = None
-    levels: deque[Levels] = field(default_factory=lambda: deque(maxlen=MOST_LEVELS))
+    slowdowns: deque[Slowdowns] = field(default_factory=lambda: deque(maxlen=MOST_SLOWDOWNS))
     status: pb.GetStatusResponse | None = None
     refusals: dict[str, str] = field(default_factory=dict)
 
@@ -144,10 +144,10 @@ class State:
             known, self.plan = self.plan, None
             return frozenset({Kind.PLAN} if known else ())
         if self.plan and (self.plan.generation, self.plan.plan_time) == (plan.generation, plan.plan_time):
-            unix_s = self.levels.pop().unix_s
+            unix_s = self.slowdowns.pop().unix_s
         self.plan = plan
-        ecmp = plan.ecmp_level.mean if plan.HasField("ecmp_level") else None
-        self.levels.append(Levels(unix_s, plan.max_level, plan.bound, ecmp))
+        ecmp = plan.ecmp_slowdown.mean if plan.HasField("ecmp_slowdown") else None
+        self.slowdowns.append(Slowdowns(unix_s, plan.max_slowdown, plan.bound, ecmp))
         return frozenset({Kind.PLAN})
 
     def take_status(self, status: pb.GetStatusResponse) -> frozenset[Kind]:

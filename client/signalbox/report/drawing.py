@@ -1,4 +1,4 @@
-"""Drawings of a report, as SVG: the fabric as a graph or as matrices, levels as bars."""
+"""Drawings of a report, as SVG: the fabric as a graph or as matrices, slowdowns as bars."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from signalbox.live.picture import Cable, Condition, Matrix, Node, Picture, counted_cables, described
-from signalbox.live.shown import counted, level
+from signalbox.live.shown import counted, slowdown
 from signalbox.report.elements import Child, tag
 from signalbox.report.style import step
 
@@ -230,7 +230,7 @@ def _cell(group: Sequence[Cable], picture: Picture, x: float, y: float, width: f
     return tag("g", parts, class_=f"cell {CLASSES[worst.condition]}")
 
 
-# ---- levels
+# ---- slowdowns
 
 
 def bars(values: Sequence[tuple[str, float]]) -> Element:
@@ -244,6 +244,6 @@ def bars(values: Sequence[tuple[str, float]]) -> Element:
         rows += [
             tag("text", name, x=left - 8, y=y + 13, text_anchor="end"),
             tag("rect", x=left, y=y, width=f"{max(0.0, value) / most * long:.1f}", height=16, class_="bar l14"),
-            tag("text", level(value), x=f"{left + max(0.0, value) / most * long + 6:.1f}", y=y + 13),
+            tag("text", slowdown(value), x=f"{left + max(0.0, value) / most * long + 6:.1f}", y=y + 13),
         ]
-    return svg(WIDTH, 8 + 22 * len(shown), "worst levels", rows, class_="bars")
+    return svg(WIDTH, 8 + 22 * len(shown), "worst slowdowns", rows, class_="bars")

@@ -59,8 +59,8 @@ def why(job: pb.Job, gathered: Gathered, crossed: Crossing) -> list[str]:
         found.append(f"It has no circuits: {job.wiring.unwired}.")
     if job.flows_without_path:
         found.append(f"{counted(job.flows_without_path, 'flow')} without a path.")
-    if not answer and job.HasField("level") and job.level > 1:
-        found.append(f"On its routes communication takes up to {job.level:.2f} times its ideal.")
+    if not answer and job.HasField("slowdown") and job.slowdown > 1:
+        found.append(f"On its routes communication takes up to {job.slowdown:.2f} times its ideal.")
     if full := _fullest(job, gathered, crossed):
         found.append(full)
     if not answer:
@@ -96,9 +96,9 @@ def slow(gathered: Gathered, crossed: Crossing) -> Element:
     for job in found[:MOST_SLOW]:
         cells = dict(zip(JOB_COLUMNS, job_cells(job, state=""), strict=True))
         sentences = [tag("div", sentence) for sentence in why(job, gathered, crossed)]
-        rows.append([_link_to(job, gathered), cells["measured"], cells["predicted"], cells["level"], sentences])
+        rows.append([_link_to(job, gathered), cells["measured"], cells["predicted"], cells["slowdown"], sentences])
     more = f"{len(found) - MOST_SLOW} more are below." if len(found) > MOST_SLOW else ""
-    shown = table(("slow job", "measured", "predicted", "level", "why"), rows, (1, 2, 3))
+    shown = table(("slow job", "measured", "predicted", "slowdown", "why"), rows, (1, 2, 3))
     return tag("div", shown, tag("p", more, class_="faint") if more else None, id="slow")
 
 

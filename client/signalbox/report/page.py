@@ -14,11 +14,11 @@ from signalbox.live.shown import (
     alarm_line,
     counted,
     drain_state,
-    level,
     moment,
     optional,
     percent,
     plan_facts,
+    slowdown,
     when,
     word,
 )
@@ -137,7 +137,7 @@ def _problems(gathered: Gathered) -> Iterator[str]:
 
 
 def _cards(gathered: Gathered) -> Element:
-    status, levels = gathered.status, gathered.state.levels[-1] if gathered.state.plan else None
+    status, slowdowns = gathered.status, gathered.state.slowdowns[-1] if gathered.state.plan else None
     known = max(status.known_switches, status.switches)
     cards = [
         ("switches in sync", f"{status.switches_in_sync} of {known}"),
@@ -145,9 +145,9 @@ def _cards(gathered: Gathered) -> Element:
         ("hosts", str(status.hosts)),
         ("jobs", str(status.jobs) + (f", {status.jobs_unconfirmed} unconfirmed" if status.jobs_unconfirmed else "")),
         ("network efficiency", percent(optional(status, "network_efficiency"))),
-        ("worst level of the plan", level(levels.plan if levels else None)),
-        ("no plan is below", level(levels.bound if levels else None)),
-        ("under ECMP, mean", level(levels.ecmp if levels else None)),
+        ("worst slowdown of the plan", slowdown(slowdowns.plan if slowdowns else None)),
+        ("no plan is below", slowdown(slowdowns.bound if slowdowns else None)),
+        ("under ECMP, mean", slowdown(slowdowns.ecmp if slowdowns else None)),
     ]
     return tag("div", [tag("div", name, tag("b", value)) for name, value in cards], class_="cards")
 
@@ -208,13 +208,16 @@ def _plan(gathered: Gathered) -> list[Child]:
     plan = gathered.state.plan
     if plan is None:
         return [tag("p", "There is no plan.")]
-    values = [("no plan is below (bound)", plan.bound), ("this plan", plan.max_level)]
+    values = [("no plan is below (bound)", plan.bound), ("this plan", plan.max_slowdown)]
     values += [
-        (word(word_in(each, "scheme")), each.level) for each in plan.schemes if word_in(each, "scheme") != "ecmp"
+        (word(word_in(each, "scheme")), each.slowdown) for each in plan.schemes if word_in(each, "scheme") != "ecmp"
     ]
-    if plan.HasField("ecmp_level"):
-        values += [("ECMP, mean over hash draws", plan.ecmp_level.mean), ("ECMP, 95th percentile", plan.ecmp_level.p95)]
-    note = "Worst level over jobs: 2 means that a job communicates in at most twice its ideal time."
+    if plan.HasField("ecmp_slowdown"):
+        values += [
+            ("ECMP, mean over hash draws", plan.ecmp_slowdown.mean),
+            ("ECMP, 95th percentile", plan.ecmp_slowdown.p95),
+        ]
+    note = "Worst slowdown over jobs: 2 means that a job communicates in at most twice its ideal time."
     return [facts(plan_facts(plan).items()), tag("figure", tag("figcaption", note), drawing.bars(values))]
 
 

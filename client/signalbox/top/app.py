@@ -35,7 +35,9 @@ Columns = tuple[tuple[str, int], ...]
 """Titles and widths of columns; those with width 0 share the remaining width."""
 
 COLUMNS: Mapping[str, Columns] = {
-    "jobs": (*(("job", 0), ("state", 0), ("pinned", 7), ("level", 6), ("predicted", 9), ("measured", 8), ("iter", 7)),),
+    "jobs": (
+        *(("job", 0), ("state", 0), ("pinned", 7), ("slowdown", 8), ("predicted", 9), ("measured", 8), ("iter", 7)),
+    ),
     "links": (("link", 0), ("use", 4), ("rate", 11), ("unannounced", 11)),
     "alarms": (("since", 8), ("alarm", 0)),
     "events": (("time", 8), ("event", 0)),

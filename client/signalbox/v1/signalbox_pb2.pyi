@@ -585,7 +585,7 @@ class PairDemand(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., declared_bytes: _Optional[int] = ..., measured_bps: _Optional[float] = ..., measured_bytes: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "level", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand", "flows_without_path", "wiring", "revision")
+    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "slowdown", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand", "flows_without_path", "wiring", "revision")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -596,7 +596,7 @@ class Job(_message.Message):
     VIRTUAL_LINKS_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     EFFICIENCY_PREDICTED_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_WITHHELD_FIELD_NUMBER: _ClassVar[int]
     EFFICIENCY_MEASURED_FIELD_NUMBER: _ClassVar[int]
@@ -618,7 +618,7 @@ class Job(_message.Message):
     virtual_links: int
     pinned: int
     subflows: int
-    level: float
+    slowdown: float
     efficiency_predicted: float
     prediction_withheld: str
     efficiency_measured: float
@@ -630,7 +630,7 @@ class Job(_message.Message):
     flows_without_path: int
     wiring: Wiring
     revision: int
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ..., wiring: _Optional[_Union[Wiring, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., slowdown: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ..., wiring: _Optional[_Union[Wiring, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class Wiring(_message.Message):
     __slots__ = ("unwired", "strategy", "runs", "circuits", "iteration", "iteration_bound", "iteration_alternative")
@@ -1098,13 +1098,13 @@ class WatchFabricResponse(_message.Message):
     parts_back: _containers.RepeatedCompositeFieldContainer[DownPart]
     def __init__(self, snapshot: _Optional[bool] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., switches_gone: _Optional[_Iterable[int]] = ..., links_gone: _Optional[_Iterable[_Union[PortRef, _Mapping]]] = ..., hosts_gone: _Optional[_Iterable[str]] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., drains_gone: _Optional[_Iterable[str]] = ..., resume_token: _Optional[str] = ..., parts_down: _Optional[_Iterable[_Union[DownPart, _Mapping]]] = ..., parts_back: _Optional[_Iterable[_Union[DownPart, _Mapping]]] = ...) -> None: ...
 
-class RoutingSchemeLevel(_message.Message):
-    __slots__ = ("scheme", "level")
+class RoutingSchemeSlowdown(_message.Message):
+    __slots__ = ("scheme", "slowdown")
     SCHEME_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     scheme: RoutingScheme
-    level: float
-    def __init__(self, scheme: _Optional[_Union[RoutingScheme, str]] = ..., level: _Optional[float] = ...) -> None: ...
+    slowdown: float
+    def __init__(self, scheme: _Optional[_Union[RoutingScheme, str]] = ..., slowdown: _Optional[float] = ...) -> None: ...
 
 class Pair(_message.Message):
     __slots__ = ("src", "dst")
@@ -1115,26 +1115,26 @@ class Pair(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ...) -> None: ...
 
 class PlannedJob(_message.Message):
-    __slots__ = ("job_id", "level", "demand_source")
+    __slots__ = ("job_id", "slowdown", "demand_source")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     DEMAND_SOURCE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    level: float
+    slowdown: float
     demand_source: DemandSource
-    def __init__(self, job_id: _Optional[str] = ..., level: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "levels_proven_listed", "candidates_listed", "target")
+    __slots__ = ("generation", "max_slowdown", "bound", "gap", "certificate", "slowdowns_proven", "solver", "moves", "ecmp_slowdown", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "slowdowns_proven_listed", "candidates_listed", "target")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
-    MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
-    LEVELS_PROVEN_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWNS_PROVEN_FIELD_NUMBER: _ClassVar[int]
     SOLVER_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
-    ECMP_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    ECMP_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     PLAN_TIME_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     ROUTES_FIELD_NUMBER: _ClassVar[int]
@@ -1145,48 +1145,48 @@ class Plan(_message.Message):
     CUT_SHORT_FIELD_NUMBER: _ClassVar[int]
     MOVES_LEFT_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_FLOWS_FIELD_NUMBER: _ClassVar[int]
-    LEVELS_PROVEN_LISTED_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWNS_PROVEN_LISTED_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_LISTED_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     generation: int
-    max_level: float
+    max_slowdown: float
     bound: float
     gap: float
     certificate: PlanCertificate
-    levels_proven: int
+    slowdowns_proven: int
     solver: str
     moves: int
-    ecmp_level: EcmpLevels
+    ecmp_slowdown: EcmpSlowdowns
     plan_time: _duration_pb2.Duration
     jobs: _containers.RepeatedCompositeFieldContainer[PlannedJob]
     routes: _containers.RepeatedCompositeFieldContainer[PlannedRoute]
     unrouted: _containers.RepeatedCompositeFieldContainer[Pair]
     installed: bool
     subflows: int
-    schemes: _containers.RepeatedCompositeFieldContainer[RoutingSchemeLevel]
+    schemes: _containers.RepeatedCompositeFieldContainer[RoutingSchemeSlowdown]
     cut_short: bool
     moves_left: int
     blocked_flows: int
-    levels_proven_listed: int
+    slowdowns_proven_listed: int
     candidates_listed: int
     target: PlanTarget
-    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeLevel, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., levels_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., target: _Optional[_Union[PlanTarget, _Mapping]] = ...) -> None: ...
+    def __init__(self, generation: _Optional[int] = ..., max_slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., slowdowns_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeSlowdown, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., slowdowns_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., target: _Optional[_Union[PlanTarget, _Mapping]] = ...) -> None: ...
 
 class PlanTarget(_message.Message):
-    __slots__ = ("max_level", "jobs")
-    MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("max_slowdown", "jobs")
+    MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
-    max_level: float
+    max_slowdown: float
     jobs: _containers.RepeatedCompositeFieldContainer[TargetJob]
-    def __init__(self, max_level: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[TargetJob, _Mapping]]] = ...) -> None: ...
+    def __init__(self, max_slowdown: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[TargetJob, _Mapping]]] = ...) -> None: ...
 
 class TargetJob(_message.Message):
-    __slots__ = ("job_id", "level")
+    __slots__ = ("job_id", "slowdown")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    level: float
-    def __init__(self, job_id: _Optional[str] = ..., level: _Optional[float] = ...) -> None: ...
+    slowdown: float
+    def __init__(self, job_id: _Optional[str] = ..., slowdown: _Optional[float] = ...) -> None: ...
 
 class PlannedRoute(_message.Message):
     __slots__ = ("job_id", "route")
@@ -1377,15 +1377,15 @@ class ExplainRequest(_message.Message):
     def __init__(self, job_id: _Optional[str] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("job_id", "verdict", "answer", "level", "efficiency_predicted", "efficiency_measured", "least_level", "nic_level", "flows", "flows_inside_a_leaf", "flows_hashed", "flows_without_a_path", "equally_full_links", "fullest_links", "cut", "best", "split", "demand", "prediction_withheld", "awaits_iterations", "hashed_level", "pinning_gains_nothing", "fullest_nic")
+    __slots__ = ("job_id", "verdict", "answer", "slowdown", "efficiency_predicted", "efficiency_measured", "least_slowdown", "nic_slowdown", "flows", "flows_inside_a_leaf", "flows_hashed", "flows_without_a_path", "equally_full_links", "fullest_links", "cut", "best", "split", "demand", "prediction_withheld", "awaits_iterations", "hashed_slowdown", "pinning_gains_nothing", "fullest_nic")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     EFFICIENCY_PREDICTED_FIELD_NUMBER: _ClassVar[int]
     EFFICIENCY_MEASURED_FIELD_NUMBER: _ClassVar[int]
-    LEAST_LEVEL_FIELD_NUMBER: _ClassVar[int]
-    NIC_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    LEAST_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    NIC_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     FLOWS_FIELD_NUMBER: _ClassVar[int]
     FLOWS_INSIDE_A_LEAF_FIELD_NUMBER: _ClassVar[int]
     FLOWS_HASHED_FIELD_NUMBER: _ClassVar[int]
@@ -1398,17 +1398,17 @@ class ExplainResponse(_message.Message):
     DEMAND_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_WITHHELD_FIELD_NUMBER: _ClassVar[int]
     AWAITS_ITERATIONS_FIELD_NUMBER: _ClassVar[int]
-    HASHED_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    HASHED_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     PINNING_GAINS_NOTHING_FIELD_NUMBER: _ClassVar[int]
     FULLEST_NIC_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     verdict: Verdict
     answer: _containers.RepeatedScalarFieldContainer[str]
-    level: float
+    slowdown: float
     efficiency_predicted: float
     efficiency_measured: float
-    least_level: float
-    nic_level: float
+    least_slowdown: float
+    nic_slowdown: float
     flows: int
     flows_inside_a_leaf: int
     flows_hashed: int
@@ -1421,10 +1421,10 @@ class ExplainResponse(_message.Message):
     demand: Demand
     prediction_withheld: str
     awaits_iterations: bool
-    hashed_level: float
+    hashed_slowdown: float
     pinning_gains_nothing: bool
     fullest_nic: BusyLink
-    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., answer: _Optional[_Iterable[str]] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_level: _Optional[float] = ..., nic_level: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., prediction_withheld: _Optional[str] = ..., awaits_iterations: _Optional[bool] = ..., hashed_level: _Optional[float] = ..., pinning_gains_nothing: _Optional[bool] = ..., fullest_nic: _Optional[_Union[BusyLink, _Mapping]] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., answer: _Optional[_Iterable[str]] = ..., slowdown: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_slowdown: _Optional[float] = ..., nic_slowdown: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., prediction_withheld: _Optional[str] = ..., awaits_iterations: _Optional[bool] = ..., hashed_slowdown: _Optional[float] = ..., pinning_gains_nothing: _Optional[bool] = ..., fullest_nic: _Optional[_Union[BusyLink, _Mapping]] = ...) -> None: ...
 
 class BusyLink(_message.Message):
     __slots__ = ("link", "nic", "load", "background", "jobs")
@@ -1451,13 +1451,13 @@ class JobShare(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., flows: _Optional[int] = ..., load: _Optional[float] = ...) -> None: ...
 
 class LeafCut(_message.Message):
-    __slots__ = ("leaf", "direction", "links", "failed", "fluid_level", "whole_level", "jobs", "other_leaf", "drained")
+    __slots__ = ("leaf", "direction", "links", "failed", "fluid_slowdown", "whole_slowdown", "jobs", "other_leaf", "drained")
     LEAF_FIELD_NUMBER: _ClassVar[int]
     DIRECTION_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
-    FLUID_LEVEL_FIELD_NUMBER: _ClassVar[int]
-    WHOLE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    FLUID_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     OTHER_LEAF_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
@@ -1465,12 +1465,12 @@ class LeafCut(_message.Message):
     direction: Direction
     links: int
     failed: int
-    fluid_level: float
-    whole_level: float
+    fluid_slowdown: float
+    whole_slowdown: float
     jobs: _containers.RepeatedCompositeFieldContainer[JobFlows]
     other_leaf: str
     drained: int
-    def __init__(self, leaf: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., links: _Optional[int] = ..., failed: _Optional[int] = ..., fluid_level: _Optional[float] = ..., whole_level: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[JobFlows, _Mapping]]] = ..., other_leaf: _Optional[str] = ..., drained: _Optional[int] = ...) -> None: ...
+    def __init__(self, leaf: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., links: _Optional[int] = ..., failed: _Optional[int] = ..., fluid_slowdown: _Optional[float] = ..., whole_slowdown: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[JobFlows, _Mapping]]] = ..., other_leaf: _Optional[str] = ..., drained: _Optional[int] = ...) -> None: ...
 
 class JobFlows(_message.Message):
     __slots__ = ("job_id", "flows")
@@ -1481,22 +1481,22 @@ class JobFlows(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., flows: _Optional[int] = ...) -> None: ...
 
 class FoundRoutes(_message.Message):
-    __slots__ = ("level", "worst_level", "worst_bound", "certificate", "best_for_all", "moves", "most_pieces")
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
-    WORST_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("slowdown", "worst_slowdown", "worst_bound", "certificate", "best_for_all", "moves", "most_pieces")
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    WORST_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     WORST_BOUND_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     BEST_FOR_ALL_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
     MOST_PIECES_FIELD_NUMBER: _ClassVar[int]
-    level: float
-    worst_level: float
+    slowdown: float
+    worst_slowdown: float
     worst_bound: float
     certificate: PlanCertificate
     best_for_all: bool
     moves: int
     most_pieces: int
-    def __init__(self, level: _Optional[float] = ..., worst_level: _Optional[float] = ..., worst_bound: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., best_for_all: _Optional[bool] = ..., moves: _Optional[int] = ..., most_pieces: _Optional[int] = ...) -> None: ...
+    def __init__(self, slowdown: _Optional[float] = ..., worst_slowdown: _Optional[float] = ..., worst_bound: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., best_for_all: _Optional[bool] = ..., moves: _Optional[int] = ..., most_pieces: _Optional[int] = ...) -> None: ...
 
 class WhatIfRequest(_message.Message):
     __slots__ = ("kinds", "top", "within", "names")
@@ -1519,12 +1519,12 @@ class WhatIfResponse(_message.Message):
     CASES_FIELD_NUMBER: _ClassVar[int]
     UNFELT_FIELD_NUMBER: _ClassVar[int]
     answer: _containers.RepeatedScalarFieldContainer[str]
-    now: NetworkLevels
+    now: NetworkSlowdowns
     outcomes: _containers.RepeatedCompositeFieldContainer[FailureOutcome]
     failures: int
     cases: int
     unfelt: _containers.RepeatedCompositeFieldContainer[UnfeltFailures]
-    def __init__(self, answer: _Optional[_Iterable[str]] = ..., now: _Optional[_Union[NetworkLevels, _Mapping]] = ..., outcomes: _Optional[_Iterable[_Union[FailureOutcome, _Mapping]]] = ..., failures: _Optional[int] = ..., cases: _Optional[int] = ..., unfelt: _Optional[_Iterable[_Union[UnfeltFailures, _Mapping]]] = ...) -> None: ...
+    def __init__(self, answer: _Optional[_Iterable[str]] = ..., now: _Optional[_Union[NetworkSlowdowns, _Mapping]] = ..., outcomes: _Optional[_Iterable[_Union[FailureOutcome, _Mapping]]] = ..., failures: _Optional[int] = ..., cases: _Optional[int] = ..., unfelt: _Optional[_Iterable[_Union[UnfeltFailures, _Mapping]]] = ...) -> None: ...
 
 class GetPlanProofRequest(_message.Message):
     __slots__ = ()
@@ -1538,19 +1538,19 @@ class GetPlanProofResponse(_message.Message):
     generation: int
     def __init__(self, document: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
-class NetworkLevels(_message.Message):
-    __slots__ = ("level", "bound", "integer_bound", "ecmp_level", "unrouted")
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
+class NetworkSlowdowns(_message.Message):
+    __slots__ = ("slowdown", "bound", "integer_bound", "ecmp_slowdown", "unrouted")
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
     INTEGER_BOUND_FIELD_NUMBER: _ClassVar[int]
-    ECMP_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    ECMP_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     UNROUTED_FIELD_NUMBER: _ClassVar[int]
-    level: float
+    slowdown: float
     bound: float
     integer_bound: float
-    ecmp_level: EcmpLevels
+    ecmp_slowdown: EcmpSlowdowns
     unrouted: _containers.RepeatedCompositeFieldContainer[FlowEnds]
-    def __init__(self, level: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., unrouted: _Optional[_Iterable[_Union[FlowEnds, _Mapping]]] = ...) -> None: ...
+    def __init__(self, slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., unrouted: _Optional[_Iterable[_Union[FlowEnds, _Mapping]]] = ...) -> None: ...
 
 class FlowEnds(_message.Message):
     __slots__ = ("src", "dst", "src_leaf", "dst_leaf")
@@ -1564,7 +1564,7 @@ class FlowEnds(_message.Message):
     dst_leaf: str
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., src_leaf: _Optional[str] = ..., dst_leaf: _Optional[str] = ...) -> None: ...
 
-class EcmpLevels(_message.Message):
+class EcmpSlowdowns(_message.Message):
     __slots__ = ("mean", "p95")
     MEAN_FIELD_NUMBER: _ClassVar[int]
     P95_FIELD_NUMBER: _ClassVar[int]
@@ -1573,17 +1573,17 @@ class EcmpLevels(_message.Message):
     def __init__(self, mean: _Optional[float] = ..., p95: _Optional[float] = ...) -> None: ...
 
 class FailureOutcome(_message.Message):
-    __slots__ = ("kind", "example", "failures", "basis", "level", "repaired_level", "bound", "integer_bound", "proven", "ecmp_level", "lost", "rerouted_fewest", "rerouted_most", "moved")
+    __slots__ = ("kind", "example", "failures", "basis", "slowdown", "repaired_slowdown", "bound", "integer_bound", "proven", "ecmp_slowdown", "lost", "rerouted_fewest", "rerouted_most", "moved")
     KIND_FIELD_NUMBER: _ClassVar[int]
     EXAMPLE_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     BASIS_FIELD_NUMBER: _ClassVar[int]
-    LEVEL_FIELD_NUMBER: _ClassVar[int]
-    REPAIRED_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
     INTEGER_BOUND_FIELD_NUMBER: _ClassVar[int]
     PROVEN_FIELD_NUMBER: _ClassVar[int]
-    ECMP_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    ECMP_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     REROUTED_FEWEST_FIELD_NUMBER: _ClassVar[int]
     REROUTED_MOST_FIELD_NUMBER: _ClassVar[int]
@@ -1592,17 +1592,17 @@ class FailureOutcome(_message.Message):
     example: str
     failures: _containers.RepeatedScalarFieldContainer[str]
     basis: OutcomeBasis
-    level: float
-    repaired_level: float
+    slowdown: float
+    repaired_slowdown: float
     bound: float
     integer_bound: float
     proven: bool
-    ecmp_level: EcmpLevels
+    ecmp_slowdown: EcmpSlowdowns
     lost: _containers.RepeatedCompositeFieldContainer[FlowEnds]
     rerouted_fewest: int
     rerouted_most: int
     moved: int
-    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., example: _Optional[str] = ..., failures: _Optional[_Iterable[str]] = ..., basis: _Optional[_Union[OutcomeBasis, str]] = ..., level: _Optional[float] = ..., repaired_level: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., proven: _Optional[bool] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., lost: _Optional[_Iterable[_Union[FlowEnds, _Mapping]]] = ..., rerouted_fewest: _Optional[int] = ..., rerouted_most: _Optional[int] = ..., moved: _Optional[int] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., example: _Optional[str] = ..., failures: _Optional[_Iterable[str]] = ..., basis: _Optional[_Union[OutcomeBasis, str]] = ..., slowdown: _Optional[float] = ..., repaired_slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., proven: _Optional[bool] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., lost: _Optional[_Iterable[_Union[FlowEnds, _Mapping]]] = ..., rerouted_fewest: _Optional[int] = ..., rerouted_most: _Optional[int] = ..., moved: _Optional[int] = ...) -> None: ...
 
 class UnfeltFailures(_message.Message):
     __slots__ = ("kind", "failures")

@@ -1,4 +1,4 @@
-"""Charts beside the fabric: cables of a switch, levels of plans, demand of a job."""
+"""Charts beside the fabric: cables of a switch, slowdowns of plans, demand of a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from signalbox.live.colours import Paper
 from signalbox.live.jobs import Job, PairDemand, busiest_pairs
 from signalbox.live.picture import Cable, Condition, Picture
 from signalbox.live.shown import rate
-from signalbox.live.state import Levels
+from signalbox.live.state import Slowdowns
 from signalbox.web.options import Options, common, value_axis
 
 MOST_POINTS = 600
@@ -75,8 +75,8 @@ def _bars(key: str, name: str, data: Sequence[Any], paper: Paper, dashed: bool =
     return {"id": key, "name": name, "type": "bar", "data": data, "itemStyle": style}
 
 
-def levels(found: Sequence[Levels], paper: Paper) -> Options:
-    """Return the levels of plans, of ECMP and of the bound over time."""
+def slowdowns(found: Sequence[Slowdowns], paper: Paper) -> Options:
+    """Return the slowdowns of plans, of ECMP and of the bound over time."""
     shown = list(found)[-MOST_POINTS:]
 
     def line(name: str, values: Iterable[float | None], kind: str, ink: str) -> Options:
@@ -93,7 +93,7 @@ def levels(found: Sequence[Levels], paper: Paper) -> Options:
         }
 
     return {
-        **_chart("Worst level (2: a job communicates in at most twice its ideal time)", paper),
+        **_chart("Worst slowdown (2: a job communicates in at most twice its ideal time)", paper),
         "grid": {"left": 45, "right": 15, "top": 62, "bottom": 25},
         "xAxis": {"type": "time", "axisLabel": {"color": paper.text}},
         "yAxis": {**value_axis(paper), "scale": True},

@@ -81,8 +81,8 @@ class Page:
                 self._build_lists()
         with ui.element().classes("one-to-one"):
             with ui.column():
-                self._levels = ui.echart(beside.levels(self._board.state.levels, self._paper))
-                self._levels.classes("w-full h-60 chart-levels")
+                self._slowdowns = ui.echart(beside.slowdowns(self._board.state.slowdowns, self._paper))
+                self._slowdowns.classes("w-full h-60 chart-slowdowns")
             with ui.column():
                 self._wiring = ui.label().classes("text-body2 wiring")
                 self._demand = ui.echart({}).classes("w-full h-60 chart-demand")
@@ -124,7 +124,7 @@ class Page:
                 ui.input(placeholder="find", on_change=lambda: self._show_jobs()).props("dense").classes("w-28")
             )
             ui.button("Why is it slow? (e)", on_click=self._why_slow).props("dense no-caps").classes("no-print")
-        self._jobs = tables.table("jobs", ("job", "state", "flows", "level", "measured"))
+        self._jobs = tables.table("jobs", ("job", "state", "flows", "slowdown", "measured"))
         self._jobs.props(""" :table-row-class-fn="row => row.chosen ? 'chosen' : 'cursor-pointer'" """)
         for event in ("mouseover", "mouseleave"):
             self._jobs.on(event, lambda event: self._look(event.args), js_handler=ROW_LOOKED_AT)
@@ -169,7 +169,7 @@ class Page:
         if Kind.JOBS in changed and (self._job or self._sent.get("demand")):
             ui.timer(0, self._draw_demand, once=True)
         if Kind.PLAN in changed:
-            self._push(self._levels, "levels", beside.levels(self._board.state.levels, self._paper))
+            self._push(self._slowdowns, "slowdowns", beside.slowdowns(self._board.state.slowdowns, self._paper))
         if Kind.ALARMS in changed:
             tables.fill(self._alarms, rows.alarms(self._board.state, MOST_ALARMS))
         if Kind.EVENTS in changed:
@@ -268,7 +268,7 @@ class Page:
         if paper is not self._paper:
             self._paper = paper
             self._draw_fabric()
-            self._push(self._levels, "levels", beside.levels(self._board.state.levels, self._paper))
+            self._push(self._slowdowns, "slowdowns", beside.slowdowns(self._board.state.slowdowns, self._paper))
             self._draw_cables()
             ui.timer(0, self._draw_demand, once=True)
 

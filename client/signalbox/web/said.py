@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from signalbox.live.crossing import ListedRoute, flows_over, jobs_of
 from signalbox.live.picture import Cable
-from signalbox.live.shown import counted, level, optional, percent, word
+from signalbox.live.shown import counted, optional, percent, slowdown, word
 from signalbox.live.state import State
 from signalbox.mapping import word_in
 
@@ -16,8 +16,8 @@ def facts(state: State) -> str:
     if (status := state.status) is None:
         return ""
     efficiency = percent(optional(status, "network_efficiency"))
-    newest = state.levels[-1] if state.levels else None
-    plan = f" · worst level {level(newest.plan)}, under ECMP {level(newest.ecmp)}" if newest else ""
+    newest = state.slowdowns[-1] if state.slowdowns else None
+    plan = f" · worst slowdown {slowdown(newest.plan)}, under ECMP {slowdown(newest.ecmp)}" if newest else ""
     return (
         f"{word(word_in(status, 'strategy'))} · {status.switches_in_sync} of {status.known_switches} switches in sync"
         f" · {counted(status.jobs, 'job')} · efficiency {efficiency}{plan} · {status.version}"

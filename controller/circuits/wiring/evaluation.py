@@ -19,9 +19,9 @@ from controller.circuits.wiring.coin_change import coin_change_routes
 from controller.circuits.wiring.finder import Found, ranked
 from controller.circuits.wiring.traffic import Traffic, in_rings, traffic_of
 from controller.fabric.topology import Dpid, Fabric, Host, Link, Port, PortNo, PortRef, Switch
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds import slowdown_bounds
 from controller.planning.demands import ideal_time_s
-from controller.planning.efficiency import phase_levels
+from controller.planning.efficiency import phase_slowdowns
 from controller.planning.plan import Plan, answered
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem, take_snapshot
@@ -274,15 +274,15 @@ def _phase_times(
     """Return the times of the phases of the spec; the planner may divide each into several phases, one per step."""
     direct_gbps = rates.interface_gbps * found.wiring.interfaces
     ideal_s = ideal_time_s(virtual_links(spec), dict.fromkeys(spec.endpoints, direct_gbps * GIGABIT))
-    level = phase_levels(problem, made.routes).get(JobId(spec.job_id), {})
+    slowdown = phase_slowdowns(problem, made.routes).get(JobId(spec.job_id), {})
     steps = iter(sorted(ideal_s))
     times = []
     for phase in _phases(way, found.traffic):
         compute_s = _computed_s(way, phase)
         mine = [next(steps) for _ in range(steps_of(spec, phase))]
         alone_s = math.fsum(ideal_s[step] for step in mine)
-        bound_s = math.fsum(ideal_s[step] * level_bounds(_alone(problem, step)).worst for step in mine)
-        planned_s = math.fsum(ideal_s[step] * level.get(step, 1.0) for step in mine)
+        bound_s = math.fsum(ideal_s[step] * slowdown_bounds(_alone(problem, step)).worst for step in mine)
+        planned_s = math.fsum(ideal_s[step] * slowdown.get(step, 1.0) for step in mine)
         bound_s = max(bound_s, found.least_s.get(phase, 0.0))
         other_s = alone_s * direct_gbps / rates.other_gbps
         times.append(PhaseTime(phase, compute_s, alone_s, bound_s, max(bound_s, planned_s), other_s))

@@ -45,8 +45,8 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
         job_id, flows = hashed.most_common(1)[0]
         others = f", and of other jobs ({len(hashed) - 1})," if len(hashed) > 1 else ""
         text = (
-            f"flows of job '{job_id}' ({flows}){others} have no route in force, and no level can be proven for hashed "
-            "flows: retry after the next plan; only the strategy planned gives flows a route"
+            f"flows of job '{job_id}' ({flows}){others} have no route in force, and no slowdown can be proven for "
+            "hashed flows: retry after the next plan; only the strategy planned gives flows a route"
         )
         raise NotKnownYet(text, {"jobId": job_id})
     if not problem.standing:

@@ -26,9 +26,9 @@ from dataclasses import replace
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.planning.analysis.requests import AnalyseFailures, Network
 from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
-from controller.planning.bounds import level_bounds
-from controller.planning.ecmp import NextHops, ecmp_level
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.ecmp import NextHops, ecmp_slowdown
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import answered
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem
@@ -78,7 +78,7 @@ def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list
         after = failed(problem, example)
         lost = [flow for flow in problem.flows if problem.reachable(flow) and not after.reachable(flow)]
         rerouted = [len(flows.difference(flow.id for flow in lost)) for flows in hit.values()]
-        bounds = level_bounds(after)
+        bounds = slowdown_bounds(after)
         outcomes.append(
             Outcome(
                 case=case,
@@ -103,9 +103,9 @@ def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, prog
             break
         progress("hashing and repair", len(outcomes), len(bounded))
         after = failed(network.problem, outcome.example)
-        level = answered(repair(after), f" without {outcome.example.name}").max_level
-        ecmp = ecmp_level(after, limits.ecmp_draws, limits.seed)
-        outcomes.append(replace(outcome, basis="repair", ecmp=ecmp, repaired_level=level, level=level))
+        slowdown = answered(repair(after), f" without {outcome.example.name}").max_slowdown
+        ecmp = ecmp_slowdown(after, limits.ecmp_draws, limits.seed)
+        outcomes.append(replace(outcome, basis="repair", ecmp=ecmp, repaired_slowdown=slowdown, slowdown=slowdown))
     return outcomes
 
 
@@ -138,18 +138,18 @@ def _replanned(network: Network, outcome: Outcome) -> Outcome:
         fluid_bound=max(outcome.fluid_bound, answer.fluid_bound),
         integer_bound=max(outcome.integer_bound, answer.integer_bound),
     )
-    level = answer.max_level
-    if outcome.level is not None and level >= outcome.level * (1 - LEVEL_TOLERANCE):
+    slowdown = answer.max_slowdown
+    if outcome.slowdown is not None and slowdown >= outcome.slowdown * (1 - SLOWDOWN_TOLERANCE):
         return known
-    return replace(known, level=level, moved=answer.moves, first_level=first.max_level, cycles=cycles)
+    return replace(known, slowdown=slowdown, moved=answer.moves, first_slowdown=first.max_slowdown, cycles=cycles)
 
 
 def _present(network: Network) -> Present:
     problem, limits = network.problem, network.limits
     answer = answered(repair(problem))
-    ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
+    ecmp = ecmp_slowdown(problem, limits.ecmp_draws, limits.seed)
     unrouted = tuple(network.names.ends(flow) for flow in problem.flows if not problem.reachable(flow))
-    return Present(answer.max_level, answer.bound, answer.fluid_bound, answer.integer_bound, ecmp, unrouted)
+    return Present(answer.max_slowdown, answer.bound, answer.fluid_bound, answer.integer_bound, ecmp, unrouted)
 
 
 def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:

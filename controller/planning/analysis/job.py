@@ -24,10 +24,10 @@ from controller.planning.analysis.results import (
     LeafCut,
     Verdict,
 )
-from controller.planning.bounds import Cuts, level_bounds
-from controller.planning.ecmp import ecmp_job_levels, hashed_job_levels
-from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
-from controller.planning.plan import EcmpLevel
+from controller.planning.bounds import Cuts, slowdown_bounds
+from controller.planning.ecmp import ecmp_job_slowdowns, hashed_job_slowdowns
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_loads, job_slowdowns
+from controller.planning.plan import EcmpSlowdown
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, Routes
 from controller.planning.target import outlook
 from signalbox.errors import NotFound
@@ -47,34 +47,34 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     own = [flow for flow in problem.flows if flow.job_id == job_id]
     if not own:
         raise NotFound(f"there is no job '{job_id}'; {_jobs(problem)}", about={"jobId": job_id})
-    bounds = level_bounds(problem)
+    bounds = slowdown_bounds(problem)
     least = bounds.job.get(job_id, 1.0)
     running = {flow.id: flow.current for flow in problem.flows if flow.current is not None and problem.stands(flow)}
-    level = ecmp_job_levels(problem, running, limits.ecmp_draws, limits.seed).get(job_id, 1.0)
+    slowdown = ecmp_job_slowdowns(problem, running, limits.ecmp_draws, limits.seed).get(job_id, 1.0)
     nics_only: Routes = {flow.id: () for flow in problem.flows if problem.reachable(flow)}
-    nic_level = job_levels(problem, nics_only).get(job_id, 1.0)
-    slowed = level > 1 + NOTICEABLE
+    nic_slowdown = job_slowdowns(problem, nics_only).get(job_id, 1.0)
+    slowed = slowdown > 1 + NOTICEABLE
     best = _found_routes(problem, job_id, limits) if slowed else None
     whole = any(flow.max_subflows == 1 for flow in problem.flows)
     lost = max(sum(not problem.reachable(flow) for flow in own), request.without_path)
     links = _busy_links(network, {**nics_only, **running}, job_id)
     routes = [running[flow.id] for flow in own if flow.id in running]
     hashed = _if_hashed(problem, own, running, limits)
-    pinned = min(level, best.level) if best else level
+    pinned = min(slowdown, best.slowdown) if best else slowdown
     found = JobAnalysis(
         job_id=job_id,
-        verdict=Verdict.CUT_OFF if lost else _verdict(level, nic_level, least, best),
-        level=level,
+        verdict=Verdict.CUT_OFF if lost else _verdict(slowdown, nic_slowdown, least, best),
+        slowdown=slowdown,
         efficiency_measured=request.efficiency_measured,
-        least_level=least,
-        nic_level=nic_level,
+        least_slowdown=least,
+        nic_slowdown=nic_slowdown,
         flows=len(own),
         flows_inside_a_leaf=sum(flow.src_leaf == flow.dst_leaf for flow in own),
         flows_hashed=sum(
             flow.id in nics_only and flow.id not in running and flow.src_leaf != flow.dst_leaf for flow in own
         ),
         flows_without_a_path=lost,
-        equally_full_links=sum(link.load >= links[0].load * (1 - LEVEL_TOLERANCE) for link in links),
+        equally_full_links=sum(link.load >= links[0].load * (1 - SLOWDOWN_TOLERANCE) for link in links),
         fullest_links=tuple(links[:WORST_LINKS]),
         cut=_tightest_cut(network, bounds.cuts, job_id),
         best=best,
@@ -82,7 +82,7 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         withheld=request.withheld,
         demand=request.demand,
         awaits_iterations=request.awaits_iterations,
-        hashed_level=None if hashed is None else hashed.mean,
+        hashed_slowdown=None if hashed is None else hashed.mean,
         pinning_gains_nothing=hashed is not None and hashed.is_as_good_as(pinned, request.min_gain),
         fullest_nic=next((link for link in links if link.nic), None),
     )
@@ -106,14 +106,14 @@ def _jobs(problem: Problem) -> str:
     return f"jobs: {', '.join(jobs)}" if jobs else "there are no jobs with flows"
 
 
-def _verdict(level: float, nic_level: float, least: float, best: FoundRoutes | None) -> Verdict:
+def _verdict(slowdown: float, nic_slowdown: float, least: float, best: FoundRoutes | None) -> Verdict:
     if best is None:
         return Verdict.NOTHING
-    if best.level < level * (1 - LEVEL_TOLERANCE):
+    if best.slowdown < slowdown * (1 - SLOWDOWN_TOLERANCE):
         return Verdict.ROUTING
-    if nic_level >= level * (1 - LEVEL_TOLERANCE):
+    if nic_slowdown >= slowdown * (1 - SLOWDOWN_TOLERANCE):
         return Verdict.NIC
-    if best.best_for_all or level <= least * (1 + LEVEL_TOLERANCE):
+    if best.best_for_all or slowdown <= least * (1 + SLOWDOWN_TOLERANCE):
         return Verdict.FABRIC
     return Verdict.UNPROVEN
 
@@ -121,7 +121,7 @@ def _verdict(level: float, nic_level: float, least: float, best: FoundRoutes | N
 # ---- slowdowns under hashing and under plans
 
 
-def _if_hashed(problem: Problem, own: Sequence[Flow], running: Routes, limits: PlanLimits) -> EcmpLevel | None:
+def _if_hashed(problem: Problem, own: Sequence[Flow], running: Routes, limits: PlanLimits) -> EcmpSlowdown | None:
     """Return the job's slowdown if its flows were hashed and those of other jobs kept their routes.
 
     None when none of its flows has a choice of paths."""
@@ -129,7 +129,7 @@ def _if_hashed(problem: Problem, own: Sequence[Flow], running: Routes, limits: P
         return None
     hashed = {flow.id for flow in own}
     others = {flow: route for flow, route in running.items() if flow not in hashed}
-    return hashed_job_levels(problem, others, limits.ecmp_draws, limits.seed).get(own[0].job_id)
+    return hashed_job_slowdowns(problem, others, limits.ecmp_draws, limits.seed).get(own[0].job_id)
 
 
 def _splittable(problem: Problem) -> Problem:
@@ -140,19 +140,19 @@ def _splittable(problem: Problem) -> Problem:
 def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundRoutes | None:
     """Return the planner's routes; None when no flow of the job has a path."""
     answer, first, cycles = outlook(problem, replace(limits, ecmp_draws=0))
-    if job_id not in answer.job_level:
+    if job_id not in answer.job_slowdown:
         return None
-    level = answer.job_level[job_id]
-    above = sum(other >= level * (1 - LEVEL_TOLERANCE) for other in answer.job_level.values())
+    slowdown = answer.job_slowdown[job_id]
+    above = sum(other >= slowdown * (1 - SLOWDOWN_TOLERANCE) for other in answer.job_slowdown.values())
     return FoundRoutes(
-        level=level,
-        worst_level=answer.max_level,
+        slowdown=slowdown,
+        worst_slowdown=answer.max_slowdown,
         worst_bound=answer.bound,
         certificate=answer.certificate,
-        best_for_all=above <= answer.levels_proven,
+        best_for_all=above <= answer.slowdowns_proven,
         moves=answer.moves,
         most_pieces=max(map(len, answer.routes.values()), default=1),
-        first_level=first.job_level[job_id],
+        first_slowdown=first.job_slowdown[job_id],
         cycles=cycles,
     )
 
@@ -198,12 +198,12 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
     jobs: defaultdict[int, Counter[JobId]] = defaultdict(Counter)
     for flow, cut in zip(crossings.flow.tolist(), crossings.cut.tolist(), strict=True):
         jobs[cut][network.problem.flows[flow].job_id] += 1
-    fluid, whole = cuts.fluid().tolist(), cuts.whole_levels(~cuts.splits).tolist()
+    fluid, whole = cuts.fluid().tolist(), cuts.whole_slowdowns(~cuts.splits).tolist()
 
     def tightness(cut: int) -> tuple[float, bool, int, bool, int]:
         leaf, outward, other, leaves = crossings.places[cut]
-        level = round(max(fluid[cut], whole[cut]), 9)
-        return level, other is None and not leaves, jobs[cut][job_id], outward, -leaf
+        slowdown = round(max(fluid[cut], whole[cut]), 9)
+        return slowdown, other is None and not leaves, jobs[cut][job_id], outward, -leaf
 
     cut = max((cut for cut in jobs if job_id in jobs[cut]), key=tightness, default=None)
     if cut is None:
@@ -220,8 +220,8 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
         direction="out" if outward else "in",
         links=len(crossings.links[cut]),
         failed=len(before) - left - drained,
-        fluid_level=fluid[cut],
-        whole_level=whole[cut],
+        fluid_slowdown=fluid[cut],
+        whole_slowdown=whole[cut],
         jobs=tuple(JobFlows(*item) for item in jobs[cut].most_common()),
         drained=drained,
     )

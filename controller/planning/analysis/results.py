@@ -1,7 +1,7 @@
 """Results of the analyses, which cross a process boundary. The API's messages have the same field names.
 
-A level is a slowdown, a factor >= 1; loads and efficiencies are fractions; ``efficiency`` defines all three. Links,
-switches and flows are given by name."""
+A slowdown is a factor >= 1; loads and efficiencies are fractions; ``efficiency`` defines all three. Links, switches and
+flows are given by name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Literal
 from controller.fabric.topology import LinkId
 from controller.jobs.demand import JobDemand
 from controller.planning.analysis.requests import FlowEnds
-from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.plan import Certificate, EcmpLevel
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
+from controller.planning.plan import Certificate, EcmpSlowdown
 from signalbox.jobs.spec import JobId
 from signalbox.words import FailureKind
 
@@ -90,9 +90,9 @@ class LeafCut:
     """Number of links that the flows share."""
     failed: int
     """Number of failed links of the switches on this side of the cut."""
-    fluid_level: float
+    fluid_slowdown: float
     """Load of the links if all these flows could be spread evenly."""
-    whole_level: float
+    whole_slowdown: float
     """Smallest possible load of the most loaded link when flows that may not be split stay whole."""
     jobs: tuple[JobFlows, ...]
     """Number of flows of each job, the most first."""
@@ -100,26 +100,26 @@ class LeafCut:
     """Number of links there that work, but are taken out of service."""
 
     @property
-    def level(self) -> float:
-        return max(self.fluid_level, self.whole_level)
+    def slowdown(self) -> float:
+        return max(self.fluid_slowdown, self.whole_slowdown)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRoutes:
     """Routes that the planner found."""
 
-    level: float
+    slowdown: float
     """Slowdown of the analysed job."""
-    worst_level: float
+    worst_slowdown: float
     """Slowdown of the worst job."""
     worst_bound: float
-    """Lower bound of ``worst_level``."""
+    """Lower bound of ``worst_slowdown``."""
     certificate: Certificate
     best_for_all: bool
     """Whether it is proven that the job can only be faster if another job becomes slower."""
     moves: int
     most_pieces: int
-    first_level: float
+    first_slowdown: float
     """Slowdown of the analysed job after one planning cycle."""
     cycles: int | None
     """Largest number of cycles that the moves take; None when no moves within ``planning.max_moves`` lead there."""
@@ -149,13 +149,13 @@ class JobAnalysis:
 
     job_id: JobId
     verdict: Verdict
-    level: float
+    slowdown: float
     """Slowdown now; its mean over random draws when flows are hashed."""
     efficiency_measured: float | None
     """Measured efficiency; None without measured times."""
-    least_level: float
+    least_slowdown: float
     """Lower bound of the job's slowdown over all routings of all jobs."""
-    nic_level: float
+    nic_slowdown: float
     """Slowdown on a fabric of unlimited capacity."""
     flows: int
     flows_inside_a_leaf: int
@@ -178,12 +178,12 @@ class JobAnalysis:
     """Traffic of the job as counted by switches; None when there are no switches."""
     awaits_iterations: bool = False
     """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
-    hashed_level: float | None = None
+    hashed_slowdown: float | None = None
     """Mean slowdown if the job's flows were hashed and those of other jobs kept their routes.
 
     None when no flow has a choice of paths."""
     pinning_gains_nothing: bool = False
-    """Whether 95 % of the draws of ``hashed_level`` are as good as the best known routes."""
+    """Whether 95 % of the draws of ``hashed_slowdown`` are as good as the best known routes."""
     fullest_nic: BusyLink | None = None
 
     @property
@@ -195,7 +195,7 @@ class JobAnalysis:
         """Predicted efficiency: 0 while some flow has no path, None when the prediction is withheld."""
         if self.flows_without_a_path:
             return 0.0
-        return None if self.withheld else 1 / self.level
+        return None if self.withheld else 1 / self.slowdown
 
 
 # ---- single failures
@@ -234,24 +234,24 @@ class Outcome:
 
     These flows are pinned to failed links and have other paths."""
     basis: Literal["plan", "repair", "bound"]
-    """Source of ``level``.
+    """Source of ``slowdown``.
 
     - ``plan``: the planner's answer.
     - ``repair``: the repair's answer, because it reaches the bound or the time was over.
-    - ``bound``: no level is known, only the bound, because the time was over."""
+    - ``bound``: no slowdown is known, only the bound, because the time was over."""
     bound: float
     """Bounds as in a ``Plan``; this also holds for ``fluid_bound`` and ``integer_bound``."""
     fluid_bound: float
     integer_bound: float
-    ecmp: EcmpLevel | None = None
+    ecmp: EcmpSlowdown | None = None
     """Worst slowdown when all flows are hashed; None when only the bound is known."""
-    repaired_level: float | None = None
+    repaired_slowdown: float | None = None
     """Worst slowdown after the repair, before a new plan; None when only the bound is known."""
-    level: float | None = None
+    slowdown: float | None = None
     """Worst slowdown after planning; None when only the bound is known."""
     moved: int = 0
     """Number of other flows that the plan for the example moves."""
-    first_level: float | None = None
+    first_slowdown: float | None = None
     """Worst slowdown after one planning cycle."""
     cycles: int | None = 0
     """Largest number of cycles that the plan's moves take.
@@ -261,7 +261,7 @@ class Outcome:
     @property
     def proven(self) -> bool:
         """Whether it is proven that no routing has a smaller worst slowdown."""
-        return self.level is not None and self.level <= self.bound * (1 + LEVEL_TOLERANCE)
+        return self.slowdown is not None and self.slowdown <= self.bound * (1 + SLOWDOWN_TOLERANCE)
 
     @property
     def repaired_only(self) -> bool:
@@ -271,20 +271,20 @@ class Outcome:
     @property
     def severity(self) -> tuple[int, float, int, float]:
         """Key of comparison, larger is worse: lost flows, slowdown, flows to re-route, slowdown under hashing."""
-        level = self.bound if self.level is None else self.level
-        return len(self.lost), round(level, 6), self.rerouted[1], self.ecmp.mean if self.ecmp else 0.0
+        slowdown = self.bound if self.slowdown is None else self.slowdown
+        return len(self.lost), round(slowdown, 6), self.rerouted[1], self.ecmp.mean if self.ecmp else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
     """State before any failure."""
 
-    level: float
+    slowdown: float
     """Worst slowdown of the running routes, with the greedy's paths for flows that have none."""
     bound: float
     fluid_bound: float
     integer_bound: float
-    ecmp: EcmpLevel
+    ecmp: EcmpSlowdown
     unrouted: tuple[FlowEnds, ...]
     """Flows that have no path already."""
 

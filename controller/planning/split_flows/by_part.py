@@ -15,12 +15,12 @@ from functools import cmp_to_key
 import numpy as np
 
 from controller.fabric.topology import LinkId
-from controller.planning.bounds import Bounds, level_bounds
-from controller.planning.efficiency import LEVEL_TOLERANCE, links_beyond
+from controller.planning.bounds import Bounds, slowdown_bounds
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, links_beyond
 from controller.planning.lanes import lanes_of, parts
-from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, Drafts, compare, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.slowdown_vector import stronger
 from controller.planning.split_flows import peeling, search
 from signalbox.jobs.spec import JobId
 
@@ -55,7 +55,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence
         free = replace(limits, max_moves=None)
         part = problem if len(flows) == len(problem.flows) else problem.with_flows(flows)
         optima = 1 if limits.max_moves is None else 2
-        found = _of_part(part, bounds if part is problem else level_bounds(part), free, aims, drafts, optima)
+        found = _of_part(part, bounds if part is problem else slowdown_bounds(part), free, aims, drafts, optima)
         proven = stronger(proven, _of_all(bounds, found.proven))
         best = found.drafts[0]
         if part is problem and any(best.routes is of.routes for of in drafts):
@@ -86,7 +86,9 @@ def _of_part(
         routes = peeling.route(part, lanes, bounds.fluid) if limits.allows("peeling", peeling_s) else None
         drafts += [_draft(part, routes)] if routes else []
     best = min(drafts, key=cmp_to_key(compare))
-    if not best.moves and all(level <= aims[job] * (1 + LEVEL_TOLERANCE) for job, level in best.job_level.items()):
+    if not best.moves and all(
+        slowdown <= aims[job] * (1 + SLOWDOWN_TOLERANCE) for job, slowdown in best.job_slowdown.items()
+    ):
         return Drafts([best], bounds.vector)
     found = search.solve(part, limits, bounds) if search.fits(part, limits, "lp", optima) else None
     if found is None:
@@ -110,7 +112,7 @@ def _aims(problem: Problem, bounds: Bounds) -> dict[JobId, float]:
     fabric_bps = np.array([problem.capacity_bps[link] for link in problem.paths.far_end])
     unlike = 1 - float(fabric_bps.min() / fabric_bps.max())
     near = 1 + _NEAR * (_ALIKE < unlike <= _NEARLY_ALIKE)
-    return {job: near * level for job, level in bounds.even.items()}
+    return {job: near * slowdown for job, slowdown in bounds.even.items()}
 
 
 def _touch(flows: Sequence[Flow], routes: Routes, links: set[LinkId]) -> bool:
@@ -129,5 +131,5 @@ def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
     worst = proven[0] if proven else 1.0
     if not bounds.vector or worst <= bounds.vector[0]:
         return bounds.vector
-    count = sum(level >= worst * (1 - LEVEL_TOLERANCE**2) for level in proven)
+    count = sum(slowdown >= worst * (1 - SLOWDOWN_TOLERANCE**2) for slowdown in proven)
     return (worst,) * count + tuple(sorted(bounds.job.values(), reverse=True))[count:]

@@ -45,7 +45,7 @@ class Commodities:
     - ``rate``: per class the rate of a flow's largest phase.
     - ``pieces``: per class the largest number of subflows per flow.
     - ``running``: per class whether its flows are pinned to valid paths.
-    - ``level``: per class the slowdown at which its jobs aim.
+    - ``slowdown``: per class the slowdown at which its jobs aim.
     - ``column_class``, ``path``: class and path of each column.
     - ``opened``: per class whether each of its candidates has a column.
     - ``cut``: per class whether it has more shortest paths than candidates; ``cheapest_walks`` finds these by their
@@ -54,7 +54,7 @@ class Commodities:
     def __init__(
         self,
         problem: Problem,
-        level: Mapping[JobId, float] = MappingProxyType({}),
+        slowdown: Mapping[JobId, float] = MappingProxyType({}),
         barred: Mapping[JobId, frozenset[LinkId]] = MappingProxyType({}),
     ) -> None:
         """Form the classes. ``barred``: links that the flows of a job must not use."""
@@ -67,7 +67,7 @@ class Commodities:
         self.capacity: Floats = problem.numbers.capacity_bps / self.unit_bps
         self.flows = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
         self._number_rows()
-        self._form_classes(level)
+        self._form_classes(slowdown)
         self.path: list[Path] = []
         self.column_class: Ints = np.zeros(0, np.int64)
         self._column: list[dict[Path, int]] = [{} for _ in self.members]
@@ -100,7 +100,7 @@ class Commodities:
         self.first_rows: Ints = np.flatnonzero(np.diff(np.array(row_job), prepend=-2))
         self.row_group: Ints = np.cumsum(np.diff(np.array(row_job), prepend=-1) != 0)
 
-    def _form_classes(self, level: Mapping[JobId, float]) -> None:
+    def _form_classes(self, slowdown: Mapping[JobId, float]) -> None:
         classes: dict[tuple[object, ...], int] = {}
         self.members: list[list[int]] = []
         self._entries: list[tuple[tuple[int, float], ...]] = []
@@ -110,7 +110,7 @@ class Commodities:
                 for phase, bps in flow.demand_bps
                 if (flow.job_id, phase) in self.row_of
             )
-            aims = (level.get(flow.job_id, 1.0), self._barred.get(flow.job_id))
+            aims = (slowdown.get(flow.job_id, 1.0), self._barred.get(flow.job_id))
             key = (flow.src_leaf, flow.dst_leaf, entries, flow.max_subflows, self._problem.stands(flow), *aims)
             number = classes.setdefault(key, len(classes))
             if number == len(self.members):
@@ -121,7 +121,7 @@ class Commodities:
         self.count: Ints = np.array([len(of) for of in self.members], np.int64)
         self.pieces: Ints = np.array([flow.max_subflows for flow in firsts], np.int64)
         self.running: Bools = np.array([self._problem.stands(flow) for flow in firsts], bool)
-        self.level: Floats = np.array([level.get(flow.job_id, 1.0) for flow in firsts])
+        self.slowdown: Floats = np.array([slowdown.get(flow.job_id, 1.0) for flow in firsts])
         self.rate: Floats = np.array([max((rate for _, rate in of), default=0.0) for of in self._entries])
 
     def first(self, number: int) -> Flow:
@@ -212,17 +212,17 @@ class Commodities:
         """Return the links of paths, see ``link_rows``."""
         return link_rows(paths, self._number)
 
-    def least_level(self) -> Floats:
+    def least_slowdown(self) -> Floats:
         """Return for each link the smallest slowdown of the classes that may use it; inf when none may.
 
         When paths have more than two links, every candidate is examined."""
         least: Floats = np.full(self.links, np.inf)
         if self._problem.paths.stretch or any(len(path) > 2 for path in self.path):
             self.open()
-            np.minimum.at(least, self._term_key % self.links, self.level[self.column_class[self._term_column]])
+            np.minimum.at(least, self._term_key % self.links, self.slowdown[self.column_class[self._term_column]])
             return least
         of_pair: dict[tuple[Dpid, Dpid], float] = {}
-        for number, value in enumerate(self.level.tolist()):
+        for number, value in enumerate(self.slowdown.tolist()):
             flow = self.first(number)
             pair = (flow.src_leaf, flow.dst_leaf)
             of_pair[pair] = min(value, of_pair.get(pair, np.inf))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import Path
-from controller.planning.efficiency import job_levels
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.problem import Floats, FlowId, Ints, PlanLimits, Problem, Route, Routes
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.lp import FluidModel, Goal
@@ -44,7 +44,7 @@ class Divider:
         others. If that exceeds the room, they take the paths with the most room."""
         best = self._attempt(amounts, room, roomiest=False)
         if not best.within_room:
-            best = min(best, self._attempt(amounts, room, roomiest=True), key=lambda outcome: outcome.levels)
+            best = min(best, self._attempt(amounts, room, roomiest=True), key=lambda outcome: outcome.slowdowns)
         return best.routes
 
     def _attempt(self, amounts: Floats, room: Floats, roomiest: bool) -> _Outcome:
@@ -63,7 +63,7 @@ class Divider:
             laid, unfit = self._lay(amounts)
         best = self._outcome(laid, unfit, room)
         if not best.within_room:
-            best = min([best, *(self._outcome(*others, room) for others in earlier)], key=lambda of: of.levels)
+            best = min([best, *(self._outcome(*others, room) for others in earlier)], key=lambda of: of.slowdowns)
         return best
 
     def _outcome(self, laid: Routes, unfit: Sequence[int], room: Floats) -> _Outcome:
@@ -72,8 +72,8 @@ class Divider:
             laid = self._placed_evenly(laid, unfit, room)
         routes = fewer_pieces(of, {**self._before, **laid}, room)
         loads = of.link_loads(of.loads(of.amounts(routes)))
-        levels = tuple(sorted(job_levels(self._problem, routes).values(), reverse=True))
-        return _Outcome(levels, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
+        slowdowns = tuple(sorted(job_slowdowns(self._problem, routes).values(), reverse=True))
+        return _Outcome(slowdowns, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
 
     def _placed_evenly(self, laid: Routes, unfit: Sequence[int], room: Floats) -> dict[FlowId, Route]:
         """Return the routes with the flows of unfit classes placed, one by one, where they overload links least."""
@@ -152,7 +152,7 @@ class Divider:
 class _Outcome(NamedTuple):
     """Routes of one attempt."""
 
-    levels: tuple[float, ...]
+    slowdowns: tuple[float, ...]
     """Slowdowns of the jobs, from the worst."""
     routes: Routes
     within_room: bool
@@ -283,6 +283,6 @@ def evenly_full(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]
         paths.append(int(np.argmax(free)))
         left[links[paths[-1]]] -= 1 / most
     paths.sort(key=lambda at: -room[at])
-    levels = (np.cumsum(room[paths]) - 1) / np.arange(1, len(paths) + 1)
-    used = int(np.flatnonzero(room[paths] > levels + SMALLEST_SHARE)[-1]) + 1
-    return [(at, float(room[at] - levels[used - 1])) for at in paths[:used]]
+    thresholds = (np.cumsum(room[paths]) - 1) / np.arange(1, len(paths) + 1)
+    used = int(np.flatnonzero(room[paths] > thresholds + SMALLEST_SHARE)[-1]) + 1
+    return [(at, float(room[at] - thresholds[used - 1])) for at in paths[:used]]

@@ -16,11 +16,11 @@ from functools import cmp_to_key
 import structlog
 
 from controller.planning import closed_forms, greedy
-from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.efficiency import first_difference
-from controller.planning.level_vector import stronger
-from controller.planning.plan import Draft, Drafts, compare, draft, levels_proven
+from controller.planning.plan import Draft, Drafts, compare, draft, slowdowns_proven
 from controller.planning.problem import PlanLimits, Problem
+from controller.planning.slowdown_vector import stronger
 from controller.planning.split_flows import by_part, search
 from controller.planning.whole_flows import search as whole_search
 
@@ -61,7 +61,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Dra
             break
         best = _within(cap, kept, [*found, *drafts]).vector
         near = best[0] <= proven[0] * (1 + _NEAR) and len(problem.flows) > _FEW
-        if near or levels_proven(best, proven) == len(best):
+        if near or slowdowns_proven(best, proven) == len(best):
             break
     try:
         least = _best([*found, *drafts])
@@ -93,7 +93,7 @@ def with_pieces(problem: Problem, most: int) -> Problem:
 
 def _whole(problem: Problem, whole: Problem, limits: PlanLimits, drafts: list[Draft], kept: Draft) -> list[Draft]:
     """Return candidates with whole flows, if the bounds of whole flows allow one that is better than ``drafts``."""
-    bounds, best = level_bounds(whole), _best(drafts)
+    bounds, best = slowdown_bounds(whole), _best(drafts)
     index = first_difference(bounds.vector, best.vector)
     if index is None or bounds.vector[index] > best.vector[index]:
         return []

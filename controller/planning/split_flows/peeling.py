@@ -57,7 +57,7 @@ def route(part: Problem, lanes: Lanes, bound: float) -> dict[FlowId, Route] | No
         of_color[color].append(flow)
     fit = [bps / demand_bps for bps in reversed(lanes.bps)]
     short = besides.shorten(list(of_color.values()), fit, bound, uncut=most == 2)
-    ends = _ends(fit, short.level)
+    ends = _ends(fit, short.slowdown)
     rest = iter([color for color in of_color.values() if color not in short.colors])
     shortened = iter(short.colors)
     start = 0.0
@@ -72,9 +72,9 @@ def route(part: Problem, lanes: Lanes, bound: float) -> dict[FlowId, Route] | No
     return routes if max(map(len, routes.values())) <= most else None
 
 
-def _ends(fit: Sequence[float], level: float) -> list[float]:
+def _ends(fit: Sequence[float], slowdown: float) -> list[float]:
     """Return the positions on the line at which each common link begins, and at which the last one ends."""
-    return list(itertools.accumulate((level * of for of in fit), initial=0.0))
+    return list(itertools.accumulate((slowdown * of for of in fit), initial=0.0))
 
 
 def over_lanes(ends: Sequence[float], start: float, length: float) -> Iterator[tuple[int, float]]:
@@ -91,7 +91,7 @@ class _Short(NamedTuple):
     colors: Sequence[Sequence[Flow]]
     """Colours whose flows each have a share on a residual cable."""
     share: float
-    level: float
+    slowdown: float
     """Slowdown at which all colours fit on the line."""
     order: Sequence[bool]
     """Whether each colour on the line, in order, is a shortened one."""
@@ -152,18 +152,18 @@ class _Besides:
         ``fit``: number of flows that each common link carries at slowdown 1. ``uncut``: whether each shortened colour
         must lie on one common link."""
         for count in range(self._useful(len(colors), sum(fit), bound), 0, -1):
-            level = max(bound, self._level(len(colors), count, sum(fit)))
-            share = (len(colors) - level * sum(fit)) / count
-            order = _order(len(colors) - count, count, 1 - share, _ends(fit, level), uncut)
+            slowdown = max(bound, self._slowdown(len(colors), count, sum(fit)))
+            share = (len(colors) - slowdown * sum(fit)) / count
+            order = _order(len(colors) - count, count, 1 - share, _ends(fit, slowdown), uncut)
             found = order and (
-                self._shortened(colors, count, share, level, in_turn=False)
-                or self._shortened(colors, count, share, level, in_turn=True)
+                self._shortened(colors, count, share, slowdown, in_turn=False)
+                or self._shortened(colors, count, share, slowdown, in_turn=True)
             )
             if order and found:
-                return _Short(found, share, level, order)
+                return _Short(found, share, slowdown, order)
         return _Short((), 0.0, max(bound, len(colors) / sum(fit)), [False] * len(colors))
 
-    def _level(self, colors: int, count: int, line: float) -> float:
+    def _slowdown(self, colors: int, count: int, line: float) -> float:
         """Return the slowdown with ``count`` shortened colours.
 
         At it, the unused room of every cable is what the colours must be shortened by, which is at most all of them."""
@@ -175,10 +175,10 @@ class _Besides:
         if colors <= bound * line * (1 + _ROUNDING) or not self._room:
             return 0
         most = min(colors, len(self._room))
-        return next((count for count in range(1, most) if self._level(colors, count, line) <= bound), most)
+        return next((count for count in range(1, most) if self._slowdown(colors, count, line) <= bound), most)
 
     def _shortened(
-        self, colors: Sequence[Sequence[Flow]], count: int, share: float, level: float, in_turn: bool
+        self, colors: Sequence[Sequence[Flow]], count: int, share: float, slowdown: float, in_turn: bool
     ) -> list[Sequence[Flow]] | None:
         """Return ``count`` colours of which each flow has this share on a cable; None when there are not so many.
 
@@ -188,7 +188,7 @@ class _Besides:
         for color in colors:
             if len(found) == count:
                 break
-            chosen = self._place(color, share, level, len(found) if in_turn else 0)
+            chosen = self._place(color, share, slowdown, len(found) if in_turn else 0)
             if len(chosen) == len(color):
                 found.append(color)
                 placed += chosen
@@ -201,7 +201,7 @@ class _Besides:
             self.amounts[flow.id][self._path(flow, cable)] = share
         return found
 
-    def _place(self, color: Sequence[Flow], share: float, level: float, first: int) -> list[tuple[Flow, Cable]]:
+    def _place(self, color: Sequence[Flow], share: float, slowdown: float, first: int) -> list[tuple[Flow, Cable]]:
         """Choose a cable with room for this share of each flow, starting with cable ``first``.
 
         Return only the choices before the first flow that finds no cable."""
@@ -210,7 +210,7 @@ class _Besides:
         for flow in color:
             sides = _sides((flow.src_leaf, flow.dst_leaf))
             for cable in cables:
-                room = level * self._room[cable] * (1 + _ROUNDING) - share
+                room = slowdown * self._room[cable] * (1 + _ROUNDING) - share
                 if self._sides[cable].issuperset(sides) and all(self._load[cable, side] <= room for side in sides):
                     chosen.append((flow, cable))
                     self._add(chosen[-1:], share)

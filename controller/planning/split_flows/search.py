@@ -22,12 +22,12 @@ import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.planning import greedy
-from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.closed_forms import balanced_coloring
-from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
-from controller.planning.level_vector import level_vector
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_loads, job_slowdowns
 from controller.planning.plan import Drafts, draft
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.slowdown_vector import slowdown_vector
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import Divider
 from controller.planning.split_flows.lp import FluidModel, Goal, Spread
@@ -77,7 +77,7 @@ def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -
 
 
 class Fluid:
-    """View of the problem in which jobs aim at slowdowns ``level`` and avoid the links in ``barred``.
+    """View of the problem in which jobs aim at slowdowns ``slowdown`` and avoid the links in ``barred``.
 
     Its spreads start from the routes ``before``."""
 
@@ -85,10 +85,10 @@ class Fluid:
         self,
         problem: Problem,
         before: Routes,
-        level: Mapping[JobId, float],
+        slowdown: Mapping[JobId, float],
         barred: Mapping[JobId, frozenset[LinkId]] = MappingProxyType({}),
     ) -> None:
-        self.of = Commodities(problem, level, barred)
+        self.of = Commodities(problem, slowdown, barred)
         self.model = FluidModel(self.of)
         self._start = self.of.amounts(before)
 
@@ -141,17 +141,17 @@ class _Search:
 
         A link may have the load that the fastest job on it allows. A job is barred from links that may have a larger
         load than its slowdown. A link without jobs may have the load that the fastest job allows that could use it."""
-        level, links = job_levels(self._problem, aim), self._problem.link_number
+        slowdown, links = job_slowdowns(self._problem, aim), self._problem.link_number
         least = np.full(len(links), np.inf)
         for link, jobs in job_loads(self._problem, aim).items():
-            least[links[link]] = min(level[job] for job in jobs)
+            least[links[link]] = min(slowdown[job] for job in jobs)
         ids, used = self._problem.links.ids, least < np.inf
         off = {
-            of: frozenset(ids[at] for at in np.flatnonzero(used & (least > of * (1 + LEVEL_TOLERANCE))).tolist())
-            for of in set(level.values())
+            of: frozenset(ids[at] for at in np.flatnonzero(used & (least > of * (1 + SLOWDOWN_TOLERANCE))).tolist())
+            for of in set(slowdown.values())
         }
-        fluid = Fluid(self._problem, self._before, level, {job: off[of] for job, of in level.items()})
-        allowed = np.where(used, least, np.minimum(fluid.of.least_level(), max(level.values())))
+        fluid = Fluid(self._problem, self._before, slowdown, {job: off[of] for job, of in slowdown.items()})
+        allowed = np.where(used, least, np.minimum(fluid.of.least_slowdown(), max(slowdown.values())))
         amounts = fluid.of.amounts(aim)
         found = _Aim(fluid, allowed * (1 + _REACHED) * fluid.of.capacity, amounts)
         spread = fluid.improve(found.room, self._limits)
@@ -170,7 +170,7 @@ class _Search:
 
         The room is bisected between the aim and the loads of the routes before."""
         found = None
-        found_levels: tuple[float, ...] = (math.inf,)
+        found_slowdowns: tuple[float, ...] = (math.inf,)
         least, enough = 1.0, aim.fluid.fullness(aim.room)
         for _ in range(_BISECTIONS):
             middle = math.sqrt(least * enough)
@@ -181,9 +181,9 @@ class _Search:
             if self._problem.moves(routes) > max_moves:
                 least = middle
                 continue
-            enough, levels = middle, tuple(sorted(job_levels(self._problem, routes).values(), reverse=True))
-            if levels < found_levels:  # when time runs out, more moves may give larger slowdowns
-                found, found_levels = routes, levels
+            enough, slowdowns = middle, tuple(sorted(job_slowdowns(self._problem, routes).values(), reverse=True))
+            if slowdowns < found_slowdowns:  # when time runs out, more moves may give larger slowdowns
+                found, found_slowdowns = routes, slowdowns
         return found
 
     # ---- slowdowns
@@ -192,7 +192,7 @@ class _Search:
         """Return a spread as near to even slowdowns as the worst one allows; None when there was not enough time."""
         fluid, worst = Fluid(self._problem, self._before, self._bounds.even), self._bounds.worst
         capacity = fluid.of.capacity
-        room = np.minimum(fluid.of.least_level(), worst) * capacity
+        room = np.minimum(fluid.of.least_slowdown(), worst) * capacity
         spread = fluid.improve(room, self._limits)
         if spread is None:
             return None
@@ -216,7 +216,9 @@ class _Search:
         bound, bound_classes = fluid.model.lower_bound(spread)
         if bound > self.proven[0]:
             tight = {of.flows[index].job_id for number in bound_classes for index in of.members[number]}
-            own = sorted((bound if job in tight else level for job, level in self._bounds.job.items()), reverse=True)
+            own = sorted(
+                (bound if job in tight else slowdown for job, slowdown in self._bounds.job.items()), reverse=True
+            )
             self.proven = (bound, *own[1:])
         return worst + spread.excess
 
@@ -243,10 +245,10 @@ def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
 def _placed(problem: Problem, limits: PlanLimits) -> Routes:
     """Return routes of whole flows, which may have to move."""
     routes = greedy.assign(problem, keep_current=True)
-    bounds = level_bounds(problem)
-    if max(job_levels(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:
+    bounds = slowdown_bounds(problem)
+    if max(job_slowdowns(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:
         return routes
-    return local_search.search(problem, bounds, level_vector(bounds, limits), routes, limits)
+    return local_search.search(problem, bounds, slowdown_vector(bounds, limits), routes, limits)
 
 
 def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:

@@ -118,13 +118,13 @@ class CappedLoads:
         beyond[self._increments.alone(flow, paths) > limit + ROUNDING] = np.inf
         return beyond
 
-    def levels(self) -> list[float]:
+    def slowdowns(self) -> list[float]:
         """Return for each job the largest load of a link that it uses, at least 1; NICs do not count."""
-        levels = [1.0] * len(self._limit)
+        slowdowns = [1.0] * len(self._limit)
         for jobs, load in zip(self._jobs_on, self.load.tolist(), strict=True):
             for job in jobs:
-                levels[job] = max(levels[job], load)
-        return levels
+                slowdowns[job] = max(slowdowns[job], load)
+        return slowdowns
 
     def full(self, link: int) -> bool:
         """Return whether the load of the link exceeds its ceiling."""

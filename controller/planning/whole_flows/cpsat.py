@@ -6,7 +6,7 @@ this order: the worst slowdown, the number of jobs with it, the next slowdown, a
 total load.
 
 In: a ``Problem`` and its closed-form bounds. Out: paths and the proven bounds; None when the solver found nothing in
-its time. Slowdowns closer than ``LEVEL_TOLERANCE`` count as equal here as everywhere."""
+its time. Slowdowns closer than ``SLOWDOWN_TOLERANCE`` count as equal here as everywhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from controller.fabric.topology import LinkId, Path
 from controller.planning.bounds import Bounds, common_unit
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Drafts, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.solver import StagedSearch, cp_model
@@ -34,7 +34,7 @@ _MOST_SIZES = 64
 """Number of different loads above which they are assumed to have no common unit."""
 _ENDLESS = 1 << 62
 _ROUNDING = 1e-9
-_LEVELS_SHARE = 0.7
+_SLOWDOWNS_SHARE = 0.7
 """Share of the time for minimising slowdowns; the rest is for saving moves."""
 
 
@@ -99,8 +99,8 @@ class _RoutingModel:
         self._limit_moves(max_moves)
         self._weigh_links()
         self._start = start
-        self._levels = self._begin(start, max_moves)
-        self._begun = _ENDLESS not in self._levels
+        self._slowdowns = self._begin(start, max_moves)
+        self._begun = _ENDLESS not in self._slowdowns
 
     # ---- the model
 
@@ -119,7 +119,7 @@ class _RoutingModel:
                 self.cp.add_hint(count, routes[whole(path)])
         complete = routed == sum(len(c.flows) for c in self._classes)
         if complete and (max_moves is None or kept >= self._pinned - max_moves):
-            return self._sorted_levels(values)
+            return self._sorted_slowdowns(values)
         return [_ENDLESS] * len(self._bounds.job)
 
     def _limit_moves(self, max_moves: int | None) -> None:
@@ -210,43 +210,43 @@ class _RoutingModel:
         """Return routes and lower bounds of the sorted slowdowns.
 
         Each bound holds for routings that are optimal in the slowdowns before it."""
-        proven = self._minimise_levels(search, known)
+        proven = self._minimise_slowdowns(search, known)
         self._minimise_moves(search)
         if search.values:
             return self._read(search), proven
         return (self._start, proven) if self._begun else None
 
-    def _minimise_levels(self, search: StagedSearch, known: Sequence[float]) -> tuple[float, ...]:
+    def _minimise_slowdowns(self, search: StagedSearch, known: Sequence[float]) -> tuple[float, ...]:
         """Return proven lower bounds of the sorted slowdowns, starting with ``known``.
 
         The model is left constrained to the slowdowns that were reached. An entry of ``known`` holds when the entries
         before it are reached; otherwise only the jobs' own bounds hold."""
         own = sorted(self._bounds.job.values(), reverse=True)
         proven = list(known)
-        level_of: dict[JobId, cp_model.IntVar] = {}
+        slowdown_of: dict[JobId, cp_model.IntVar] = {}
         above: dict[JobId, cp_model.IntVar] = {}
         entry = 0
         while entry < len(own):
-            highest = self._highest(level_of, above, proven[entry])
+            highest = self._highest(slowdown_of, above, proven[entry])
             if not self._reached(proven, entry, entry + 1):
-                status = search.minimise(highest, _LEVELS_SHARE)
+                status = search.minimise(highest, _SLOWDOWNS_SHARE)
                 bound = max(proven[entry], search.bound * self._unit)
                 self._note(search)
                 if not self._reached(proven, entry, entry + 1):
                     proven[entry:] = [bound, *own[entry + 1 :]]
                 if status != cp_model.OPTIMAL:
                     break
-            top = self._levels[entry]
-            slow = sum(level > _below(top) for level in self._levels)
+            top = self._slowdowns[entry]
+            slow = sum(slowdown > _below(top) for slowdown in self._slowdowns)
             self.cp.add(highest <= _up_to(top))
             if top <= self._one or (slow == len(own) and self._reached(proven, entry, slow)):
                 break
-            level_of = level_of or self._job_levels(_up_to(top))
-            above = self._jobs_above(level_of, above, _below(top))
+            slowdown_of = slowdown_of or self._job_slowdowns(_up_to(top))
+            above = self._jobs_above(slowdown_of, above, _below(top))
             if not self._reached(proven, entry, slow):
-                status = search.minimise(sum(above.values()), _LEVELS_SHARE)
+                status = search.minimise(sum(above.values()), _SLOWDOWNS_SHARE)
                 self._note(search)
-                slow = sum(level > _below(top) for level in self._levels)
+                slow = sum(slowdown > _below(top) for slowdown in self._slowdowns)
                 if status != cp_model.OPTIMAL:
                     self.cp.add(sum(above.values()) <= slow)
                     break
@@ -258,16 +258,16 @@ class _RoutingModel:
 
     def _note(self, search: StagedSearch) -> None:
         if search.values:
-            self._levels = self._sorted_levels(search.values)
+            self._slowdowns = self._sorted_slowdowns(search.values)
 
     def _reached(self, proven: Sequence[float], begin: int, end: int) -> bool:
         """Return whether the best routing so far has these entries no larger than proven."""
-        entries = zip(self._levels[begin:end], proven[begin:end], strict=True)
-        return all(level <= _up_to(self._in_units(bound)) for level, bound in entries)
+        entries = zip(self._slowdowns[begin:end], proven[begin:end], strict=True)
+        return all(slowdown <= _up_to(self._in_units(bound)) for slowdown, bound in entries)
 
-    def _sorted_levels(self, values: Sequence[int]) -> list[int]:
+    def _sorted_slowdowns(self, values: Sequence[int]) -> list[int]:
         """Return the slowdowns in units, from the worst."""
-        level = {job: max(self._one, self._in_units(floor)) for job, floor in self._bounds.job.items()}
+        slowdown = {job: max(self._one, self._in_units(floor)) for job, floor in self._bounds.job.items()}
         for terms in self._terms.values():
             sums: defaultdict[JobId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
             for i, p, phase, weight in terms:
@@ -276,11 +276,11 @@ class _RoutingModel:
                     sums[self._classes[i].job_id][phase] += weight * count
             load = sum(max(of.values()) for of in sums.values())
             for job in sums:
-                level[job] = max(level[job], load)
-        return sorted(level.values(), reverse=True)
+                slowdown[job] = max(slowdown[job], load)
+        return sorted(slowdown.values(), reverse=True)
 
     def _highest(
-        self, level_of: Mapping[JobId, cp_model.IntVar], above: Mapping[JobId, cp_model.IntVar], bound: float
+        self, slowdown_of: Mapping[JobId, cp_model.IntVar], above: Mapping[JobId, cp_model.IntVar], bound: float
     ) -> cp_model.IntVar:
         """Return a variable for the largest slowdown of the jobs that are not ``above``: of all jobs at first."""
         least = self._in_units(bound)
@@ -289,13 +289,13 @@ class _RoutingModel:
             for loads in self._job_loads.values():
                 self.cp.add(sum(loads.values()) <= highest)
         for job, flag in above.items():
-            self.cp.add(level_of[job] <= highest).only_enforce_if(~flag)
+            self.cp.add(slowdown_of[job] <= highest).only_enforce_if(~flag)
         return highest
 
-    def _job_levels(self, worst: int) -> dict[JobId, cp_model.IntVar]:
+    def _job_slowdowns(self, worst: int) -> dict[JobId, cp_model.IntVar]:
         """Return for each job a variable that is at least the load of every contested link that it uses."""
-        levels = {
-            job: self.cp.new_int_var(min(worst, max(self._one, self._in_units(floor))), worst, f"level {job}")
+        slowdowns = {
+            job: self.cp.new_int_var(min(worst, max(self._one, self._in_units(floor))), worst, f"slowdown {job}")
             for job, floor in self._bounds.job.items()
         }
         load = {}
@@ -313,19 +313,19 @@ class _RoutingModel:
                 key = (c.job_id, link)
                 if key not in uses:
                     uses[key] = self.cp.new_bool_var("uses")
-                    self.cp.add(load[link] <= levels[c.job_id]).only_enforce_if(uses[key])
+                    self.cp.add(load[link] <= slowdowns[c.job_id]).only_enforce_if(uses[key])
                 self.cp.add(sum(those) <= len(c.flows) * uses[key])
-        return levels
+        return slowdowns
 
     def _jobs_above(
-        self, levels: Mapping[JobId, cp_model.IntVar], before: Mapping[JobId, cp_model.IntVar], level: int
+        self, slowdowns: Mapping[JobId, cp_model.IntVar], before: Mapping[JobId, cp_model.IntVar], slowdown: int
     ) -> dict[JobId, cp_model.IntVar]:
-        """Return for each job a variable that says whether its slowdown may be above ``level``.
+        """Return for each job a variable that says whether its slowdown may be above ``slowdown``.
 
-        Jobs that were above the previous ``level`` still are."""
-        flags = {job: self.cp.new_bool_var(f"{job} above {level}") for job in levels}
+        Jobs that were above the previous ``slowdown`` still are."""
+        flags = {job: self.cp.new_bool_var(f"{job} above {slowdown}") for job in slowdowns}
         for job, flag in flags.items():
-            self.cp.add(levels[job] <= level).only_enforce_if(~flag)
+            self.cp.add(slowdowns[job] <= slowdown).only_enforce_if(~flag)
             if job in before:
                 self.cp.add_implication(before[job], flag)
         return flags
@@ -352,8 +352,8 @@ class _RoutingModel:
                 terms += [cost * count for cost, count in zip(costs, counts, strict=True)]
         return terms
 
-    def _in_units(self, level: float) -> int:
-        return int(level / self._unit * (1 + _ROUNDING))
+    def _in_units(self, slowdown: float) -> int:
+        return int(slowdown / self._unit * (1 + _ROUNDING))
 
     def _read(self, search: StagedSearch) -> dict[FlowId, Route]:
         """Return one path per flow: flows keep their current path where they can, the others fill the rest in order."""
@@ -388,11 +388,11 @@ def _paths(problem: Problem, flows: Sequence[Flow], start: Routes) -> tuple[Path
     return tuple(dict.fromkeys((*problem.candidates(flows[0]), *of_start)))
 
 
-def _up_to(level: int) -> int:
+def _up_to(slowdown: int) -> int:
     """Return the largest slowdown that counts as equal, with a margin for the rounding of weights and proven bounds."""
-    return level + int(level * LEVEL_TOLERANCE / 2)
+    return slowdown + int(slowdown * SLOWDOWN_TOLERANCE / 2)
 
 
-def _below(level: int) -> int:
+def _below(slowdown: int) -> int:
     """Return the largest slowdown that counts as smaller."""
-    return level - max(1, math.ceil(level * LEVEL_TOLERANCE))
+    return slowdown - max(1, math.ceil(slowdown * SLOWDOWN_TOLERANCE))

@@ -4,7 +4,7 @@ It looks for routes under which no job exceeds its ceiling. A flow without a pat
 load. Flows in its way are ejected and look for paths themselves, until all have one. Links on which a flow was just
 placed are avoided for some steps, so that a chain does not turn back on itself. When all leaves and flows are alike,
 chains become the alternating paths in two colours of König's theorem (Kempe chains). They also work with missing
-cables, unequal links and three tiers. The search proves nothing: ``level_vector`` gives the slowdowns to aim at, and
+cables, unequal links and three tiers. The search proves nothing: ``slowdown_vector`` gives the slowdowns to aim at, and
 proves that no routing does better.
 
 In: a ``Problem``, the slowdowns to aim at, routes to start from. Out: routes. Steps are limited, so that the same input
@@ -21,9 +21,9 @@ from functools import partial
 import numpy as np
 
 from controller.planning.bounds import Bounds
-from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.level_vector import LevelVector
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.slowdown_vector import SlowdownVector
 from controller.planning.whole_flows.capped_loads import CappedLoads, Links
 
 _STEPS_PER_S = 15_000
@@ -59,7 +59,7 @@ _DETOUR = 40
 
 
 def search(
-    problem: Problem, bounds: Bounds, target: LevelVector, start: Routes, limits: PlanLimits
+    problem: Problem, bounds: Bounds, target: SlowdownVector, start: Routes, limits: PlanLimits
 ) -> dict[FlowId, Route]:
     """Return routes with the slowdowns of ``target``, or as near to them as could be found, the worst ones first.
 
@@ -71,7 +71,7 @@ def search(
     if not any(state.reach(ceilings, steps, _PATIENCE) for _ in range(max(1, min(_TRIES, _TRY_STEPS // steps)))):
         floors = [bounds.job.get(job, 1.0) for job in problem.numbers.job_ids]
         apart = min(filter(None, bounds.cuts.steps().tolist()), default=0.0)
-        ceilings = state.descend(target.levels[0], floors, apart, min(steps, _DESCENT_STEPS))
+        ceilings = state.descend(target.slowdowns[0], floors, apart, min(steps, _DESCENT_STEPS))
     state.save_moves(ceilings, steps)
     return state.routes()
 
@@ -113,7 +113,7 @@ class _Search:
                 self._loads.pin(index, _numbered(flow.current, problem))
             self._begin[index] = path = _numbered(start[flow.id], problem)
             self._loads.put(index, path)
-        self._ceilings = self._loads.levels()
+        self._ceilings = self._loads.slowdowns()
 
     @property
     def _over(self) -> bool:
@@ -167,21 +167,23 @@ class _Search:
         first, come as near to their ``floors`` as possible without raising any other.
         ``apart``: least difference between two slowdowns. ``steps``: number of steps of all attempts together."""
         end = self._step + min(steps, self._left)
-        self._apart = apart * (1 + LEVEL_TOLERANCE)
-        reached = self._loads.levels()
+        self._apart = apart * (1 + SLOWDOWN_TOLERANCE)
+        reached = self._loads.slowdowns()
         self._lower(least, max(reached), lambda goal: [max(goal, floor) for floor in floors], end)
-        reached = self._loads.levels()
+        reached = self._loads.slowdowns()
         flows = Counter(self._loads.job)
         for job in sorted(range(len(reached)), key=lambda job: (-reached[job], flows[job])):
             if self._over:
                 break
-            now = [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
+            now = [max(slowdown, floor) for slowdown, floor in zip(self._loads.slowdowns(), floors, strict=True)]
             self._lower(floors[job], now[job], partial(_with, now, job), end)
-        return [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
+        return [max(slowdown, floor) for slowdown, floor in zip(self._loads.slowdowns(), floors, strict=True)]
 
     def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], end: int) -> None:
         """Try ``least``, then repeatedly the slowdown halfway between the last failure and the last success."""
-        if reached <= least * (1 + LEVEL_TOLERANCE) or self.reach(ceilings(least), end - self._step, _ATTEMPT_PATIENCE):
+        if reached <= least * (1 + SLOWDOWN_TOLERANCE) or self.reach(
+            ceilings(least), end - self._step, _ATTEMPT_PATIENCE
+        ):
             return
         for _ in range(_ATTEMPTS):
             if reached - least <= self._apart:
@@ -349,8 +351,8 @@ class _Search:
         return moved
 
 
-def _with(levels: Sequence[float], job: int, level: float) -> list[float]:
-    return [*levels[:job], level, *levels[job + 1 :]]
+def _with(slowdowns: Sequence[float], job: int, slowdown: float) -> list[float]:
+    return [*slowdowns[:job], slowdown, *slowdowns[job + 1 :]]
 
 
 def _numbered(route: Route, problem: Problem) -> Links:

@@ -1,8 +1,8 @@
 """Search for whole flows when no closed form is optimal or within the cap on moves: local search, then CP-SAT.
 
 In: a problem of whole flows and the best candidates so far. Out: further candidates, and lower bounds of the slowdowns,
-sorted from the worst. Local search aims at the slowdowns that the cuts allow all jobs together (``level_vector``); when
-it reaches them, they are proven. CP-SAT handles the rest: slowdowns that are not proven, and fewer moves."""
+sorted from the worst. Local search aims at the slowdowns that the cuts allow all jobs together (``slowdown_vector``);
+when it reaches them, they are proven. CP-SAT handles the rest: slowdowns that are not proven, and fewer moves."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from functools import cmp_to_key, partial
 import structlog
 
 from controller.planning.bounds import Bounds
-from controller.planning.level_vector import LevelVector, level_vector, stronger
-from controller.planning.plan import Draft, Drafts, compare, draft, levels_proven
+from controller.planning.plan import Draft, Drafts, compare, draft, slowdowns_proven
 from controller.planning.problem import PlanLimits, Problem
+from controller.planning.slowdown_vector import SlowdownVector, slowdown_vector, stronger
 from controller.planning.whole_flows import cpsat, local_search
 
 log = structlog.get_logger(__name__)
@@ -35,22 +35,22 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
     """Return candidates and bounds. No candidate has needless moves, but some may exceed ``limits.max_moves``.
 
     ``kept``: the candidate with the fewest moves."""
-    target = level_vector(bounds, limits)
+    target = slowdown_vector(bounds, limits)
     if len(problem.flows) > MAX_FLOWS:
-        return Drafts([], target.levels)
+        return Drafts([], target.slowdowns)
     searched = _search(problem, limits, bounds, target, kept)
     best = min([best, *searched], key=cmp_to_key(compare))
-    settled = levels_proven(best.vector, target.levels) == len(best.vector)
+    settled = slowdowns_proven(best.vector, target.slowdowns) == len(best.vector)
     settled &= limits.max_moves is None or best.moves <= limits.max_moves
     if settled:
         limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
     if (settled and not best.moves) or _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
-        return Drafts(searched, target.levels)
-    exact = _by_cpsat(problem, limits, bounds, target.levels, best, kept)
+        return Drafts(searched, target.slowdowns)
+    exact = _by_cpsat(problem, limits, bounds, target.slowdowns, best, kept)
     return exact._replace(drafts=[*exact.drafts, *searched])
 
 
-def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: LevelVector, kept: Draft) -> list[Draft]:
+def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: SlowdownVector, kept: Draft) -> list[Draft]:
     """Return the candidate that local search finds from ``kept``.
 
     Return none when it is the same, or when paths have unequal lengths."""

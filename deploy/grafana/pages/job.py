@@ -38,11 +38,11 @@ def _overview() -> list[Panel]:
             (f"signalbox_job_efficiency_predicted_ratio{JOB}", "predicted"),
         ),
         number(
-            "Level",
+            "Slowdown",
             "Predicted communication time on its routes, over the ideal time.",
             "none",
             PLAIN,
-            (f"signalbox_job_level{JOB}", "level"),
+            (f"signalbox_job_slowdown{JOB}", "slowdown"),
         ),
         number(
             "Pinned flows",

@@ -79,18 +79,18 @@ def _overview() -> list[Panel]:
 def _plans() -> list[Panel]:
     return [
         graph(
-            "Worst level",
+            "Worst slowdown",
             "The plan should lie between its bound and ECMP's mean; above ECMP's mean it raises an alarm.",
             "none",
-            ("signalbox_plan_level", "plan"),
+            ("signalbox_plan_slowdown", "plan"),
             ("signalbox_plan_bound", "bound"),
-            ("signalbox_ecmp_level_mean", "ECMP mean"),
-            ("signalbox_ecmp_level_p95", "ECMP 95th percentile"),
-            ('signalbox_baseline_level{strategy!="ecmp"}', "{{strategy}}"),
+            ("signalbox_ecmp_slowdown_mean", "ECMP mean"),
+            ("signalbox_ecmp_slowdown_p95", "ECMP 95th percentile"),
+            ('signalbox_baseline_slowdown{strategy!="ecmp"}', "{{strategy}}"),
         ),
         graph(
             "Gap to the bound",
-            "Level of the plan over its bound, less 1; at 0 the plan is proven optimal.",
+            "Slowdown of the plan over its bound, less 1; at 0 the plan is proven optimal.",
             "percentunit",
             ("signalbox_plan_gap_ratio", "gap"),
         ),
@@ -102,12 +102,12 @@ def _plans() -> list[Panel]:
             ("signalbox:plan_seconds:p99_rate15m", "99th percentile, all stages"),
         ),
         graph(
-            "Levels proven",
-            "Job levels, counted from the worst, that are proven optimal: over all shortest paths, and over "
+            "Slowdowns proven",
+            "Job slowdowns, counted from the worst, that are proven optimal: over all shortest paths, and over "
             "candidate paths only if these are more.",
             "short",
-            ("signalbox_plan_levels_proven", "over all paths"),
-            ("signalbox_plan_levels_proven_listed", "over candidate paths"),
+            ("signalbox_plan_slowdowns_proven", "over all paths"),
+            ("signalbox_plan_slowdowns_proven_listed", "over candidate paths"),
             ("signalbox_plan_candidates_listed", "candidate paths per pair"),
         ),
         graph(

@@ -24,10 +24,10 @@ SPLIT = FoundRoutes(4 / 3, 4 / 3, 4 / 3, "optimal", True, 0, 2, 4 / 3, 0)
 FINE = JobAnalysis(
     job_id=A,
     verdict=Verdict.NOTHING,
-    level=1.0,
+    slowdown=1.0,
     efficiency_measured=None,
-    least_level=1.0,
-    nic_level=1.0,
+    least_slowdown=1.0,
+    nic_slowdown=1.0,
     flows=4,
     flows_inside_a_leaf=0,
     flows_hashed=0,
@@ -38,7 +38,7 @@ FINE = JobAnalysis(
     best=None,
     split=None,
 )
-SLOWED = replace(FINE, verdict=Verdict.ROUTING, level=2.0, fullest_links=(LINK,), best=BEST)
+SLOWED = replace(FINE, verdict=Verdict.ROUTING, slowdown=2.0, fullest_links=(LINK,), best=BEST)
 BOUNDED = replace(
-    SLOWED, verdict=Verdict.FABRIC, least_level=2.0, cut=CUT, best=replace(BEST, level=2.0, moves=0), split=SPLIT
+    SLOWED, verdict=Verdict.FABRIC, least_slowdown=2.0, cut=CUT, best=replace(BEST, slowdown=2.0, moves=0), split=SPLIT
 )

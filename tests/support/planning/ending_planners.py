@@ -11,9 +11,9 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-from controller.planning.messages import Planned, PlanningRequest, WorkOutLevels
+from controller.planning.messages import Planned, PlanningRequest, WorkOutSlowdowns
 from controller.planning.plan import NoPlan
-from controller.planning.planned import Levels
+from controller.planning.planned import Slowdowns
 from controller.planning.process import OnCrash, Planner, Put
 
 
@@ -39,12 +39,12 @@ class Silent(Fatal):
             super().submit(request)
 
 
-class TellsLevels(Fatal):
+class TellsSlowdowns(Fatal):
     """Planner that answers a request for slowdowns."""
 
     def submit(self, request: PlanningRequest) -> None:
-        if isinstance(request, WorkOutLevels):
-            self._put(Levels(request.snapshot.generation, {}, {}, frozenset()))
+        if isinstance(request, WorkOutSlowdowns):
+            self._put(Slowdowns(request.snapshot.generation, {}, {}, frozenset()))
         else:
             super().submit(request)
 

@@ -8,7 +8,7 @@ from itertools import product
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
-from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_slowdowns
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 from offline.scenarios import fabrics
 from offline.scenarios.topologies import OFFLINE, Switch, wire
@@ -117,7 +117,7 @@ def link_between(fabric: Fabric, src: int, dst: int) -> LinkId:
 def better(a: Sequence[float], b: Sequence[float]) -> bool:
     """Return whether the slowdowns ``a``, sorted from the worst, are lexicographically smaller than ``b``."""
     for x, y in zip(a, b, strict=True):
-        if abs(x - y) > 2 * LEVEL_TOLERANCE * max(x, y):
+        if abs(x - y) > 2 * SLOWDOWN_TOLERANCE * max(x, y):
             return x < y
     return False
 
@@ -139,9 +139,9 @@ def brute_force(problem: Problem, max_moves: int | None = None) -> tuple[tuple[f
         cost = moves(problem, routes)
         if max_moves is not None and cost > max_moves:
             continue
-        levels = tuple(sorted(job_levels(problem, routes).values(), reverse=True))
-        equal = best is not None and not better(levels, best[0]) and not better(best[0], levels)
-        if best is None or better(levels, best[0]) or (equal and cost < best[1]):
-            best = (levels, cost)
+        slowdowns = tuple(sorted(job_slowdowns(problem, routes).values(), reverse=True))
+        equal = best is not None and not better(slowdowns, best[0]) and not better(best[0], slowdowns)
+        if best is None or better(slowdowns, best[0]) or (equal and cost < best[1]):
+            best = (slowdowns, cost)
     assert best is not None
     return best

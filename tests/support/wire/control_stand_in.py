@@ -35,7 +35,7 @@ from controller.jobs.registry import JobRegistry
 from controller.planning.analysis.requests import WhatIf
 from controller.planning.analysis.results import FailureAnalysis
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
-from controller.planning.plan import EcmpLevel, Plan, PlanTimes
+from controller.planning.plan import EcmpSlowdown, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
 from controller.silence import EndSilence, Silence, SilenceAlarms, SilenceKey, Silences
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
@@ -82,15 +82,15 @@ def example_plan() -> Plan:
         generation=7,
         routes={FlowId(H1, H2): whole(VIA_SPINE), FlowId(H2, H1): whole(BACK)},
         unrouted=(FlowId(H1, "10.0.9.9"),),
-        job_level={JobId("ring"): 1.25},
+        job_slowdown={JobId("ring"): 1.25},
         bound=1.0,
         fluid_bound=1.0,
         integer_bound=1.0,
         certificate="gap",
-        levels_proven=0,
+        slowdowns_proven=0,
         moves=1,
         solver="cpsat",
-        ecmp=EcmpLevel(1.5, 2.0),
+        ecmp=EcmpSlowdown(1.5, 2.0),
         times=PlanTimes(1.0, 20.0, 2.0),
     )
 
@@ -227,7 +227,7 @@ class ControlStandIn:
             state="pending" if missing else "pinned" if pinned else "ecmp",
             missing_hosts=missing,
             vitals=job.vitals,
-            level=0.0 if missing else 1.25,
+            slowdown=0.0 if missing else 1.25,
             ideal_communication_s=0.0 if missing else 0.5,
             efficiency_allowed=0.0 if missing else 0.8,
             prediction_withheld="",

@@ -74,11 +74,11 @@ class _Odd(pb_grpc.ControllerServiceServicer, pb_grpc.JobServiceServicer):
         yield from _and_wait(pb.WatchEventsResponse(resume_token="1", events=[event]), context)
 
     def WatchPlan(self, _: Any, context: Any) -> Iterator[pb.WatchPlanResponse]:  # noqa: N802
-        yield from _and_wait(pb.WatchPlanResponse(resume_token="1", plan=pb.Plan(max_level=math.nan)), context)
+        yield from _and_wait(pb.WatchPlanResponse(resume_token="1", plan=pb.Plan(max_slowdown=math.nan)), context)
 
 
 def _job() -> pb.Job:
-    job = pb.Job(spec=pb.JobSpec(job_id=CODE), level=math.inf, missing_hosts=[CODE])
+    job = pb.Job(spec=pb.JobSpec(job_id=CODE), slowdown=math.inf, missing_hosts=[CODE])
     job.demand.pairs.add(src=CODE, dst=CODE, declared_bytes=5, measured_bps=math.nan)
     return job
 

@@ -16,7 +16,7 @@ from controller.jobs.demand import DemandSource
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.planning.messages import ReplanOutcome
-from controller.planning.plan import EcmpLevel, Plan, PlanTimes, TargetLeft
+from controller.planning.plan import EcmpSlowdown, Plan, PlanTimes, TargetLeft
 from controller.planning.problem import FlowId, Route, Subflow, whole
 from controller.status import ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.default_table import Dropped
@@ -125,7 +125,7 @@ def job_status(**changes: Any) -> JobStatus:
         "state": "ecmp",
         "missing_hosts": (),
         "vitals": Vitals(160.0, Reported(3, 5.0, (4.0,))),
-        "level": 2.0,
+        "slowdown": 2.0,
         "ideal_communication_s": 1.0,
         "efficiency_allowed": 0.5,
         "prediction_withheld": "",
@@ -150,25 +150,25 @@ def test_leases_keep_their_nanoseconds(lease_s: float) -> None:
     assert seconds(duration(lease_s)) == pytest.approx(lease_s, abs=1e-9)
 
 
-def test_a_prediction_is_withheld_only_where_the_level_is_known() -> None:
+def test_a_prediction_is_withheld_only_where_the_slowdown_is_known() -> None:
     withheld = {"prediction_withheld": "trees"}
     assert convert.job_message(job_status(**withheld), 0.0).prediction_withheld == "trees"
-    assert convert.job_message(job_status(level=0.0, **withheld), 0.0).prediction_withheld == ""
+    assert convert.job_message(job_status(slowdown=0.0, **withheld), 0.0).prediction_withheld == ""
 
 
-def test_while_no_level_is_known_there_is_no_efficiency_of_the_network() -> None:
-    jobs = {JobId("a"): job_status(level=0.0, state="pinned")}
+def test_while_no_slowdown_is_known_there_is_no_efficiency_of_the_network() -> None:
+    jobs = {JobId("a"): job_status(slowdown=0.0, state="pinned")}
     assert not convert.status_message(Status(jobs=jobs), 1.0, 1.0, "1").HasField("network_efficiency")
-    jobs[JobId("b")] = job_status(level=2.0)
+    jobs[JobId("b")] = job_status(slowdown=2.0)
     assert convert.status_message(Status(jobs=jobs), 1.0, 1.0, "1").network_efficiency == 0.5
 
 
-def test_a_job_with_flows_that_have_no_path_is_at_0_whatever_its_level() -> None:
+def test_a_job_with_flows_that_have_no_path_is_at_0_whatever_its_slowdown() -> None:
     cut_off = job_status(flows_without_path=1, prediction_withheld="trees")
     message = convert.job_message(cut_off, 0.0)
     assert message.HasField("efficiency_predicted")
     assert (message.efficiency_predicted, message.flows_without_path, message.prediction_withheld) == (0.0, 1, "")
-    jobs = {JobId("a"): job_status(), JobId("b"): cut_off, JobId("c"): job_status(level=0.0)}
+    jobs = {JobId("a"): job_status(), JobId("b"): cut_off, JobId("c"): job_status(slowdown=0.0)}
     status = convert.status_message(Status(jobs=jobs), 1.0, 1.0, "1")
     assert status.HasField("network_efficiency")
     assert (status.network_efficiency, status.jobs_without_path, status.jobs_unplanned) == (0.0, 1, 1)
@@ -288,7 +288,7 @@ def test_a_job_is_described_with_what_is_left_of_its_lease_and_its_efficiency() 
     message = convert.job_message(job_status(), now=100.0)
     assert message.lease_left.seconds == 60
     assert (message.efficiency_predicted, message.efficiency_measured) == (0.5, 0.25)
-    assert (message.virtual_links, message.pinned, message.level) == (1, 0, 2.0)
+    assert (message.virtual_links, message.pinned, message.slowdown) == (1, 0, 2.0)
 
 
 def test_a_job_that_waits_for_hosts_names_them_and_is_at_0() -> None:
@@ -363,15 +363,15 @@ def a_plan(routes: Mapping[FlowId, Route]) -> Plan:
         generation=3,
         routes=routes,
         unrouted=(),
-        job_level={},
+        job_slowdown={},
         bound=1.0,
         fluid_bound=1.0,
         integer_bound=1.0,
         certificate="optimal",
-        levels_proven=2,
+        slowdowns_proven=2,
         moves=0,
         solver="greedy",
-        ecmp=EcmpLevel(1.5, 2.5),
+        ecmp=EcmpSlowdown(1.5, 2.5),
         times=PlanTimes(1, 2, 3),
     )
 
@@ -385,16 +385,16 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
     plan = a_plan({FLOW: whole((UP, DOWN))})
     status = Status(fabric=FABRIC, jobs={job_status().spec.job_id: job_status()}, plan=plan)  # type: ignore[dict-item]
     message = plan_message(plan, status, installed=True)
-    assert (message.certificate, message.ecmp_level.mean, seconds(message.plan_time)) == (
+    assert (message.certificate, message.ecmp_slowdown.mean, seconds(message.plan_time)) == (
         pb.PLAN_CERTIFICATE_OPTIMAL,
         1.5,
         0.006,
     )
     assert [(r.job_id, list(r.route.switches)) for r in message.routes] == [("job", ["leaf1", "spine1", "leaf2"])]
     assert not message.schemes
-    compared = replace(status, baseline_levels={"edge-coloring": 2.0, "greedy": 3.0, "first-fit": 2.5, "ecmp": 4.0})
+    compared = replace(status, baseline_slowdowns={"edge-coloring": 2.0, "greedy": 3.0, "first-fit": 2.5, "ecmp": 4.0})
     schemes = plan_message(plan, compared, installed=True).schemes
-    assert [(pb.RoutingScheme.Name(s.scheme), s.level) for s in schemes] == [
+    assert [(pb.RoutingScheme.Name(s.scheme), s.slowdown) for s in schemes] == [
         ("ROUTING_SCHEME_ECMP", 4.0),
         ("ROUTING_SCHEME_GREEDY", 3.0),
         ("ROUTING_SCHEME_EDGE_COLORING", 2.0),
@@ -408,10 +408,10 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
 
 def test_a_plan_says_which_bytes_of_a_job_it_was_made_for() -> None:
     job_id = JobId("job")
-    plan = replace(a_plan({}), job_level={job_id: 1.5})
+    plan = replace(a_plan({}), job_slowdown={job_id: 1.5})
     status = Status(fabric=FABRIC, plan=plan, plan_demand_source={job_id: DemandSource.MEASURED})
     (job,) = plan_message(plan, status, installed=True).jobs
-    assert (job.job_id, job.level, job.demand_source) == ("job", 1.5, pb.DEMAND_SOURCE_MEASURED)
+    assert (job.job_id, job.slowdown, job.demand_source) == ("job", 1.5, pb.DEMAND_SOURCE_MEASURED)
     (job,) = plan_message(replace(plan), status, installed=False).jobs
     assert job.demand_source == pb.DEMAND_SOURCE_UNSPECIFIED, "it is known of the newest plan alone"
 
@@ -421,8 +421,8 @@ def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> Non
     status = Status(fabric=FABRIC, plan=plan, target=TargetLeft(1, 7, 1, {JobId("b"): 1.5, JobId("a"): 1.25}))
     message = plan_message(plan, status, installed=True)
     assert (message.cut_short, message.moves_left, message.blocked_flows) == (True, 7, 1)
-    assert message.target.max_level == 1.5
-    assert [(job.job_id, job.level) for job in message.target.jobs] == [("a", 1.25), ("b", 1.5)]
+    assert message.target.max_slowdown == 1.5
+    assert [(job.job_id, job.slowdown) for job in message.target.jobs] == [("a", 1.25), ("b", 1.5)]
     older = plan_message(replace(plan, cut_short=False), status, installed=False)
     assert (older.cut_short, older.moves_left, older.blocked_flows) == (False, 0, 0)
     assert not older.HasField("target")

@@ -24,7 +24,7 @@ from controller.planning.analysis.results import (
     Present,
     Verdict,
 )
-from controller.planning.plan import EcmpLevel
+from controller.planning.plan import EcmpSlowdown
 from signalbox.errors import InvalidInput
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
@@ -32,7 +32,7 @@ from tests.support.planning.analyses import BEST, BOUNDED, CUT, FINE, LINK, NIC,
 from tests.support.planning.circuits import rings
 from tests.support.status_example import demand
 
-ECMP = EcmpLevel(2.5, 3.0)
+ECMP = EcmpSlowdown(2.5, 3.0)
 SPINES = tuple(Failure(FailureKind.SPINE, name, frozenset()) for name in ("s101", "s102"))
 CABLES = tuple(Failure(FailureKind.CABLE, f"s1:{spine.name}", frozenset()) for spine in SPINES)
 WORST = Outcome(Case(FailureKind.SPINE, SPINES), SPINES[0], (), (1, 2), "plan", 2.0, 1.5, 2.0, ECMP, 3.0, 2.0, 1)
@@ -57,7 +57,7 @@ def said_of_failures(found: FailureAnalysis, **changed: Any) -> str:
 
 
 def test_all_parts_of_a_job_analysis_are_sent() -> None:
-    whole = replace(BOUNDED, efficiency_measured=0.4, demand=demand(), hashed_level=2.5, fullest_nic=NIC)
+    whole = replace(BOUNDED, efficiency_measured=0.4, demand=demand(), hashed_slowdown=2.5, fullest_nic=NIC)
     message = explain_message(whole)
     unset = {name for name, field in message.DESCRIPTOR.fields_by_name.items() if not _is_set(message, name)}
     assert unset == {
@@ -65,8 +65,8 @@ def test_all_parts_of_a_job_analysis_are_sent() -> None:
         *("prediction_withheld", "awaits_iterations", "pinning_gains_nothing"),
     }, "those are 0"
     assert message.demand == demand_message(demand())
-    assert message.hashed_level == 2.5
-    assert (message.verdict, message.level, message.efficiency_predicted) == (pb.VERDICT_FABRIC, 2.0, 0.5)
+    assert message.hashed_slowdown == 2.5
+    assert (message.verdict, message.slowdown, message.efficiency_predicted) == (pb.VERDICT_FABRIC, 2.0, 0.5)
     assert message.fullest_links[0].jobs[1] == pb.JobShare(job_id="b", flows=1, load=1.0)
     assert message.cut == pb.LeafCut(
         leaf="s1",
@@ -74,8 +74,8 @@ def test_all_parts_of_a_job_analysis_are_sent() -> None:
         links=3,
         failed=1,
         drained=2,
-        fluid_level=4 / 3,
-        whole_level=2.0,
+        fluid_slowdown=4 / 3,
+        whole_slowdown=2.0,
         jobs=[pb.JobFlows(job_id="a", flows=4)],
     )
     assert message.split.most_pieces == 2
@@ -107,25 +107,25 @@ def test_what_there_is_none_of_is_left_out() -> None:
         (SLOWED, "takes up to 2.00 times as long as on an idle fabric (efficiency 50.0%)."),
         (SLOWED, "s1>s101, loaded to 2.00 times its capacity by 1 of its own flows and 1 of b."),
         (
-            replace(SLOWED, best=replace(BEST, moves=300, cycles=2, first_level=1.25)),
-            "reduce its level to 1.00, with 300 flows moved in at most 2 planning cycles (1.25 after the first).",
+            replace(SLOWED, best=replace(BEST, moves=300, cycles=2, first_slowdown=1.25)),
+            "reduce its slowdown to 1.00, with 300 flows moved in at most 2 planning cycles (1.25 after the first).",
         ),
         (
             replace(SLOWED, best=replace(BEST, moves=300, cycles=None)),
-            "reduce its level to 1.00, with 300 flows moved, which planning.max_moves does not allow.",
+            "reduce its slowdown to 1.00, with 300 flows moved, which planning.max_moves does not allow.",
         ),
-        (SLOWED, "Routing can gain 50%: the planner's routes reduce its level to 1.00, with 1 flow moved."),
+        (SLOWED, "Routing can gain 50%: the planner's routes reduce its slowdown to 1.00, with 1 flow moved."),
         (replace(SLOWED, flows_hashed=1), "on average over hash draws"),
-        (replace(SLOWED, flows_hashed=1, level=3.0), "1 of its flows is hashed: the switches choose the links."),
+        (replace(SLOWED, flows_hashed=1, slowdown=3.0), "1 of its flows is hashed: the switches choose the links."),
         (replace(SLOWED, equally_full_links=8), "s1>s101 (one of 8), loaded"),
         (replace(SLOWED, fullest_links=(replace(LINK, background=0.5),)), "unannounced traffic takes 50% of it."),
-        (replace(SLOWED, verdict=Verdict.NIC, nic_level=2.0), "the load of a NIC does not depend on routes"),
-        (replace(SLOWED, verdict=Verdict.UNPROVEN, least_level=1.2), "only levels below 1.20 are ruled out."),
+        (replace(SLOWED, verdict=Verdict.NIC, nic_slowdown=2.0), "the load of a NIC does not depend on routes"),
+        (replace(SLOWED, verdict=Verdict.UNPROVEN, least_slowdown=1.2), "only slowdowns below 1.20 are ruled out."),
         (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed, 2 more are drained): with any"),
-        (BOUNDED, "Splitting flows would gain 33%: level 1.33"),
-        (replace(BOUNDED, split=replace(SPLIT, level=2.0)), "Splitting flows would gain nothing either."),
+        (BOUNDED, "Splitting flows would gain 33%: slowdown 1.33"),
+        (replace(BOUNDED, split=replace(SPLIT, slowdown=2.0)), "Splitting flows would gain nothing either."),
         (
-            replace(BOUNDED, least_level=1.0, cut=None),
+            replace(BOUNDED, least_slowdown=1.0, cut=None),
             "Any routes that are better for it are worse for another job than the planner's.",
         ),
     ],
@@ -135,7 +135,7 @@ def test_the_answer_says(found: JobAnalysis, expected: str) -> None:
 
 
 def test_a_cut_between_two_leaves_names_both_and_the_other_jobs() -> None:
-    cut = replace(CUT, other_leaf="s2", links=1, fluid_level=2.0, jobs=(JobFlows(A, 1), JobFlows(B, 1)))
+    cut = replace(CUT, other_leaf="s2", links=1, fluid_slowdown=2.0, jobs=(JobFlows(A, 1), JobFlows(B, 1)))
     words = said(BOUNDED, cut=cut)
     assert "s1 sends 2 flows (those of b among them) to s2 over the 1 link that still leads there: 2.00 times" in words
     assert "receives 2 flows (those of b among them) from s2" in said(BOUNDED, cut=replace(cut, direction="in"))
@@ -143,13 +143,13 @@ def test_a_cut_between_two_leaves_names_both_and_the_other_jobs() -> None:
 
 def test_flows_without_a_path_come_before_everything_else() -> None:
     assert said(FINE, verdict=Verdict.CUT_OFF, flows_without_a_path=1) == (
-        "The network stops a: 1 flow has no path. The level of the other 3 is 1.00. "
+        "The network stops a: 1 flow has no path. The slowdown of the other 3 is 1.00. "
         "Routing can gain nothing before cables or switches are repaired."
     )
 
 
 @pytest.mark.parametrize(
-    ("level", "measured", "expected"),
+    ("slowdown", "measured", "expected"),
     [
         (1.0, 0.97, "The measured efficiency is 97.0%, about as predicted."),
         (1.0, 0.6, "The measured efficiency is 60.0%, the predicted one 100.0%: the difference is not the routing."),
@@ -157,9 +157,9 @@ def test_flows_without_a_path_come_before_everything_else() -> None:
     ],
 )
 def test_the_measured_efficiency_is_compared_with_the_predicted_one(
-    level: float, measured: float, expected: str
+    slowdown: float, measured: float, expected: str
 ) -> None:
-    assert expected in said(FINE, level=level, efficiency_measured=measured)
+    assert expected in said(FINE, slowdown=slowdown, efficiency_measured=measured)
     assert explain_message(replace(FINE, efficiency_measured=measured)).efficiency_measured == measured
 
 
@@ -170,19 +170,19 @@ def test_all_parts_of_an_outcome_are_sent() -> None:
     message = what_if_message(FAILURES)
     assert (message.failures, message.cases) == (4, 1)
     assert message.unfelt == [pb.UnfeltFailures(kind=pb.FAILURE_KIND_CABLE, failures=["s1:s101", "s1:s102"])]
-    assert message.now.ecmp_level == pb.EcmpLevels(mean=2.5, p95=3.0)
+    assert message.now.ecmp_slowdown == pb.EcmpSlowdowns(mean=2.5, p95=3.0)
     assert message.outcomes == [
         pb.FailureOutcome(
             kind=pb.FAILURE_KIND_SPINE,
             example="s101",
             failures=["s101", "s102"],
             basis=pb.OUTCOME_BASIS_PLAN,
-            level=2.0,
-            repaired_level=3.0,
+            slowdown=2.0,
+            repaired_slowdown=3.0,
             bound=1.5,
             integer_bound=2.0,
             proven=True,
-            ecmp_level=pb.EcmpLevels(mean=2.5, p95=3.0),
+            ecmp_slowdown=pb.EcmpSlowdowns(mean=2.5, p95=3.0),
             rerouted_fewest=1,
             rerouted_most=2,
             moved=1,
@@ -190,21 +190,21 @@ def test_all_parts_of_an_outcome_are_sent() -> None:
     ]
 
 
-def test_levels_that_were_not_computed_are_left_out() -> None:
-    bounded = replace(WORST, basis="bound", level=None, repaired_level=None, ecmp=None)
+def test_slowdowns_that_were_not_computed_are_left_out() -> None:
+    bounded = replace(WORST, basis="bound", slowdown=None, repaired_slowdown=None, ecmp=None)
     (outcome,) = what_if_message(replace(FAILURES, outcomes=(bounded,))).outcomes
-    assert not any(map(outcome.HasField, ("level", "repaired_level", "ecmp_level")))
+    assert not any(map(outcome.HasField, ("slowdown", "repaired_slowdown", "ecmp_slowdown")))
     words = said_of_failures(FAILURES, outcomes=(bounded,))
-    assert "The worst is s101 (or 1 like it) with a level of at least 2.00." in words
+    assert "The worst is s101 (or 1 like it) with a slowdown of at least 2.00." in words
     assert "The time was over before 1 case was computed; only bounds are known." in words
 
 
 def test_the_answer_counts_what_can_fail_and_names_the_worst() -> None:
     assert said_of_failures(FAILURES) == (
-        "Now the worst job's level is 1.00 (no routing is better); under ECMP 2.50 on average. "
+        "Now the worst job's slowdown is 1.00 (no routing is better); under ECMP 2.50 on average. "
         "2 switches without hosts can fail, in 1 case (failures of interchangeable switches are one case); "
         "2 more that no flow uses change nothing. "
-        "The worst is s101 (or 1 like it) with a level of 2.00 after planning (no routing is better); under "
+        "The worst is s101 (or 1 like it) with a slowdown of 2.00 after planning (no routing is better); under "
         "ECMP 2.50 on average. "
         "No failure leaves a flow without a path."
     )
@@ -259,8 +259,8 @@ def test_the_answer_about_named_parts_is_about_them_alone() -> None:
     outcome = replace(WORST, case=Case(FailureKind.PARTS, (parts,)), example=parts)
     felt = what_if_message(replace(FAILURES, outcomes=(outcome,), felt=(outcome.case,), unfelt=()))
     assert list(felt.answer[1:]) == [
-        "Without spine2, leaf1:3 the worst job has a level of 2.00 after planning (no routing is better); under ECMP "
-        "2.50 on average.",
+        "Without spine2, leaf1:3 the worst job has a slowdown of 2.00 after planning (no routing is better); under "
+        "ECMP 2.50 on average.",
         "All flows keep a path.",
     ]
     unfelt = what_if_message(replace(FAILURES, outcomes=(), felt=(), unfelt=(outcome.case,)))
@@ -274,11 +274,13 @@ def test_a_measured_efficiency_is_not_compared_where_none_is_predicted() -> None
 
 
 def test_cases_that_were_not_planned_in_time_are_not_said_to_be() -> None:
-    late = replace(WORST, basis="repair", level=3.0)
+    late = replace(WORST, basis="repair", slowdown=3.0)
     answer = said_of_failures(FAILURES, outcomes=(late,))
-    assert "The time was over before 1 case was planned: the level is that of the repair, and may be smaller" in answer
-    assert "with a level of 3.00 after the repair (at most 50.0% above the best)" in answer
-    proven = replace(WORST, basis="repair", repaired_level=2.0)
+    assert (
+        "The time was over before 1 case was planned: the slowdown is that of the repair, and may be smaller" in answer
+    )
+    assert "with a slowdown of 3.00 after the repair (at most 50.0% above the best)" in answer
+    proven = replace(WORST, basis="repair", repaired_slowdown=2.0)
     assert "time was over" not in said_of_failures(FAILURES, outcomes=(proven,))
 
 

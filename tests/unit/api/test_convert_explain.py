@@ -25,7 +25,7 @@ FINE = replace(
 )
 NOT_SLOWED = (
     "The network does not slow g1: none of its links is loaded above its capacity, so it communicates as fast as its "
-    "own NICs allow (level 1.00)."
+    "own NICs allow (slowdown 1.00)."
 )
 
 
@@ -154,7 +154,7 @@ NOT_POSSIBLE = (
 
 
 @pytest.mark.parametrize(
-    ("of_job", "level", "measured", "expected"),
+    ("of_job", "slowdown", "measured", "expected"),
     [
         (CONFIRMED, 1.0, 0.97, "The measured efficiency is 97.0%, about as predicted."),
         (DECLARED, 1.0, 0.97, "The measured efficiency is 97.0%, about as predicted."),
@@ -201,9 +201,9 @@ NOT_POSSIBLE = (
     ],
 )
 def test_a_measured_efficiency_is_judged_by_what_is_confirmed(
-    of_job: JobDemand | None, level: float, measured: float, expected: str
+    of_job: JobDemand | None, slowdown: float, measured: float, expected: str
 ) -> None:
-    found = replace(FINE, demand=of_job, level=level, efficiency_measured=measured)
+    found = replace(FINE, demand=of_job, slowdown=slowdown, efficiency_measured=measured)
     assert expected in said(found)[-1]
     assert explain_message(found).efficiency_measured == measured
 
@@ -254,8 +254,8 @@ def test_a_job_shares_a_nic_only_with_others(of_nic: BusyLink, slowed: str, wher
     found = replace(
         FINE,
         verdict=Verdict.NIC,
-        level=1.25,
-        nic_level=1.25,
+        slowdown=1.25,
+        nic_slowdown=1.25,
         fullest_links=(of_nic,),
         fullest_nic=of_nic,
         best=BEST,
@@ -272,7 +272,9 @@ def test_a_job_shares_a_nic_only_with_others(of_nic: BusyLink, slowed: str, wher
 
 def test_what_is_not_noticeable_is_not_called_slow() -> None:
     """Observed before: "A NIC that it shares slows g1 by 3 of its own flows alone", at slowdown 1.01."""
-    found = replace(FINE, level=1.0123, nic_level=1.0123, fullest_links=(nic(0.0123, G1),), fullest_nic=nic(0.0123, G1))
+    found = replace(
+        FINE, slowdown=1.0123, nic_slowdown=1.0123, fullest_links=(nic(0.0123, G1),), fullest_nic=nic(0.0123, G1)
+    )
     assert said(found) == [
         "The network does not slow g1 noticeably: its communication takes up to 1.01 times as long as on an idle "
         "fabric, and less than 5% is not noticeable.",
@@ -281,36 +283,46 @@ def test_what_is_not_noticeable_is_not_called_slow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "best", "hashed", "expected"),
+    ("slowdown", "best", "hashed", "expected"),
     [
-        (1.0, None, 1.0, "its level is 1.00 on average if the switches hash its flows, and 1.00 with the best routes"),
-        (1.3, 1.25, 1.27, "its level is 1.27 on average if the switches hash its flows, and 1.25 with the best routes"),
+        (
+            1.0,
+            None,
+            1.0,
+            "its slowdown is 1.00 on average if the switches hash its flows, and 1.00 with the best routes",
+        ),
+        (
+            1.3,
+            1.25,
+            1.27,
+            "its slowdown is 1.27 on average if the switches hash its flows, and 1.25 with the best routes",
+        ),
     ],
 )
 def test_where_pinning_gains_nothing_the_answer_says_so(
-    level: float, best: float | None, hashed: float, expected: str
+    slowdown: float, best: float | None, hashed: float, expected: str
 ) -> None:
     found = replace(
         FINE,
         verdict=Verdict.NOTHING if best is None else Verdict.ROUTING,
-        level=level,
-        best=None if best is None else replace(BEST, level=best),
-        hashed_level=hashed,
+        slowdown=slowdown,
+        best=None if best is None else replace(BEST, slowdown=best),
+        hashed_slowdown=hashed,
         pinning_gains_nothing=True,
     )
     (sentence,) = [each for each in said(found) if each.startswith("Pinning gains nothing for g1 now: ")]
     assert expected in sentence
     message = explain_message(found)
-    assert (message.hashed_level, message.pinning_gains_nothing) == (hashed, True)
+    assert (message.hashed_slowdown, message.pinning_gains_nothing) == (hashed, True)
     assert not any("Pinning" in each for each in said(replace(found, pinning_gains_nothing=False)))
 
 
 def test_numbers_in_sentences_are_those_of_the_fields() -> None:
-    found = replace(FINE, demand=HALF, level=2.125, efficiency_measured=0.3125, hashed_level=2.0, best=BEST)
+    found = replace(FINE, demand=HALF, slowdown=2.125, efficiency_measured=0.3125, hashed_slowdown=2.0, best=BEST)
     found = replace(found, verdict=Verdict.ROUTING, pinning_gains_nothing=True)
     message = explain_message(found)
     numbers = set(re.findall(r"\d+\.\d+%?", " ".join(message.answer)))
     assert message.demand.findings == [pb.DEMAND_FINDING_OTHER_AMOUNTS]
-    assert {f"{message.demand.factor:.1f}", f"{message.level:.2f}", f"{message.hashed_level:.2f}"} <= numbers
+    assert {f"{message.demand.factor:.1f}", f"{message.slowdown:.2f}", f"{message.hashed_slowdown:.2f}"} <= numbers
     assert {f"{message.efficiency_measured:.1%}", f"{message.efficiency_predicted:.1%}"} <= numbers
-    assert f"{message.best.level:.2f}" in numbers
+    assert f"{message.best.slowdown:.2f}" in numbers

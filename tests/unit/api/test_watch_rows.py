@@ -134,15 +134,15 @@ def test_measured_rates_are_no_change_of_a_job_and_what_it_is_planned_for_is(job
     assert [job.spec.job_id for job in told.jobs] == [job_id]
 
 
-def test_a_job_with_another_level_has_changed_and_one_with_a_longer_lease_has_not(jobs: Watcher) -> None:
+def test_a_job_with_another_slowdown_has_changed_and_one_with_a_longer_lease_has_not(jobs: Watcher) -> None:
     status = example_status()
     jobs.told(status)
     job_id, job = next(iter(status.jobs.items()))
     renewed = replace(job, vitals=replace(job.vitals, lease_ends_at=1e9))
     assert jobs.told(replace(status, jobs={**status.jobs, job_id: renewed})) is None
-    worse = replace(renewed, level=renewed.level + 1)
+    worse = replace(renewed, slowdown=renewed.slowdown + 1)
     (told,) = jobs.told(replace(status, jobs={**status.jobs, job_id: worse})).jobs
-    assert (told.spec.job_id, told.level) == (job_id, worse.level)
+    assert (told.spec.job_id, told.slowdown) == (job_id, worse.slowdown)
 
 
 def test_a_rate_changes_one_link(fabric: Watcher) -> None:

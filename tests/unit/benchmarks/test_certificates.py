@@ -19,11 +19,11 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.judge.adapter import certificate_of
 from benchmarks.judge.certificates import judged, summary
-from benchmarks.judge.implied import follows, levels, walks
+from benchmarks.judge.implied import follows, slowdowns, walks
 from benchmarks.judge.instances import generate
 from benchmarks.judge.mutants import boasting, changed, refuted
 from controller.planning.problem import PlanLimits
-from controller.planning.verify import Cut, Graph, levels_of, verify
+from controller.planning.verify import Cut, Graph, slowdowns_of, verify
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 WITH_PROOF = 51
@@ -66,18 +66,18 @@ def test_the_checker_and_the_second_decision_agree_on_changed_copies(plan: Any) 
 
 
 def test_worse_routes_that_claim_to_be_the_best_are_refuted_by_the_better_ones(plan: Any) -> None:
-    best = sorted(levels(plan), reverse=True)
+    best = sorted(slowdowns(plan), reverse=True)
     found = [boasting(plan, lambda flow: walks(plan, flow), random.Random(seed)) for seed in range(20)]
     boasts = [mutant for mutant in found if mutant]
     assert boasts
     for mutant in boasts:
-        assert refuted(sorted(levels(mutant), reverse=True), best)
+        assert refuted(sorted(slowdowns(mutant), reverse=True), best)
         assert mutant["proven"] == len(best)
         assert not accepted(mutant)
         assert not follows(mutant)
 
 
-def test_levels_are_refuted_by_smaller_ones_after_none_that_are_larger() -> None:
+def test_slowdowns_are_refuted_by_smaller_ones_after_none_that_are_larger() -> None:
     claimed = [Fraction(3), Fraction(2)]
     assert refuted(claimed, [Fraction(3), Fraction(1)])
     assert refuted(claimed, [Fraction(2), Fraction(2)])
@@ -126,8 +126,8 @@ def test_what_a_cut_proves_holds_in_every_routing_that_is_tried(seed: int) -> No
         least, worst = rng.randint(1, len(members)), max(rng.choice(found))
         bound = largest(partial(proves, cut, members, least, worst), plan["denominator"], worst)
         if bound > plan["denominator"]:
-            within = [levels for levels in found if max(levels) <= worst]
-            reached = [sorted((levels[job] for job in members), reverse=True)[least - 1] for levels in within]
+            within = [slowdowns for slowdowns in found if max(slowdowns) <= worst]
+            reached = [sorted((slowdowns[job] for job in members), reverse=True)[least - 1] for slowdowns in within]
             assert min(reached) >= bound
             proven += 1
             sharp += min(reached) <= 1.1 * bound
@@ -138,7 +138,7 @@ def test_what_a_cut_proves_holds_in_every_routing_that_is_tried(seed: int) -> No
 def routings(plan: Any, rng: random.Random) -> list[list[int]]:
     """Return the slowdowns of many routings, near the plan's own and far from it."""
     whole, flows = plan["denominator"], plan["flows"]
-    kept, found = [flow["route"] for flow in flows], [levels_of(plan)]
+    kept, found = [flow["route"] for flow in flows], [slowdowns_of(plan)]
     for _ in range(150):
         stay = rng.random()
         for flow, route in zip(flows, kept, strict=True):
@@ -149,7 +149,7 @@ def routings(plan: Any, rng: random.Random) -> list[list[int]]:
             flow["route"] = (
                 route if rng.random() < stay else [[part, path] for part, path in zip(parts, paths, strict=True)]
             )
-        found.append(levels_of(plan))
+        found.append(slowdowns_of(plan))
     return found
 
 

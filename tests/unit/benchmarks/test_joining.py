@@ -10,9 +10,9 @@ from typing import Any, get_args
 
 import pytest
 
-from benchmarks.joining.levels import least_level, levels
 from benchmarks.joining.mixes import ALGORITHMS, mix, spec_of
 from benchmarks.joining.results import Announced, Mode, Row, summary
+from benchmarks.joining.slowdowns import least_slowdown, slowdowns
 from mininet_topos.joining.jobs import Library, LibraryJob
 from offline.scenarios.topologies import leaf_spine
 from signalbox.jobs.collectives import virtual_links
@@ -58,17 +58,20 @@ def test_two_rings_that_cross_need_two_spines() -> None:
     """Four hosts on two leaves have one ring each way: each leaf sends two flows at full rate."""
     leaf_of = {"a": "leaf1", "b": "leaf2", "c": "leaf1", "d": "leaf2"}
     traffic = {"one": {0: {("a", "b"): 6.0, ("b", "a"): 6.0}}, "two": {0: {("c", "d"): 3.0, ("d", "c"): 3.0}}}
-    assert least_level(traffic, leaf_of, ["spine1", "spine2"]) == (1.0, True)
-    assert least_level(traffic, leaf_of, ["spine1"]) == (2.0, True)
+    assert least_slowdown(traffic, leaf_of, ["spine1", "spine2"]) == (1.0, True)
+    assert least_slowdown(traffic, leaf_of, ["spine1"]) == (2.0, True)
     together = {pair: "spine1" for job in traffic.values() for pair in job[0]}
-    assert levels(traffic, leaf_of, together) == {"one": 2.0, "two": 2.0}
-    assert levels(traffic, leaf_of, together | {("c", "d"): "spine2", ("d", "c"): "spine2"}) == {"one": 1.0, "two": 1.0}
+    assert slowdowns(traffic, leaf_of, together) == {"one": 2.0, "two": 2.0}
+    assert slowdowns(traffic, leaf_of, together | {("c", "d"): "spine2", ("d", "c"): "spine2"}) == {
+        "one": 1.0,
+        "two": 1.0,
+    }
 
 
 def test_phases_of_one_job_do_not_meet() -> None:
     leaf_of = {"a": "leaf1", "b": "leaf2", "c": "leaf1", "d": "leaf2"}
     traffic = {"one": {0: {("a", "b"): 5.0}, 1: {("c", "d"): 5.0}}}
-    assert least_level(traffic, leaf_of, ["spine1"]) == (1.0, True)
+    assert least_slowdown(traffic, leaf_of, ["spine1"]) == (1.0, True)
 
 
 # ---- mixes and results
@@ -101,7 +104,7 @@ def test_iterations_are_compared_with_the_flat_switch() -> None:
         )
         return asdict(base) | more
 
-    planned = row(Mode.PLANNED, 2.2, announced="right", level=2.0, right_s=4.0)
+    planned = row(Mode.PLANNED, 2.2, announced="right", slowdown=2.0, right_s=4.0)
     found = summary([row(Mode.FLAT, 1.0), row(Mode.ECMP, 2.0), row(Mode.ECMP, 3.0), planned])
     assert found["hashed"] == [{"job": "a", "draws": 2, "mean": 2.5, "worst": 3.0}]
     [line] = found["planned"]

@@ -79,21 +79,21 @@ def everything(exact: Exact) -> list[tuple[Fraction, ...]]:
         (3, 1, 0, 1, 1, 1),
     ],
 )
-def test_the_least_level_of_cases_with_a_known_answer(
+def test_the_least_slowdown_of_cases_with_a_known_answer(
     spines: int, flows: int, background: int, whole: Fraction, two: Fraction, fluid: Fraction
 ) -> None:
     exact = Exact(two_leaves(spines, across([0] * flows), background))
-    for pieces, level in ((1, whole), (2, two), (None, fluid)):
-        assert float(least(exact, pieces)) == pytest.approx(float(level), rel=1e-6)
-    assert exact.cut_level <= exact.whole_cut_level <= whole
+    for pieces, slowdown in ((1, whole), (2, two), (None, fluid)):
+        assert float(least(exact, pieces)) == pytest.approx(float(slowdown), rel=1e-6)
+    assert exact.cut_slowdown <= exact.whole_cut_slowdown <= whole
 
 
 def test_pieces_that_are_too_few_for_the_fluid_optimum() -> None:
     """A flow has rate 3, and three links have rate 1."""
     cables = tuple(Cable(a, 2 + spine, 100) for a in range(2) for spine in range(3))
     exact = Exact(Instance("one", 5, cables, (Host(0, 300), Host(1, 300)), (Send(0, 0, 1, 0, 9),)))
-    levels = [float(least(exact, pieces)) for pieces in (1, 2, 3, None)]
-    assert levels == pytest.approx([3.0, 1.5, 1.0, 1.0])
+    slowdowns = [float(least(exact, pieces)) for pieces in (1, 2, 3, None)]
+    assert slowdowns == pytest.approx([3.0, 1.5, 1.0, 1.0])
 
 
 def test_where_one_solver_fails_the_other_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def small(seed: int) -> Exact | None:
 
 
 @pytest.mark.parametrize("seed", [seed for seed in range(90) if small(seed)])
-def test_the_least_levels_are_those_that_trying_everything_finds(seed: int) -> None:
+def test_the_least_slowdowns_are_those_that_trying_everything_finds(seed: int) -> None:
     exact = small(seed)
     assert exact is not None
     best = everything(exact)[0]
@@ -138,15 +138,15 @@ def test_the_least_levels_are_those_that_trying_everything_finds(seed: int) -> N
         assert answer.decided
         assert answer.routing is not None
         found = (*found, exact.vector(answer.routing)[len(found)])
-    assert [float(level) for level in found] == pytest.approx([float(level) for level in best], rel=1e-6)
-    assert exact.cut_level <= least(exact, None) * (1 + Fraction(1, 10**6))
-    assert exact.whole_cut_level <= best[0]
+    assert [float(slowdown) for slowdown in found] == pytest.approx([float(slowdown) for slowdown in best], rel=1e-6)
+    assert exact.cut_slowdown <= least(exact, None) * (1 + Fraction(1, 10**6))
+    assert exact.whole_cut_slowdown <= best[0]
 
 
 def claims(exact: Exact, routing: Routing, **others: object) -> Answer:
     """Return an honest answer in one piece, except for ``others``."""
-    levels = {job: float(level) for job, level in exact.levels(routing).items()}
-    honest = Answer(1, routing, levels, 1.0, 1.0, 1.0, 0, "heuristic", "test", 0.0, 0.0)
+    slowdowns = {job: float(slowdown) for job, slowdown in exact.slowdowns(routing).items()}
+    honest = Answer(1, routing, slowdowns, 1.0, 1.0, 1.0, 0, "heuristic", "test", 0.0, 0.0)
     return replace(honest, **others)  # type: ignore[arg-type]
 
 
@@ -164,7 +164,7 @@ def crowded() -> tuple[Exact, Routing]:
 def test_an_honest_answer_is_not_refuted_and_its_gap_is_known() -> None:
     exact, routing = crowded()
     verdict = of(exact, claims(exact, routing))
-    assert (verdict.level, verdict.optimum, verdict.decided) == (3.0, 2.0, True)
+    assert (verdict.slowdown, verdict.optimum, verdict.decided) == (3.0, 2.0, True)
     assert verdict.gap == pytest.approx(0.5)
     assert not verdict.refuted
     assert not verdict.faults
@@ -176,7 +176,7 @@ def test_an_honest_answer_is_not_refuted_and_its_gap_is_known() -> None:
         ({"bound": 2.5}, "bound 2.5, a routing has 2"),
         ({"fluid_bound": 2.1}, "fluid bound 2.1, a routing has 2"),
         ({"integer_bound": 3.0}, "bound of whole flows 3, one has 2"),
-        ({"levels_proven": 1}, "worst level 3 proven, a routing has 2"),
+        ({"slowdowns_proven": 1}, "worst slowdown 3 proven, a routing has 2"),
     ],
 )
 def test_a_claim_that_a_routing_refutes(claim: dict[str, float], words: str) -> None:
@@ -184,15 +184,15 @@ def test_a_claim_that_a_routing_refutes(claim: dict[str, float], words: str) -> 
     assert words in of(exact, claims(exact, routing, **claim)).refuted
 
 
-def test_a_lower_level_that_is_not_proven() -> None:
+def test_a_lower_slowdown_that_is_not_proven() -> None:
     """Job 0 has three flows on two spines, so its slowdown is at least 2.
 
     Job 1 need not share the spine with two of these flows."""
     exact = Exact(two_leaves(3, across([0, 0, 0, 1])))
     one, two, _ = exact.paths(0, 1)
     routing = [[(path, Fraction(1))] for path in (one, one, two, two)]
-    verdict = of(exact, claims(exact, routing, levels_proven=2))
-    assert verdict.refuted == ["2 levels proven of [2.0, 2.0], a routing has [2.0, 1.0]"]
+    verdict = of(exact, claims(exact, routing, slowdowns_proven=2))
+    assert verdict.refuted == ["2 slowdowns proven of [2.0, 2.0], a routing has [2.0, 1.0]"]
 
 
 def test_what_is_wrong_with_a_routing() -> None:
@@ -205,10 +205,10 @@ def test_what_is_wrong_with_a_routing() -> None:
         ([(first, Fraction(1, 2))], "has shares [0.5]"),
         ([(first[:1], Fraction(1))], "that is no shortest one"),
     ):
-        fault, *_ = of(exact, claims(exact, [route, *routing[1:]], job_level={})).faults
+        fault, *_ = of(exact, claims(exact, [route, *routing[1:]], job_slowdown={})).faults
         assert words in fault
-    lower = claims(exact, routing, job_level={0: 1.0, 1: 3.0})
-    assert of(exact, lower).faults == ["job 0 has level 3, the plan says 1"]
+    lower = claims(exact, routing, job_slowdown={0: 1.0, 1: 3.0})
+    assert of(exact, lower).faults == ["job 0 has slowdown 3, the plan says 1"]
 
 
 def test_more_pieces_that_are_worse() -> None:
@@ -217,7 +217,7 @@ def test_more_pieces_that_are_worse() -> None:
     better = [[(path, Fraction(1))] for path in (first, first, second, second)]
     judge = Judge(exact, SOLVE_S)
     assert not judge.of(claims(exact, better)).worse
-    assert judge.of(claims(exact, routing, pieces=2)).worse == ["level 1 from the worst is 3 instead of 2"]
+    assert judge.of(claims(exact, routing, pieces=2)).worse == ["slowdown 1 from the worst is 3 instead of 2"]
 
 
 PART_WORSE = 1420
@@ -238,7 +238,7 @@ def test_plans_of_each_kind_of_fabric_are_confirmed(seed: int) -> None:
         assert pieces > 1 or verdict.gap == 0
 
 
-def test_how_far_a_lower_level_is_from_the_least() -> None:
+def test_how_far_a_lower_slowdown_is_from_the_least() -> None:
     """Job 0 has two links of its own; job 1 could use the third alone."""
     exact = Exact(two_leaves(3, across([0, 0, 0, 1])))
     one, two, three = exact.paths(0, 1)
@@ -334,7 +334,7 @@ def test_workloads_are_compared_with_the_fluid_optimum(setting: Setting, failure
     assert [plan["pieces"] for plan in record["plans"]] == list(workloads.PIECES)
     for plan in record["plans"]:
         assert not plan["faults"]
-        assert plan["level"] >= plan["least"] * (1 - 1e-6)
+        assert plan["slowdown"] >= plan["least"] * (1 - 1e-6)
     found = workloads.summary([record], 0)
     assert [(row["variant"], row["failed"], row["cases"]) for row in found["rows"]] == [(variant, failure, 1)]
     assert not found["wrong"]

@@ -134,15 +134,15 @@ def test_a_row_says_what_the_plan_is(setting: Setting) -> None:
     problem = problem_of(failed(setting, FAILURES["1-spine"]), setting.jobs)
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
     most = max(Counter(flow.src_leaf for flow in crossing).values())
-    assert (whole.level, whole.closed_form) == (math.ceil(most / 3), math.ceil(most / 3))
-    assert split.level == pytest.approx(most / 3)
+    assert (whole.slowdown, whole.closed_form) == (math.ceil(most / 3), math.ceil(most / 3))
+    assert split.slowdown == pytest.approx(most / 3)
     assert split.closed_form == pytest.approx(most / 3)
     assert (whole.flows, whole.jobs, whole.failed_spines, whole.unrouted) == (len(problem.flows), 2, 1, 0)
     assert whole.proven
     assert whole.subflows == whole.most_subflows == 1
     assert 1 < split.subflows <= split.most_subflows == 2
     assert whole.ecmp_mean
-    assert whole.ecmp_mean > whole.level
+    assert whole.ecmp_mean > whole.slowdown
     assert split.ecmp_mean is None
     assert whole.total_ms > 0
     assert 1 <= whole.runs <= 5, "a slow first run is the only one"
@@ -150,7 +150,7 @@ def test_a_row_says_what_the_plan_is(setting: Setting) -> None:
 
 def test_fluid_and_whole_bounds_of_a_published_scheme(setting: Setting) -> None:
     row = measured(setting, "1-spine", "greedy")
-    assert row.fluid_bound <= row.integer_bound <= row.level
+    assert row.fluid_bound <= row.integer_bound <= row.slowdown
     assert row.ecmp_mean is None
 
 
@@ -206,8 +206,8 @@ def test_a_change_moves_no_more_than_a_plan_from_scratch(change: Change, split: 
     setting = next(of for of in small_settings() if of.name == "4x4x4 fragmented seed 3")
     row = changed(setting, change, split, LIMITS)
     assert row.certificate == "optimal"
-    assert row.level <= row.repair_level
-    assert row.level == pytest.approx(row.scratch_level)
+    assert row.slowdown <= row.repair_slowdown
+    assert row.slowdown == pytest.approx(row.scratch_slowdown)
     assert row.moves <= row.scratch_moves
     assert row.fewest or row.moves
     assert (row.displaced > 0) == (change == "cable fails")
@@ -250,12 +250,15 @@ def met(name: str, **rows: object) -> tuple[int, int]:
 
 
 def test_targets_are_met_or_not(row: Row) -> None:
-    whole = replace(row, pieces=1, closed_form=2.0, level=2.0, most_subflows=1, flows=1200, total_ms=9.0)
-    assert met("max(1, D/S)", rows=[row, replace(row, most_subflows=3), replace(row, level=1.5)]) == (1, 3)
-    assert met("max(1, ceil(D/S))", rows=[whole, replace(whole, level=3.0)]) == (1, 2)
+    whole = replace(row, pieces=1, closed_form=2.0, slowdown=2.0, most_subflows=1, flows=1200, total_ms=9.0)
+    assert met("max(1, D/S)", rows=[row, replace(row, most_subflows=3), replace(row, slowdown=1.5)]) == (1, 3)
+    assert met("max(1, ceil(D/S))", rows=[whole, replace(whole, slowdown=3.0)]) == (1, 2)
     assert met("within 10 ms", rows=[whole, replace(whole, total_ms=11.0), replace(whole, flows=2000)]) == (1, 2)
-    cables = replace(row, failure="40-cables", closed_form=None, level=1.009, bound=1.0, most_subflows=8, pieces=8)
-    assert met("1.01 x bound", rows=[cables, replace(cables, level=1.011), replace(cables, most_subflows=9)]) == (1, 3)
+    cables = replace(row, failure="40-cables", closed_form=None, slowdown=1.009, bound=1.0, most_subflows=8, pieces=8)
+    assert met("1.01 x bound", rows=[cables, replace(cables, slowdown=1.011), replace(cables, most_subflows=9)]) == (
+        1,
+        3,
+    )
     proven = replace(whole, group="published", failure=ONE_JOB, certificate="optimal", total_ms=600.0)
     unproven = replace(proven, certificate="gap")
     assert met("hit one job", rows=[proven, unproven, replace(proven, total_ms=1001.0)]) == (1, 3)
@@ -268,11 +271,11 @@ def test_only_the_planner_is_held_to_targets(row: Row) -> None:
 
 
 def test_workloads_of_a_group_are_summed_up(row: Row) -> None:
-    other = replace(row, workload="b", level=3.0, total_ms=50.0, certificate="gap")
+    other = replace(row, workload="b", slowdown=3.0, total_ms=50.0, certificate="gap")
     gone = Missing("whole-leaf", "c", "1-spine", "planned", 2, "no time")
     line, alone = plan_lines([row, other, replace(row, strategy="greedy", pieces=1)], [gone])
     assert (line["scheme"], line["workloads"], line["proven"]) == ("planned, split", "2, 1 without", "1")
-    assert line["level"] == f"{(row.level + 3) / 2:.3f}"
+    assert line["slowdown"] == f"{(row.slowdown + 3) / 2:.3f}"
     assert (line["worst"], line["longest"]) == ("3.000", f"{max(50.0, row.total_ms):.0f}")
     assert (alone["scheme"], alone["workloads"]) == ("greedy", "1")
     (summed,) = change_lines([change_row(), change_row(moves=4, fewest=False)])
@@ -290,6 +293,6 @@ def test_results_are_whole_files_at_any_time(row: Row, tmp_path: Path) -> None:
     results.save(file)
     found = json.loads(file.read_text())
     assert [len(found[key]) for key in ("plans", "missing", "changes")] == [1, 1, 1]
-    assert found["plans"][0]["level"] == row.level
+    assert found["plans"][0]["slowdown"] == row.slowdown
     assert not found["finished"]
     assert [each.name for each in file.parent.iterdir()] == ["plan.json"]

@@ -53,7 +53,7 @@ def test_everything_measured_is_in_the_json_and_in_the_folder(
         for failure in ("none", "1-spine")
         for scheme in (("planned", 1), ("planned", 2), ("greedy", 1))
     }
-    assert {row["level"] for row in found["plans"]} == {1.0}
+    assert {row["slowdown"] for row in found["plans"]} == {1.0}
     assert all(target["met"] == target["cases"] for target in found["targets"] if "D/S" in target["name"])
     assert {file.name for file in out_dir.iterdir()} == {"plan.json"}
 

@@ -15,7 +15,7 @@ def test_a_spine_that_dies_and_returns_is_measured_cycle_by_cycle() -> None:
     config = Config(planning=PlanningConfig(max_moves=8))
     dies, returns = measured(fabric, "small", jobs, config)
     assert (dies.what, returns.what) == ("a spine dies", "it returns")
-    assert dies.levels[0][0] == 2
+    assert dies.slowdowns[0][0] == 2
     assert dies.cycles > 1
     for change in (dies, returns):
         assert change.never_worse

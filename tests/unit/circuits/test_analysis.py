@@ -107,9 +107,9 @@ def test_without_an_interface_flows_go_round_the_other_way(fabric: Fabric) -> No
     request = AnalyseFailures(network(problem, fabric), frozenset(FailureKind), None, 60.0, parts)
     (outcome,) = analyse_failures(request).outcomes
     assert (outcome.example.links, outcome.lost) == (parts.links, ())
-    assert outcome.level == 2.0  # both from server3 to server4
+    assert outcome.slowdown == 2.0  # both from server3 to server4
     single = AnalyseFailures(network(problem, fabric), frozenset((FailureKind.CABLE,)), None, 60.0)
-    worst = {outcome.example.name: outcome.level for outcome in analyse_failures(single).outcomes}
+    worst = {outcome.example.name: outcome.slowdown for outcome in analyse_failures(single).outcomes}
     assert worst["server2:3"] == 2.0
 
 
@@ -154,7 +154,7 @@ ON_CIRCUITS = replace(
     SLOWED,
     verdict=Verdict.UNPROVEN,
     fullest_links=(OWN,),
-    best=replace(BEST, level=2.0, best_for_all=False),
+    best=replace(BEST, slowdown=2.0, best_for_all=False),
 )
 
 

@@ -36,7 +36,7 @@ def test_a_job_gets_circuits_and_is_pinned_on_them() -> None:
     assert len(fabric.circuits) == 12
     assert reach(fabric, [1, 2, 3, 4, 5, 6])
     job = fabric.status.jobs[JobId("one")]
-    assert (job.state, job.waiting, job.level) == ("pinned", "", 1.0)
+    assert (job.state, job.waiting, job.slowdown) == ("pinned", "", 1.0)
     assert wired(job)
     assert len(wired(job).runs.groups) == 3
     assert not fabric.status.alarms

@@ -128,7 +128,7 @@ def test_json_has_words_seconds_and_times_and_null_where_something_is_absent() -
             register_time=Timestamp(seconds=1_700_000_000),
             lease_left=Duration(seconds=2, nanos=500_000_000),
             state=pb.JOB_STATE_PARTLY_PINNED,
-            level=1.25,
+            slowdown=1.25,
         )
     )
     assert list(job) == [
@@ -136,7 +136,7 @@ def test_json_has_words_seconds_and_times_and_null_where_something_is_absent() -
         for name in pb.Job.DESCRIPTOR.fields_by_name
     ]
     assert (job["state"], job["lease_left_s"], job["register_time"]) == ("partly_pinned", 2.5, "2023-11-14T22:13:20Z")
-    assert (job["level"], job["efficiency_predicted"], job["last_communication_s"], job["demand"]) == (
+    assert (job["slowdown"], job["efficiency_predicted"], job["last_communication_s"], job["demand"]) == (
         1.25,
         *[None] * 3,
     )

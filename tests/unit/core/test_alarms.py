@@ -11,7 +11,7 @@ from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.planning.messages import Planned
-from controller.planning.plan import EcmpLevel, Plan
+from controller.planning.plan import EcmpSlowdown, Plan
 from controller.planning.problem import FlowId
 from controller.tables.messages import Counters, PortCount, TablesRead
 from controller.tables.pinned_table import pin_key
@@ -59,17 +59,17 @@ def test_the_alarm_of_refused_rules_counts_the_rules_of_each_reason() -> None:
     assert list(alarm.facts["reasons"].values()) == [2]
 
 
-def test_a_job_that_waits_for_hosts_has_no_level_and_no_ideal_time() -> None:
+def test_a_job_that_waits_for_hosts_has_no_slowdown_and_no_ideal_time() -> None:
     fabric = started(FakeFabric())
     register(fabric, 0)
     fabric.run(3)
-    assert fabric.status.jobs[JobId("job0")].level == 1.0
+    assert fabric.status.jobs[JobId("job0")].slowdown == 1.0
     fabric.silent_hosts = {RINGS[0][0], RINGS[0][1]}
     ends = [fabric.hosts[ip] for ip in RINGS[0][:2]]
     for src, dst in (ends, ends[::-1]):
         fabric.send(LinkSeen(src, dst))
     job = fabric.status.jobs[JobId("job0")]
-    assert (job.state, job.level, job.ideal_communication_s) == ("pending", 0.0, 0.0)
+    assert (job.state, job.slowdown, job.ideal_communication_s) == ("pending", 0.0, 0.0)
     assert set(job.missing_hosts) == fabric.silent_hosts
     assert alarms(fabric)[AlarmKind.HOSTS_MISSING] == "job0"
 
@@ -135,7 +135,7 @@ class PoorPlanner(FakeFabric):
 
 def _worse_than_ecmp(planned: Planned) -> Planned:
     assert isinstance(planned.answer, Plan)
-    return replace(planned, answer=replace(planned.answer, ecmp=EcmpLevel(0.9, 0.9)))
+    return replace(planned, answer=replace(planned.answer, ecmp=EcmpSlowdown(0.9, 0.9)))
 
 
 def test_a_plan_that_is_worse_than_ecmp_is_an_alarm_when_it_is_installed() -> None:

@@ -15,7 +15,7 @@ from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState, UpdateJob
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
-from controller.planning.planned import Levels
+from controller.planning.planned import Slowdowns
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowRule, Table, cookie_owner, job_owner
@@ -337,7 +337,7 @@ def test_shadow_plans_and_installs_nothing(fabric: FakeFabric) -> None:
     fabric.run(1)
     status = fabric.status
     assert status.plan
-    assert status.plan.max_level == pytest.approx(1)
+    assert status.plan.max_slowdown == pytest.approx(1)
     assert not status.plan_installed
     assert status.pins == 0
 
@@ -445,13 +445,13 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
 def test_baselines_stand_beside_the_plan_that_they_were_computed_for(fabric: FakeFabric) -> None:
     plan = fabric.status.plan
     assert plan
-    fabric.send(Levels(plan.generation - 1, of_scheme={"greedy": 3.0}))
-    assert fabric.status.baseline_levels == {}
-    fabric.send(Levels(plan.generation, of_scheme={"greedy": 2.0}))
-    assert fabric.status.baseline_levels == {"greedy": 2.0}
+    fabric.send(Slowdowns(plan.generation - 1, of_scheme={"greedy": 3.0}))
+    assert fabric.status.baseline_slowdowns == {}
+    fabric.send(Slowdowns(plan.generation, of_scheme={"greedy": 2.0}))
+    assert fabric.status.baseline_slowdowns == {"greedy": 2.0}
     fabric.send(Replan())
     fabric.run(0.1)
-    assert fabric.status.baseline_levels == {}, "a new plan, not compared yet"
+    assert fabric.status.baseline_slowdowns == {}, "a new plan, not compared yet"
 
 
 def test_replan_tells_what_became_of_it(fabric: FakeFabric) -> None:

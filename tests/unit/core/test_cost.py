@@ -16,7 +16,7 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, Rep
 from controller.jobs.watched_job import WatchedJob
 from controller.memo import Row
 from controller.planning.messages import SetStrategy
-from controller.planning.planned import Levels
+from controller.planning.planned import Slowdowns
 from controller.tables import pinned_table, pins
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
@@ -165,17 +165,17 @@ def test_pins_of_a_large_plan_come_into_force_in_portions(monkeypatch: pytest.Mo
     assert sum(portions) == 12
 
 
-def test_the_levels_of_routes_are_not_worked_out_by_the_loop() -> None:
+def test_the_slowdowns_of_routes_are_not_worked_out_by_the_loop() -> None:
     fabric = LateAnswers()
-    fabric.is_late = lambda answer: isinstance(answer, Levels)
+    fabric.is_late = lambda answer: isinstance(answer, Slowdowns)
     fabric.start(CONFIG)
     fabric.run(3)
     fabric.send(SetStrategy(Strategy.SHADOW))
     register(fabric, 0)
     fabric.run(1)
-    assert fabric.status.jobs[JobId("job0")].level == 0, "unknown"
+    assert fabric.status.jobs[JobId("job0")].slowdown == 0, "unknown"
     fabric.deliver()
-    assert fabric.status.jobs[JobId("job0")].level == 1.0
+    assert fabric.status.jobs[JobId("job0")].slowdown == 1.0
 
 
 def test_replies_to_changes_follow_the_status_that_shows_them() -> None:

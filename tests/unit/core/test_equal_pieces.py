@@ -74,7 +74,7 @@ def assert_each_class_takes_its_path(fabric: FakeFabric, count: int) -> None:
 def test_every_class_is_an_equal_piece_on_one_path(count: int, dealing: str) -> None:
     """Four flows of n subflows each put at least 4n/3 subflows, rounded up, on one of three links."""
     fabric = started(count, dealing)
-    assert fabric.status.jobs[JOB].level == pytest.approx(ceil(HOSTS * count / SPINES) / count)
+    assert fabric.status.jobs[JOB].slowdown == pytest.approx(ceil(HOSTS * count / SPINES) / count)
     assert_each_class_takes_its_path(fabric, count)
 
 
@@ -121,7 +121,7 @@ def test_pieces_of_a_lost_link_get_other_paths_and_stay_equal() -> None:
     fabric = started(4, "even")
     fabric.cut(Dpid(1), PortNo(1))
     fabric.run(10)
-    assert fabric.status.jobs[JOB].level == pytest.approx(HOSTS / (SPINES - 1))
+    assert fabric.status.jobs[JOB].slowdown == pytest.approx(HOSTS / (SPINES - 1))
     assert_each_class_takes_its_path(fabric, 4)
 
 
@@ -129,7 +129,7 @@ def test_another_dealing_is_planned_anew_and_loses_no_packet() -> None:
     """Shares that a sender can follow reach 4/3 here with four subflows, equal shares 3/2."""
     fabric = started(4, "paced")
     spec = fabric.status.jobs[JOB].spec
-    assert fabric.status.jobs[JOB].level == pytest.approx(4 / 3)
+    assert fabric.status.jobs[JOB].slowdown == pytest.approx(4 / 3)
 
     def all_arrive() -> None:
         assert all(spines(fabric, flow, port) for flow in map(FlowId, RING[:3], RING[1:4]) for port in (32_768, 32_774))
@@ -137,11 +137,11 @@ def test_another_dealing_is_planned_anew_and_loses_no_packet() -> None:
     fabric.after_each_mod = all_arrive
     fabric.send(UpdateJob(spec.model_copy(update={"dealing": Dealing.EVEN})))
     fabric.run(5)
-    assert fabric.status.jobs[JOB].level == pytest.approx(3 / 2)
+    assert fabric.status.jobs[JOB].slowdown == pytest.approx(3 / 2)
     assert_each_class_takes_its_path(fabric, 4)
     fabric.send(UpdateJob(spec))
     fabric.run(5)
-    assert fabric.status.jobs[JOB].level == pytest.approx(4 / 3)
+    assert fabric.status.jobs[JOB].slowdown == pytest.approx(4 / 3)
 
 
 @pytest.mark.parametrize(("dealing", "predicted"), [("paced", 3 / 4), ("by_share", None), ("even", 2 / 3)])
@@ -164,7 +164,7 @@ def test_a_job_beside_one_with_more_connections_per_flow_is_told_no_efficiency(o
     fabric.send(RegisterJob(more))
     fabric.run(3)
     one, other = one_of(fabric, "one"), one_of(fabric, "more")
-    assert one.level == other.level == pytest.approx(2.0)
+    assert one.slowdown == other.slowdown == pytest.approx(2.0)
     assert bool(one.prediction_withheld) == withheld
     assert other.efficiency_predicted == pytest.approx(1 / 2, rel=1e-3)
     fabric.send(DeregisterJob(JobId("more")))

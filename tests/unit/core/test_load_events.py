@@ -62,34 +62,34 @@ def test_flows_leave_a_link_soon_after_the_first_byte_of_an_elephant(quarter: in
     assert link not in used(fabric)
     assert fabric.status.plans_total > before
     assert fabric.status.moved_flows_total > moved
-    assert {job.level for job in fabric.status.jobs.values()} == {1.0}
+    assert {job.slowdown for job in fabric.status.jobs.values()} == {1.0}
 
 
 @pytest.mark.parametrize("quarter", range(0, round(COUNTERS.interval_s / STEP_S), 3))
-def test_the_levels_of_flows_that_cannot_leave_are_true_with_the_second_reading(quarter: int) -> None:
+def test_the_slowdowns_of_flows_that_cannot_leave_are_true_with_the_second_reading(quarter: int) -> None:
     """The slowdown follows both the beginning and the end of the other traffic."""
     fabric = training(count=1, spines=1)
-    assert fabric.status.jobs[JobId("job0")].level == 1.0
+    assert fabric.status.jobs[JobId("job0")].slowdown == 1.0
     fabric.carry(quarter * STEP_S)
-    for stray, level in (({STRAY: HALF}, 2.0), ({}, 1.0)):
+    for stray, slowdown in (({STRAY: HALF}, 2.0), ({}, 1.0)):
         fabric.stray_bps = stray
         fabric.carry(2 * COUNTERS.interval_s + CONFIG.planning.debounce_s + STEP_S)
-        assert fabric.status.jobs[JobId("job0")].level == pytest.approx(level, rel=0.1)
+        assert fabric.status.jobs[JobId("job0")].slowdown == pytest.approx(slowdown, rel=0.1)
 
 
-def test_the_level_shows_traffic_at_a_host_of_the_job() -> None:
+def test_the_slowdown_shows_traffic_at_a_host_of_the_job() -> None:
     """No route avoids that traffic."""
     fabric = training(count=1)
     fabric.stray_bps = {FlowId("10.0.3.4", RINGS[0][0]): HALF}
     fabric.carry(2 * COUNTERS.interval_s + STEP_S)
-    assert fabric.status.jobs[JobId("job0")].level == pytest.approx(2.0, rel=0.1)
+    assert fabric.status.jobs[JobId("job0")].slowdown == pytest.approx(2.0, rel=0.1)
     fabric.stray_bps = {}
     fabric.carry(2 * COUNTERS.interval_s + STEP_S)
-    assert fabric.status.jobs[JobId("job0")].level == 1.0
+    assert fabric.status.jobs[JobId("job0")].slowdown == 1.0
 
 
 @pytest.mark.parametrize("other", ["10.0.1.0", "10.0.1.9"])
-def test_levels_are_shown_anew_whichever_addresses_are_at_the_port_of_a_host(other: str) -> None:
+def test_slowdowns_are_shown_anew_whichever_addresses_are_at_the_port_of_a_host(other: str) -> None:
     at, mine = PortRef(Dpid(1), PortNo(3)), RINGS[0][0]
     hosts = {ip: Host(ip, None, at, FABRIC_BPS) for ip in sorted((mine, other))}
     down = hosts[mine].downlink

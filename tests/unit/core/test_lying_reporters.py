@@ -59,9 +59,9 @@ class Sending(FakeFabric):
             counts = {key: RuleCount(self.counted[key] * 1514, self.counted[key]) for key in keys}
             self.send(Counters(switch.dpid, self.now, {}, counts))
 
-    def level(self, job_id: JobId) -> float:
+    def slowdown(self, job_id: JobId) -> float:
         assert self.status.plan
-        return self.status.plan.job_level[job_id]
+        return self.status.plan.job_slowdown[job_id]
 
     def passes(self, connection: Connected) -> list[str] | None:
         src, src_port, dst, dst_port = connection
@@ -84,7 +84,7 @@ def started(**liar: object) -> Sending:
     fabric.send(RegisterJob(ring_job("victim", [A, B], 600, reports_connections=True)))
     fabric.send(ReportConnections(VICTIM, A, frozenset({VICTIMS})))
     fabric.carry(WINDOW_S, VICTIMS)
-    assert fabric.level(VICTIM) == 1
+    assert fabric.slowdown(VICTIM) == 1
     fabric.send(RegisterJob(ring_job("liar", [A, B], 600, reports_connections=True, **liar)))
     return fabric
 
@@ -94,9 +94,9 @@ def test_connections_that_do_not_exist_take_no_room_after_one_window() -> None:
     path = fabric.passes(VICTIMS)
     fabric.send(ReportConnections(LIAR, A, ABSENT))
     fabric.carry(1, VICTIMS)
-    assert fabric.level(VICTIM) == 2, "nothing is known of it yet"
+    assert fabric.slowdown(VICTIM) == 2, "nothing is known of it yet"
     fabric.carry(WINDOW_S, VICTIMS)
-    assert fabric.level(VICTIM) == pytest.approx(1, abs=0.02)
+    assert fabric.slowdown(VICTIM) == pytest.approx(1, abs=0.02)
     assert fabric.passes(VICTIMS) == path
 
 
@@ -104,13 +104,13 @@ def test_a_job_that_begins_to_send_late_is_planned_in_full_again() -> None:
     fabric = started()
     fabric.send(ReportConnections(LIAR, A, frozenset({LIARS})))
     fabric.carry(WINDOW_S, VICTIMS)
-    assert fabric.level(VICTIM) == pytest.approx(1, abs=0.02)
+    assert fabric.slowdown(VICTIM) == pytest.approx(1, abs=0.02)
     assert fabric.status.demands[LIAR].silent
     fabric.carry(WINDOW_S, VICTIMS, LIARS)
-    assert fabric.level(VICTIM) == fabric.level(LIAR) == 2, "they share a NIC"
+    assert fabric.slowdown(VICTIM) == fabric.slowdown(LIAR) == 2, "they share a NIC"
     assert fabric.passes(VICTIMS) != fabric.passes(LIARS)
     fabric.carry(3 * WINDOW_S, VICTIMS)
-    assert fabric.level(VICTIM) == 2, "a job that has sent may pause"
+    assert fabric.slowdown(VICTIM) == 2, "a job that has sent may pause"
 
 
 def test_a_thousand_times_the_bytes_change_nothing() -> None:
@@ -121,7 +121,7 @@ def test_a_thousand_times_the_bytes_change_nothing() -> None:
         fabric = started(collectives=[collective])
         fabric.send(ReportConnections(LIAR, A, frozenset({LIARS})))
         fabric.carry(WINDOW_S, VICTIMS, LIARS)
-        seen.append((fabric.level(VICTIM), fabric.passes(VICTIMS), fabric.passes(LIARS)))
+        seen.append((fabric.slowdown(VICTIM), fabric.passes(VICTIMS), fabric.passes(LIARS)))
     assert seen[0] == seen[1]
 
 
@@ -170,5 +170,5 @@ def test_connections_of_a_job_that_reports_none_can_be_taken_and_follow_the_liar
     fabric.send(ReportConnections(LIAR, A, frozenset({VICTIMS})))
     fabric.carry(WINDOW_S, VICTIMS)
     assert fabric.passes(VICTIMS) != path
-    assert fabric.level(VICTIM) == 2
+    assert fabric.slowdown(VICTIM) == 2
     assert not fabric.status.demands[LIAR].silent

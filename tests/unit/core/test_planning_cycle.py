@@ -63,7 +63,7 @@ def test_a_link_that_flaps_all_the_time_does_not_postpone_planning_for_ever() ->
 
 
 @pytest.mark.parametrize("strategy", [Strategy.SHADOW, Strategy.PLANNED])
-def test_a_job_that_registers_again_as_it_was_has_its_level_again(strategy: Strategy) -> None:
+def test_a_job_that_registers_again_as_it_was_has_its_slowdown_again(strategy: Strategy) -> None:
     """The flows stay within a leaf, so no plan pins any of them; and the planner gets the same request as before."""
     fabric = FakeFabric()
     started(fabric)
@@ -71,7 +71,7 @@ def test_a_job_that_registers_again_as_it_was_has_its_level_again(strategy: Stra
     for _ in range(2):
         fabric.send(RegisterJob(ring_job("near", ["10.0.1.1", "10.0.1.2"])))
         fabric.run(3)
-        assert fabric.status.jobs[JobId("near")].level == 1
+        assert fabric.status.jobs[JobId("near")].slowdown == 1
         fabric.send(DeregisterJob(JobId("near")))
         fabric.run(3)
 

@@ -50,12 +50,12 @@ def test_the_first_plan_is_that_of_an_idle_fabric(seed: int, moment: float) -> N
     assert fabric.background_bps() == {}
     fabric.carry(0.5)
     first = plan_of(fabric)
-    assert (first.bound, first.max_level) == (1.0, 1.0)
+    assert (first.bound, first.max_slowdown) == (1.0, 1.0)
     assert set(fabric.rates_bps().values()) == {FABRIC_BPS}, "the plan is in force"
     for _ in range(50):
         fabric.carry(0.5)
         assert fabric.background_bps() == {}
-        assert plan_of(fabric).max_level == 1.0
+        assert plan_of(fabric).max_slowdown == 1.0
     assert fabric.status.moved_flows_total == 0
 
 
@@ -69,7 +69,7 @@ def test_jobs_that_are_registered_one_after_the_other_end_on_the_same_plan(pause
     for _ in range(30):
         fabric.carry(0.5)
         assert fabric.background_bps() == {}
-    assert plan_of(fabric).max_level == 1.0
+    assert plan_of(fabric).max_slowdown == 1.0
 
 
 def test_a_registration_under_ecmp_leaves_no_background_either() -> None:
@@ -132,7 +132,7 @@ def test_the_bytes_of_a_job_that_leaves_are_background_when_they_go_on() -> None
     register(fabric, 0)
     assert fabric.background_bps() == {}
     fabric.carry(0.5)
-    assert plan_of(fabric).max_level == 1.0
+    assert plan_of(fabric).max_slowdown == 1.0
     for _ in range(30):
         fabric.carry(0.5)
         assert fabric.background_bps() == {}
@@ -150,4 +150,4 @@ def test_own_bytes_are_no_background_when_a_job_is_registered_again(gone_s: floa
     for _ in range(30):
         assert fabric.background_bps() == {}
         fabric.carry(0.5)
-    assert plan_of(fabric).max_level == 1.0
+    assert plan_of(fabric).max_slowdown == 1.0

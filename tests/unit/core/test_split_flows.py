@@ -249,9 +249,9 @@ def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) ->
     answer = plan(command.snapshot.problem, command.limits)
     assert isinstance(answer, Plan)
     shifted = (Subflow(first.path, first.share / 2), Subflow(second.path, 1 - first.share / 2))
-    better = {job: level / 2 for job, level in answer.job_level.items()}
+    better = {job: slowdown / 2 for job, slowdown in answer.job_slowdown.items()}
     fabric.forget_mods()
-    found = replace(answer, routes={**answer.routes, flow: shifted}, job_level=better)
+    found = replace(answer, routes={**answer.routes, flow: shifted}, job_slowdown=better)
     fabric.send(decided(command.snapshot.problem, found, command.min_gain))
     fabric.run(0.1)
     job = fabric.status.jobs[JobId("ring")]

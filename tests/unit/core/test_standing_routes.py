@@ -111,14 +111,14 @@ def test_a_detour_is_given_up_in_what_is_told_when_its_packets_leave_it() -> Non
         assert_told_as_it_is(fabric)
         status = fabric.status
         job = status.jobs[JobId("job1")]
-        told.append((job.routes[flow] is not None, job.state, bool(job.level), status.plan_installed))
+        told.append((job.routes[flow] is not None, job.state, bool(job.slowdown), status.plan_installed))
     assert told[0] == (True, "pinned", True, True), "held down"
     assert told[-1] == (False, "partly_pinned", False, False)
     assert fabric.status.plans_total == plans, "no plan has followed"
     assert fabric.status.pins < pins
     fabric.run(25)
     assert fabric.status.plans_total > plans
-    assert {(job.state, bool(job.level)) for job in fabric.status.jobs.values()} == {("pinned", True)}
+    assert {(job.state, bool(job.slowdown)) for job in fabric.status.jobs.values()} == {("pinned", True)}
     assert fabric.status.plan_installed
     assert_told_as_it_is(fabric)
     assert not watch.lost
@@ -188,13 +188,13 @@ def test_a_flow_whose_path_is_lost_is_not_told_as_pinned_while_no_repair_comes()
         fabric.run(0.1)
         assert_told_as_it_is(fabric)
     (job,) = fabric.status.jobs.values()
-    assert (job.state, bool(job.level), fabric.status.plan_installed) == ("partly_pinned", False, False)
+    assert (job.state, bool(job.slowdown), fabric.status.plan_installed) == ("partly_pinned", False, False)
     assert fabric.status.pins < pins
     assert fabric.status.repair_s is None, "it is not repaired yet"
     fabric.is_late = lambda _: False
     fabric.deliver()
     fabric.run(25)
     (job,) = fabric.status.jobs.values()
-    assert (job.state, bool(job.level), fabric.status.plan_installed) == ("pinned", True, True)
+    assert (job.state, bool(job.slowdown), fabric.status.plan_installed) == ("pinned", True, True)
     assert fabric.status.repair_s is not None
     assert not watch.lost

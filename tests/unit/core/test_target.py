@@ -10,7 +10,7 @@ import pytest
 from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference, job_slowdowns
 from controller.planning.messages import Planned, SetStrategy, SolvePlan
 from signalbox.jobs.spec import JobId
 from signalbox.words import Strategy
@@ -22,7 +22,7 @@ SPINE = Dpid(257)
 CAP = 4
 CAPPED = CONFIG.model_copy(update={"planning": CONFIG.planning.model_copy(update={"max_moves": CAP})})
 CYCLE_S = CONFIG.planning.interval_s
-Levels = tuple[float, ...]
+Slowdowns = tuple[float, ...]
 
 
 class Recorded(FakeFabric):
@@ -42,13 +42,13 @@ class Recorded(FakeFabric):
         self.answers += [answer for answer in found if isinstance(answer, Planned) and not answer.repair]
         return found
 
-    def levels(self) -> Levels:
+    def slowdowns(self) -> Slowdowns:
         """Return the slowdowns by the routes that the switches have confirmed."""
         assert self._asked
         routes = {
             flow: route for job in self.status.jobs.values() for flow, route in job.routes.items() if route is not None
         }
-        return tuple(sorted(job_levels(self._asked.snapshot.problem, routes).values(), reverse=True))
+        return tuple(sorted(job_slowdowns(self._asked.snapshot.problem, routes).values(), reverse=True))
 
     def set_spine(self, up: bool) -> None:
         if up:
@@ -70,24 +70,24 @@ def fabric() -> Recorded:
         spec = ring_job(f"job{job}", ips, 600.0, groups=rings, collectives=[collective], max_subflows=2)
         fabric.send(RegisterJob(spec))
     fabric.run(CYCLE_S)
-    assert fabric.levels() == pytest.approx((1.0, 1.0))
+    assert fabric.slowdowns() == pytest.approx((1.0, 1.0))
     fabric.answers.clear()
     return fabric
 
 
-def cycles(fabric: Recorded) -> list[Levels]:
+def cycles(fabric: Recorded) -> list[Slowdowns]:
     """Return the slowdowns after each cycle that moved a flow."""
-    found: list[Levels] = []
+    found: list[Slowdowns] = []
     for _ in range(6 * round(CYCLE_S)):
         moved = fabric.status.moved_flows_total
         fabric.run(1)
         assert fabric.status.moved_flows_total - moved <= CAP
         if fabric.status.moved_flows_total > moved:
-            found.append(fabric.levels())
+            found.append(fabric.slowdowns())
     return found
 
 
-def assert_never_worse(found: list[Levels]) -> None:
+def assert_never_worse(found: list[Slowdowns]) -> None:
     for before, after in pairwise(found):
         index = first_difference(before, after)
         assert index is None or after[index] < before[index]
@@ -98,7 +98,7 @@ def test_the_bound_is_reached_when_a_spine_dies_and_when_it_returns(fabric: Reco
         fabric.answers.clear()
         fabric.set_spine(up)
         found = cycles(fabric)
-        assert found[-1][0] <= bound * (1 + LEVEL_TOLERANCE)
+        assert found[-1][0] <= bound * (1 + SLOWDOWN_TOLERANCE)
         assert_never_worse(found)
         targets = [fabric.planner.targets[answer.target.generation] for answer in fabric.answers if answer.target]
         assert targets or up, "it takes several cycles"
@@ -130,7 +130,7 @@ def test_another_job_makes_another_target(fabric: Recorded) -> None:
     targets = fabric.planner.targets
     after = [targets[answer.target.generation] for answer in fabric.answers[1:] if answer.target]
     assert all(each.plan is not targets[target.generation].plan for each in after)
-    assert fabric.levels() == pytest.approx((1.0,))
+    assert fabric.slowdowns() == pytest.approx((1.0,))
 
 
 @pytest.mark.parametrize("strategy", [Strategy.ECMP, Strategy.SHADOW])

@@ -122,7 +122,7 @@ def test_a_job_that_enters_a_pattern_that_others_hold_back_gets_routes_for_it() 
         assert min(shares[:8]) == 0.5, "until the change is recognised"
         assert set(shares[8:]) == {1.0}
         assert fabric.status.moved_flows_total - moved == 2, "once"
-        assert {job.level for job in fabric.status.jobs.values()} == {1.0}, "of what is sent now"
+        assert {job.slowdown for job in fabric.status.jobs.values()} == {1.0}, "of what is sent now"
         assert not fabric.status.alarms
 
 

@@ -114,7 +114,7 @@ def test_a_job_counts_nothing_until_it_is_planned() -> None:
     assert fabric.status.network_efficiency == pytest.approx(1.0)
     fabric.send(DeregisterJob(JOB0))
     register(fabric, 0)
-    assert fabric.status.jobs[JOB0].level == 0.0, "that of an earlier registration says nothing of this one"
+    assert fabric.status.jobs[JOB0].slowdown == 0.0, "that of an earlier registration says nothing of this one"
 
 
 def test_where_all_is_hashed_no_job_is_unplanned() -> None:

@@ -28,9 +28,9 @@ def test_json_lines_carry_event_fields_logger_and_traceback(capsys: pytest.Captu
 
 def test_without_a_terminal_lines_are_key_value(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure()
-    structlog.get_logger("controller.x").info("plan adopted", level_after=1.0)
+    structlog.get_logger("controller.x").info("plan adopted", slowdown_after=1.0)
     line = capsys.readouterr().err
-    assert 'level=info logger=controller.x event="plan adopted" level_after=1.0' in line
+    assert 'level=info logger=controller.x event="plan adopted" slowdown_after=1.0' in line
     assert line.count("\n") == 1
 
 

@@ -159,10 +159,10 @@ def test_jobs_that_are_not_served_count_0_and_are_counted_by_why(scrape: Scrape)
 
 
 def test_an_unknown_value_has_no_series(scrape: Scrape) -> None:
-    assert scrape.series("signalbox_job_level") == [{"job_id": "llama"}]
+    assert scrape.series("signalbox_job_slowdown") == [{"job_id": "llama"}]
     assert scrape.value("signalbox_job_missing_hosts", job_id="bert") == 1
     fresh = Scrape(exposition(Status()))
-    assert not {name for name in fresh.names if name.startswith(("signalbox_plan_level", "signalbox_counters_age"))}
+    assert not {name for name in fresh.names if name.startswith(("signalbox_plan_slowdown", "signalbox_counters_age"))}
     assert "signalbox_network_efficiency_ratio" not in fresh.names
 
 
@@ -209,11 +209,11 @@ def test_every_job_state_and_strategy_has_a_series_also_when_empty(scrape: Scrap
     }
 
 
-def test_a_plan_has_series_for_its_level_its_bound_and_ecmp(scrape: Scrape) -> None:
-    assert scrape.value("signalbox_plan_level") == 1.25
+def test_a_plan_has_series_for_its_slowdown_its_bound_and_ecmp(scrape: Scrape) -> None:
+    assert scrape.value("signalbox_plan_slowdown") == 1.25
     assert scrape.value("signalbox_plan_bound") == 1.0
     assert scrape.value("signalbox_plan_gap_ratio") == pytest.approx(0.25)
-    assert scrape.value("signalbox_ecmp_level_mean") == 2.1
+    assert scrape.value("signalbox_ecmp_slowdown_mean") == 2.1
     assert scrape.value("signalbox_plan_duration_seconds", stage="solve") == pytest.approx(0.2)
     assert scrape.value("signalbox_plan_info", solver="cp-sat", certificate="gap") == 1
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.efficiency import job_levels
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
@@ -27,11 +27,11 @@ def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:
 
 @quick
 @given(problems())
-def test_the_plan_is_optimal_in_levels_and_then_in_moves(problem: Problem) -> None:
+def test_the_plan_is_optimal_in_slowdowns_and_then_in_moves(problem: Problem) -> None:
     answer = planned(problem)
-    levels, fewest = brute_force(problem)
+    slowdowns, fewest = brute_force(problem)
     assert answer.certificate == "optimal"
-    assert not better(levels, answer.sorted_levels)
+    assert not better(slowdowns, answer.sorted_slowdowns)
     assert answer.moves <= fewest
     assert check(problem, answer) == ()
 
@@ -42,13 +42,13 @@ def test_a_capped_plan_is_the_best_within_the_cap_and_claims_no_more_than_is_tru
     problem: Problem, max_moves: int
 ) -> None:
     answer = planned(problem, replace(LIMITS, max_moves=max_moves))
-    levels, fewest = brute_force(problem, max_moves)
+    slowdowns, fewest = brute_force(problem, max_moves)
     free, _ = brute_force(problem)
     assert answer.moves <= max_moves
-    assert not better(levels, answer.sorted_levels)
+    assert not better(slowdowns, answer.sorted_slowdowns)
     assert answer.moves <= fewest
-    proven = answer.levels_proven
-    assert not better(free[:proven], answer.sorted_levels[:proven])
+    proven = answer.slowdowns_proven
+    assert not better(free[:proven], answer.sorted_slowdowns[:proven])
     assert not free or answer.bound <= free[0] * (1 + 1e-9)
 
 
@@ -69,5 +69,5 @@ def test_without_time_the_plan_is_still_valid_and_never_worse_than_staying(probl
     assert check(problem, answer) == ()
     assert not brute_force(problem)[0] or answer.bound <= brute_force(problem)[0][0] * (1 + 1e-9)
     if all(problem.stands(f) for f in problem.flows):
-        running = job_levels(problem, {f.id: f.current for f in problem.flows if f.current})
-        assert not better(sorted(running.values(), reverse=True), answer.sorted_levels)
+        running = job_slowdowns(problem, {f.id: f.current for f in problem.flows if f.current})
+        assert not better(sorted(running.values(), reverse=True), answer.sorted_slowdowns)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controller.planning import greedy
 from controller.planning.aligned_cutting import aligned_cutting
-from controller.planning.efficiency import job_levels
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import Flow, PlanLimits, Problem, Routes, whole
@@ -37,12 +37,12 @@ def without_the_last_spine(spines: int, pieces: int) -> Problem:
     left = problem_of(leaf_spine(LEAVES, spines, without=[(leaf, spines) for leaf in range(1, LEAVES + 1)]), flows)
     repaired = repair(pinned(left, before.routes))
     assert isinstance(repaired, Plan)
-    assert repaired.max_level == 2
+    assert repaired.max_slowdown == 2
     return pinned(left, repaired.routes)
 
 
-def level(problem: Problem, routes: Routes) -> float:
-    return max(job_levels(problem, routes).values())
+def slowdown(problem: Problem, routes: Routes) -> float:
+    return max(job_slowdowns(problem, routes).values())
 
 
 @pytest.mark.parametrize("pieces", [2, 3, 4, 8])
@@ -53,7 +53,7 @@ def test_a_lost_spine_costs_as_few_moves_as_a_tree_of_its_lanes_needs(spines: in
     assert routes
     lanes = spines - 1
     colors = 1 + math.ceil(max(0, lanes - pieces) / (pieces - 1))
-    assert level(problem, routes) == pytest.approx(spines / lanes)
+    assert slowdown(problem, routes) == pytest.approx(spines / lanes)
     assert problem.moves(routes) <= colors * LEAVES
     assert max(map(len, routes.values())) <= pieces
     answer = plan(problem, LIMITS)
@@ -65,7 +65,7 @@ def test_a_lost_spine_costs_as_few_moves_as_a_tree_of_its_lanes_needs(spines: in
 def test_fewer_moves_spread_the_load_over_fewer_lanes() -> None:
     problem = without_the_last_spine(8, 2)
     found = [(most, aligned_cutting(problem, most)) for most in range(0, 50, LEAVES)]
-    assert [routes and level(problem, routes) for _, routes in found] == [
+    assert [routes and slowdown(problem, routes) for _, routes in found] == [
         None,
         *(pytest.approx(1 + 1 / lanes) for lanes in (2, 3, 4, 5, 6, 7, 7, 7)),
     ]
@@ -80,7 +80,7 @@ def test_a_spine_that_returns_makes_flows_whole_again() -> None:
     routes = aligned_cutting(problem, None)
     assert routes
     assert all(len(route) == 1 for route in routes.values())
-    assert level(problem, routes) == 1
+    assert slowdown(problem, routes) == 1
     assert problem.moves(routes) == sum(len(route) > 1 for route in cut.values())
     assert aligned_cutting(problem, problem.moves(routes) - 1) is None
 
@@ -94,7 +94,7 @@ def test_only_equal_flows_that_may_be_split_are_cut() -> None:
 
 @settings(max_examples=200)
 @given(st.data())
-def test_whatever_runs_the_result_keeps_to_its_pieces_its_moves_and_its_level(data: st.DataObject) -> None:
+def test_whatever_runs_the_result_keeps_to_its_pieces_its_moves_and_its_slowdown(data: st.DataObject) -> None:
     leaves, spines = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 5))
     pieces = data.draw(st.integers(2, 4))
     ends = st.tuples(st.integers(1, leaves), st.integers(1, 6))
@@ -123,4 +123,4 @@ def test_whatever_runs_the_result_keeps_to_its_pieces_its_moves_and_its_level(da
         assert {path for path, _ in route} <= set(problem.candidates(f))
     if most is None:
         further = max(0, degree - spines)
-        assert level(problem, routes) <= (1 + (1 / (spines // further) if further else 0)) * (1 + 1e-9)
+        assert slowdown(problem, routes) <= (1 + (1 / (spines // further) if further else 0)) * (1 + 1e-9)

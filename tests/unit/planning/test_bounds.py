@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.planning.bounds import Bounds, common_unit, level_bounds, whole_flow_bound
+from controller.planning.bounds import Bounds, common_unit, slowdown_bounds, whole_flow_bound
 from controller.planning.problem import Problem
 from tests.support.planning.fabrics import demo_flows, fabric_of, flow, leaf_spine, link_between, problem_of
 
 
 def bounds_of(problem: Problem) -> Bounds:
-    return level_bounds(problem)
+    return slowdown_bounds(problem)
 
 
 @pytest.mark.parametrize(("flows", "spines", "expected"), [(4, 4, 1), (4, 3, 2), (5, 4, 2), (7, 3, 3), (2, 4, 1)])

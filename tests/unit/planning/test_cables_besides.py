@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planning import closed_forms
-from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.lanes import lanes_of
 from controller.planning.plan import routes_of
 from controller.planning.problem import Problem
@@ -43,7 +43,7 @@ def test_routes_go_where_cables_are_and_are_no_fuller_than_lanes_alone(
     gone: Gone, seed: int, pieces: int, each: int
 ) -> None:
     problem = full(gone, seed, pieces, each)
-    found = closed_forms.route(problem, level_bounds(problem))
+    found = closed_forms.route(problem, slowdown_bounds(problem))
     lanes = lanes_of(problem, problem.numbers.crossing)
     assert lanes
     assert found
@@ -54,10 +54,10 @@ def test_routes_go_where_cables_are_and_are_no_fuller_than_lanes_alone(
         assert len(route) <= pieces
         assert sum(share for _, share in route) == pytest.approx(1)
         assert all(path in problem.candidates(of) for path, _ in route)
-    level = max(job_levels(problem, routes).values())
-    assert job_levels(problem, found[1]) == pytest.approx(job_levels(problem, routes))
+    slowdown = max(job_slowdowns(problem, routes).values())
+    assert job_slowdowns(problem, found[1]) == pytest.approx(job_slowdowns(problem, routes))
     alone = closed_forms.color_evenly(problem.numbers, problem.numbers.crossing, lanes)
-    assert level <= max(job_levels(problem, alone).values()) * (1 + 1e-9)
+    assert slowdown <= max(job_slowdowns(problem, alone).values()) * (1 + 1e-9)
 
 
 def shifted(each: int, gone: Gone, spines: int, pieces: int = 1) -> Problem:
@@ -77,10 +77,10 @@ def test_with_one_cable_failed_only_jobs_at_its_leaf_are_slow() -> None:
     """Leaf 1 has seven links for eight flows out and as many in."""
     problem = shifted(SPINES, [(1, 1)], SPINES)
     lanes = lanes_of(problem, problem.numbers.crossing)
-    found = closed_forms.route(problem, level_bounds(problem))
+    found = closed_forms.route(problem, slowdown_bounds(problem))
     assert lanes
     assert found
-    assert max(job_levels(problem, found[1]).values()) == 2.0
+    assert max(job_slowdowns(problem, found[1]).values()) == 2.0
     slow = np.bincount(found[1].links.ravel(), minlength=len(problem.capacity_bps)) > 1
     everywhere = closed_forms.color_evenly(problem.numbers, problem.numbers.crossing, lanes)
     crowded = np.bincount(everywhere.links.ravel(), minlength=len(problem.capacity_bps)) > 1
@@ -90,11 +90,11 @@ def test_with_one_cable_failed_only_jobs_at_its_leaf_are_slow() -> None:
 def test_two_pieces_take_more_than_the_lanes_where_cables_failed() -> None:
     gone = [(leaf, leaf) for leaf in range(1, 5)]
     problem = shifted(32, gone, 32, pieces=2)
-    found = closed_forms.route(problem, level_bounds(problem))
+    found = closed_forms.route(problem, slowdown_bounds(problem))
     assert found
     assert found[0] == "interval-cutting"
-    level = max(job_levels(problem, found[1]).values())
-    assert 32 / 31 <= level <= 31 / 28 + 1e-9 < 32 / 28
+    slowdown = max(job_slowdowns(problem, found[1]).values())
+    assert 32 / 31 <= slowdown <= 31 / 28 + 1e-9 < 32 / 28
 
 
 def test_spines_besides_take_one_flow_more_each_where_that_is_less_than_the_lanes_have() -> None:
@@ -103,6 +103,6 @@ def test_spines_besides_take_one_flow_more_each_where_that_is_less_than_the_lane
     One flow on each residual spine leaves seven for four common links, and some for leaves without a cable: 2.5. Two
     flows leave at least three: 2."""
     problem = shifted(11, [(leaf, leaf) for leaf in range(1, 5)], SPINES, pieces=2)
-    found = closed_forms.route(problem, level_bounds(problem))
+    found = closed_forms.route(problem, slowdown_bounds(problem))
     assert found
-    assert max(job_levels(problem, found[1]).values()) == pytest.approx(2.0)
+    assert max(job_slowdowns(problem, found[1]).values()) == pytest.approx(2.0)

@@ -27,11 +27,11 @@ def proven(fabric: Fabric, flows: Sequence[Flow], pieces: int = 1) -> dict[str, 
     assert isinstance(answer, Plan)
     written = certificate(problem, answer, FabricNames(fabric))
     verify(written)
-    assert {job["name"]: job["level"] / written["denominator"] for job in written["jobs"]} == pytest.approx(
-        dict(answer.job_level)
+    assert {job["name"]: job["slowdown"] / written["denominator"] for job in written["jobs"]} == pytest.approx(
+        dict(answer.job_slowdown)
     )
-    above_1 = sum(level > 1.0001 for level in answer.sorted_levels)
-    assert written["proven"] + written["searched"] >= min(above_1, answer.levels_proven)
+    above_1 = sum(slowdown > 1.0001 for slowdown in answer.sorted_slowdowns)
+    assert written["proven"] + written["searched"] >= min(above_1, answer.slowdowns_proven)
     return written
 
 
@@ -46,7 +46,7 @@ def summary(written: dict[str, Any]) -> tuple[int, int, list[tuple[int, float]]]
     return written["proven"], written["searched"], proofs
 
 
-def test_levels_of_1_need_no_witness() -> None:
+def test_slowdowns_of_1_need_no_witness() -> None:
     assert summary(proven(leaf_spine(2, 2), across("ab"))) == (0, 0, [])
 
 
@@ -106,8 +106,8 @@ def test_what_rounding_to_integers_changes_is_not_written() -> None:
     problem = problem_of(fabric, flows)
     answer = plan(problem, LIMITS)
     assert isinstance(answer, Plan)
-    assert max(answer.job_level.values()) == pytest.approx(1.4)
-    with pytest.raises(ValueError, match=r"too far apart to be written as integers: job 'a' has level 1\.4, 1 "):
+    assert max(answer.job_slowdown.values()) == pytest.approx(1.4)
+    with pytest.raises(ValueError, match=r"too far apart to be written as integers: job 'a' has slowdown 1\.4, 1 "):
         certificate(problem, answer, FabricNames(fabric))
 
 

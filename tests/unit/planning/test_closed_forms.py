@@ -42,7 +42,7 @@ crossing = st.tuples(st.integers(1, LEAVES), st.integers(1, LEAVES)).filter(lamb
 @given(st.integers(1, 6), st.lists(crossing, min_size=1, max_size=40))
 def test_two_pieces_reach_the_leaf_cut_for_any_flows(spines: int, ends: list[tuple[int, int]]) -> None:
     answer = split_plan(spines, ends, 2)
-    assert answer.max_level == pytest.approx(max(1.0, degree(ends) / spines), rel=1e-9)
+    assert answer.max_slowdown == pytest.approx(max(1.0, degree(ends) / spines), rel=1e-9)
     assert answer.gap == pytest.approx(0, abs=1e-9)
     assert max(map(len, answer.routes.values())) <= 2
     if degree(ends) <= spines:
@@ -52,7 +52,7 @@ def test_two_pieces_reach_the_leaf_cut_for_any_flows(spines: int, ends: list[tup
 def test_thirty_one_of_thirty_two_spines_cost_a_thirty_first() -> None:
     ends = [(src, dst) for src, dst in ((1, 2), (2, 3), (3, 4), (4, 1)) for _ in range(32)]
     answer = split_plan(31, ends, 2)
-    assert answer.max_level == pytest.approx(32 / 31)
+    assert answer.max_slowdown == pytest.approx(32 / 31)
     assert answer.integer_bound == 2
     assert answer.subflows / len(ends) == pytest.approx(1.9375)
 
@@ -97,7 +97,7 @@ def test_a_cable_that_failed_costs_only_the_leaves_that_it_joined() -> None:
     answer = plan(problem_of(fabric, flows), PlanLimits(ecmp_draws=0))
     assert isinstance(answer, Plan)
     assert (answer.solver, answer.certificate) == ("interval-cutting", "optimal")
-    assert answer.job_level == pytest.approx({"a": 8 / 7, "b": 1.0})
+    assert answer.job_slowdown == pytest.approx({"a": 8 / 7, "b": 1.0})
 
 
 def test_demands_and_links_that_differ_by_rounding_change_nothing() -> None:
@@ -107,7 +107,7 @@ def test_demands_and_links_that_differ_by_rounding_change_nothing() -> None:
     answer = plan(problem_of(fabric, flows), PlanLimits(ecmp_draws=0))
     assert isinstance(answer, Plan)
     assert (answer.solver, answer.certificate) == ("interval-cutting", "optimal")
-    assert answer.max_level == pytest.approx(8 / 7)
+    assert answer.max_slowdown == pytest.approx(8 / 7)
 
 
 # ---- colourings

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
-from controller.planning.efficiency import job_levels
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Plan, relative_gain
 from controller.planning.plan_check import check
-from controller.planning.planned import Planned, levels
+from controller.planning.planned import Planned, slowdowns
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem
 from controller.planning.target import solved
@@ -62,22 +62,24 @@ def cycle(problem: Problem, phase: int | None, limits: PlanLimits = LIMITS) -> t
 
 
 def worst_now(problem: Problem) -> float:
-    shown = levels(problem, 1)
+    shown = slowdowns(problem, 1)
     assert shown
     return max(shown.of_job.values())
 
 
 def test_routes_for_the_present_pattern_are_taken_where_routes_for_all_hold_it_back() -> None:
     problem, planned = cycle(of(HELD_BACK), None)
-    assert planned.plan.max_level == 2.0, "nothing is better for both"
+    assert planned.plan.max_slowdown == 2.0, "nothing is better for both"
     for phase in (0, 1, 0, 1):
         problem, planned = cycle(problem, phase)
         assert worst_now(problem) == 1.0
-        assert planned.levels
-        assert max(planned.levels.of_job.values()) == 1.0
+        assert planned.slowdowns
+        assert max(planned.slowdowns.of_job.values()) == 1.0
         assert problem.standing == {f.id for f in problem.flows}, "also of the flows that send nothing now"
         assert planned.decision
-        said = planned.decision.reason.startswith("for what jobs send now: worst level falls from 2.00 to 1.00 (50.0%)")
+        said = planned.decision.reason.startswith(
+            "for what jobs send now: worst slowdown falls from 2.00 to 1.00 (50.0%)"
+        )
         assert said == (phase == 1), "the plan for both is the best one for the other"
         again, planned = cycle(problem, phase)
         assert (again, planned.adopted) == (problem, False)
@@ -92,7 +94,7 @@ def test_a_pattern_that_may_end_soon_moves_nothing() -> None:
 
 def test_where_routes_for_all_patterns_are_as_good_nothing_moves_at_a_change() -> None:
     problem, planned = cycle(of(FREE), 0)
-    assert planned.plan.max_level == 1.0
+    assert planned.plan.max_slowdown == 1.0
     for phase in (1, 0, 1):
         problem, planned = cycle(problem, phase)
         assert not planned.adopted
@@ -104,7 +106,7 @@ def test_it_is_planned_for_the_present_pattern_if_that_gains_what_moves_must(sha
     """Phase 0 is so small that a collision costs no more than ``share``."""
     small = [flow("a", (1, 2), (4, 2), [(0, share * RATE)]), *HELD_BACK[1:]]
     problem, planned = cycle(of(small), None)
-    assert planned.plan.max_level == pytest.approx(1 + share)
+    assert planned.plan.max_slowdown == pytest.approx(1 + share)
     problem, planned = cycle(problem, 0)
     assert planned.adopted == (share / (1 + share) > GAIN)
 
@@ -120,7 +122,7 @@ def test_explain_is_about_what_the_job_sends_now() -> None:
     fabric = leaf_spine(5, 2)
     network = Network(problem, fabric, fabric, LIMITS, FabricNames(fabric))
     found = analyse_job(AnalyseJob(network, JobId("a"), efficiency_measured=None))
-    assert (found.level, found.flows) == (1.0, 1)
+    assert (found.slowdown, found.flows) == (1.0, 1)
 
 
 @settings(max_examples=40)
@@ -141,7 +143,7 @@ def test_it_is_never_worse_now_than_routes_for_all_patterns_and_stays(problem: P
     assert check(problem.now if found.for_now else problem, found.plan, None) == ()
 
     def now(routes: Plan) -> tuple[float, ...]:
-        return tuple(sorted(job_levels(problem.now, routes.routes).values(), reverse=True))
+        return tuple(sorted(job_slowdowns(problem.now, routes.routes).values(), reverse=True))
 
     assert relative_gain(now(union), now(found.plan)) >= 0
     again, _ = solved(pinned(problem, found.plan.routes), LIMITS, GAIN)

@@ -47,7 +47,7 @@ def digest() -> str:
         "cpsat",
     ]
     described = [
-        (sorted(answer.routes.items()), sorted(answer.job_level.items()), answer.bound, answer.moves, answer.solver)
+        (sorted(answer.routes.items()), sorted(answer.job_slowdown.items()), answer.bound, answer.moves, answer.solver)
         for answer in answers
         if isinstance(answer, Plan)
     ]

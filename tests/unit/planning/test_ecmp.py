@@ -7,8 +7,8 @@ from itertools import permutations
 import pytest
 
 from controller.fabric.topology import PortNo
-from controller.planning.ecmp import ecmp_job_levels, ecmp_level
-from controller.planning.efficiency import job_levels
+from controller.planning.ecmp import ecmp_job_slowdowns, ecmp_slowdown
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Subflow, whole
@@ -30,11 +30,11 @@ def test_the_mean_over_draws_is_the_mean_over_all_routings() -> None:
     """All 16 routings of four flows over two spines are equally likely on a leaf-spine."""
     flows = [flow(job, (1, h), (2, h), ((h % 2, RATE),)) for h, job in enumerate("aabb")]
     problem = problem_of(leaf_spine(2, 2), flows)
-    levels = [job_levels(problem, paths) for paths in every_routing(problem)]
-    exact = sum(max(of.values()) for of in levels) / len(levels)
-    assert ecmp_level(problem, 20_000, seed=3).mean == pytest.approx(exact, rel=0.02)
-    mean_a = sum(of[JobId("a")] for of in levels) / len(levels)
-    assert ecmp_job_levels(problem, {}, 20_000, seed=3)[JobId("a")] == pytest.approx(mean_a, rel=0.02)
+    slowdowns = [job_slowdowns(problem, paths) for paths in every_routing(problem)]
+    exact = sum(max(of.values()) for of in slowdowns) / len(slowdowns)
+    assert ecmp_slowdown(problem, 20_000, seed=3).mean == pytest.approx(exact, rel=0.02)
+    mean_a = sum(of[JobId("a")] for of in slowdowns) / len(slowdowns)
+    assert ecmp_job_slowdowns(problem, {}, 20_000, seed=3)[JobId("a")] == pytest.approx(mean_a, rel=0.02)
 
 
 def test_a_switch_hashes_over_its_own_next_hops_not_over_paths() -> None:
@@ -43,19 +43,19 @@ def test_a_switch_hashes_over_its_own_next_hops_not_over_paths() -> None:
     1 -> 2 -> 9 is one path, 1 -> 3 -> (two cables) -> 9 are two. The slow cable out of 2 is four times too slow."""
     fabric = fabric_of([(1, 2, RATE), (1, 3, RATE), (2, 9, RATE / 4), (3, 9, RATE), (3, 9, RATE)])
     problem = problem_of(fabric, [flow("a", (1, 1), (9, 1), RATE)])
-    assert ecmp_level(problem, 20_000, seed=1).mean == pytest.approx(0.5 * 4 + 0.5 * 1, rel=0.03)
+    assert ecmp_slowdown(problem, 20_000, seed=1).mean == pytest.approx(0.5 * 4 + 0.5 * 1, rel=0.03)
 
 
 def test_draws_are_seeded() -> None:
     problem = problem_of(leaf_spine(4, 4), demo_flows())
-    assert ecmp_level(problem, 200, seed=1) == ecmp_level(problem, 200, seed=1)
-    assert ecmp_level(problem, 200, seed=1) != ecmp_level(problem, 200, seed=2)
+    assert ecmp_slowdown(problem, 200, seed=1) == ecmp_slowdown(problem, 200, seed=1)
+    assert ecmp_slowdown(problem, 200, seed=1) != ecmp_slowdown(problem, 200, seed=2)
 
 
 def test_the_demo_under_hashing_is_about_half_as_fast() -> None:
-    level = ecmp_level(problem_of(leaf_spine(4, 4), demo_flows()), 500, seed=1)
-    assert 1.9 < level.mean < 2.6
-    assert level.p95 >= 3
+    slowdown = ecmp_slowdown(problem_of(leaf_spine(4, 4), demo_flows()), 500, seed=1)
+    assert 1.9 < slowdown.mean < 2.6
+    assert slowdown.p95 >= 3
 
 
 def test_pinned_flows_are_where_they_are_and_only_the_others_are_hashed() -> None:
@@ -63,23 +63,23 @@ def test_pinned_flows_are_where_they_are_and_only_the_others_are_hashed() -> Non
     answer = plan(base, PlanLimits())
     assert isinstance(answer, Plan)
     problem = pinned(base, answer.routes)
-    assert ecmp_job_levels(problem, answer.routes, 10, seed=1) == dict(answer.job_level)
+    assert ecmp_job_slowdowns(problem, answer.routes, 10, seed=1) == dict(answer.job_slowdown)
     partly = {f.id: answer.routes[f.id] for f in base.flows if f.job_id != "job1"}
-    levels = ecmp_job_levels(problem, partly, 200, seed=1)
-    everything = ecmp_job_levels(problem, {}, 200, seed=1)
-    assert all(1 < levels[job] < everything[job] for job in levels)
+    slowdowns = ecmp_job_slowdowns(problem, partly, 200, seed=1)
+    everything = ecmp_job_slowdowns(problem, {}, 200, seed=1)
+    assert all(1 < slowdowns[job] < everything[job] for job in slowdowns)
 
 
 def test_a_pin_over_a_link_that_has_gone_is_hashed() -> None:
     problem = problem_of(leaf_spine(2, 2), [flow("a", (1, 1), (2, 1), RATE)])
     gone = tuple(link._replace(port=PortNo(99)) for link in problem.candidates(problem.flows[0])[0])
-    assert ecmp_job_levels(problem, {problem.flows[0].id: whole(gone)}, 10, seed=1) == {"a": 1.0}
+    assert ecmp_job_slowdowns(problem, {problem.flows[0].id: whole(gone)}, 10, seed=1) == {"a": 1.0}
 
 
 def test_without_routable_flows_there_is_nothing_to_hash() -> None:
     problem = problem_of(fabric_of([(1, 101, RATE), (2, 102, RATE)]), [flow("a", (1, 1), (2, 1), RATE)])
-    assert ecmp_level(problem, 10, seed=1).mean == 1
-    assert ecmp_job_levels(problem, {}, 10, seed=1) == {}
+    assert ecmp_slowdown(problem, 10, seed=1).mean == 1
+    assert ecmp_job_slowdowns(problem, {}, 10, seed=1) == {}
 
 
 def test_a_pinned_flow_in_pieces_loads_each_path_with_its_share() -> None:
@@ -87,7 +87,7 @@ def test_a_pinned_flow_in_pieces_loads_each_path_with_its_share() -> None:
     a, b = flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)
     problem = problem_of(leaf_spine(2, 2), [a, b])
     pieces = {a.id: tuple(Subflow(path, 0.5) for path in problem.candidates(a))}
-    assert ecmp_job_levels(problem, pieces, 10, seed=1) == {"a": 1.5, "b": 1.5}
+    assert ecmp_job_slowdowns(problem, pieces, 10, seed=1) == {"a": 1.5, "b": 1.5}
 
 
 def test_hashing_ignores_the_cap_on_candidate_paths() -> None:
@@ -100,14 +100,14 @@ def test_hashing_ignores_the_cap_on_candidate_paths() -> None:
     slow = link_between(fabric, 11, 101)
     problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE)], background={slow: RATE * 0.75}, max_paths=1)
     assert len(problem.candidates(problem.flows[0])) == 1
-    assert ecmp_level(problem, 20_000, seed=1).mean == pytest.approx(0.25 * 4 + 0.75 * 1, rel=0.03)
+    assert ecmp_slowdown(problem, 20_000, seed=1).mean == pytest.approx(0.25 * 4 + 0.75 * 1, rel=0.03)
 
 
 def test_leaves_without_any_cable_are_not_hashed_to() -> None:
     fabric = leaf_spine(3, 2, without=[(3, 1), (3, 2)])
     problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (3, 1), RATE)])
-    assert ecmp_job_levels(problem, {}, 10, seed=1) == {"a": 1}
-    assert ecmp_level(problem_of(fabric_of([]), problem.flows), 10, seed=1).mean == 1
+    assert ecmp_job_slowdowns(problem, {}, 10, seed=1) == {"a": 1}
+    assert ecmp_slowdown(problem_of(fabric_of([]), problem.flows), 10, seed=1).mean == 1
 
 
 # ---- whether pinning an all-to-all gains anything (docs/explanation/planning.md)
@@ -129,6 +129,6 @@ def test_an_all_to_all_is_hashed_without_loss_only_where_no_collision_can_fill_a
     found = plan(problem, PlanLimits(ecmp_draws=2000))
     assert isinstance(found, Plan)
     assert found.ecmp
-    assert found.max_level == pytest.approx(1.0)
+    assert found.max_slowdown == pytest.approx(1.0)
     assert found.ecmp.mean == pytest.approx(mean, rel=0.03)
-    assert found.ecmp.is_as_good_as(found.max_level, 0.02) == (jobs == hosts_of_each == 1)
+    assert found.ecmp.is_as_good_as(found.max_slowdown, 0.02) == (jobs == hosts_of_each == 1)

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from controller.planning.demands import demands, ideal_communication_s, ideal_time_s
-from controller.planning.efficiency import first_difference, job_levels, network_efficiency, outweighed, phase_levels
+from controller.planning.efficiency import (
+    first_difference,
+    job_slowdowns,
+    network_efficiency,
+    outweighed,
+    phase_slowdowns,
+)
 from controller.planning.problem import Flow, Problem, Routes, Subflow, whole
 from signalbox.jobs.collectives import VirtualLink
 from tests.support.planning.fabrics import flow, leaf_spine, link_between, problem_of
@@ -53,31 +59,33 @@ def phases() -> tuple[Problem, Routes]:
     return problem, {f.id: whole(problem.candidates(f)[0]) for f in flows}
 
 
-def test_a_link_counts_each_jobs_worst_phase_and_a_level_each_jobs_worst_link(phases: tuple[Problem, Routes]) -> None:
+def test_a_link_counts_each_jobs_worst_phase_and_a_slowdown_each_jobs_worst_link(
+    phases: tuple[Problem, Routes],
+) -> None:
     problem, routes = phases
     assert link_loads(problem, routes)[link_between(SHARED, 1, 101)] == pytest.approx((5 + 2) / 4)
-    levels = job_levels(problem, routes)
-    assert levels == {"a": 1.75, "b": 1.75, "c": 1.0}
-    assert network_efficiency(levels.values()) == pytest.approx(1 / 1.75)
+    slowdowns = job_slowdowns(problem, routes)
+    assert slowdowns == {"a": 1.75, "b": 1.75, "c": 1.0}
+    assert network_efficiency(slowdowns.values()) == pytest.approx(1 / 1.75)
 
 
 def test_a_phase_has_its_own_load_and_the_worst_phase_of_every_other_job(phases: tuple[Problem, Routes]) -> None:
     """The other phase of the same job never sends with it."""
-    assert phase_levels(*phases) == {
+    assert phase_slowdowns(*phases) == {
         "a": {0: pytest.approx((3 + 2) / 4), 1: pytest.approx((5 + 2) / 4)},
         "b": {0: pytest.approx((2 + 5) / 4)},
         "c": {0: 1.0},
     }
 
 
-def test_a_flow_without_route_loads_nothing_and_a_job_without_any_has_no_level() -> None:
+def test_a_flow_without_route_loads_nothing_and_a_job_without_any_has_no_slowdown() -> None:
     flows = [flow("a", (1, 1), (2, 1), 1.0), flow("b", (1, 2), (2, 2), 1.0)]
     problem = problem_of(leaf_spine(2, 1, capacity=1.0), flows, nic_bps=1.0)
-    assert job_levels(problem, {flows[0].id: whole(problem.candidates(flows[0])[0])}) == {"a": 1.0}
+    assert job_slowdowns(problem, {flows[0].id: whole(problem.candidates(flows[0])[0])}) == {"a": 1.0}
     assert network_efficiency([]) is None
 
 
-def test_levels_differ_only_beyond_the_tolerance() -> None:
+def test_slowdowns_differ_only_beyond_the_tolerance() -> None:
     assert first_difference((2.0, 1.0), (2.0000001, 1.0)) is None
     assert first_difference((2.0, 1.5), (2.0000001, 1.0)) == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.planning import greedy
-from controller.planning.efficiency import job_levels
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.problem import Subflow, whole
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, link_between, pinned, problem_of
 
@@ -45,4 +45,4 @@ def test_phases_of_one_job_share_a_path_for_free() -> None:
     problem = problem_of(leaf_spine(2, 2, capacity=2.0), [first, second, third])
     routes = greedy.assign(problem, keep_current=False)
     assert routes[first.id] == routes[second.id] != routes[third.id]
-    assert job_levels(problem, routes) == {"a": 1, "b": 1}
+    assert job_slowdowns(problem, routes) == {"a": 1, "b": 1}

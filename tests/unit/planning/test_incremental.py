@@ -48,8 +48,8 @@ def used(plan: Plan) -> list[LinkId]:
 
 def assert_best_with_fewest_moves(problem: Problem) -> None:
     answer = planned(problem)
-    levels, fewest = brute_force(problem)
-    assert not better(levels, answer.sorted_levels)
+    slowdowns, fewest = brute_force(problem)
+    assert not better(slowdowns, answer.sorted_slowdowns)
     assert (answer.moves, answer.certificate) == (fewest, "optimal")
 
 
@@ -108,8 +108,8 @@ def test_one_flow_makes_room_for_another_job(jobs: Collection[str], most: int) -
     after = pinned(cut(whole, used(first)[0]), first.routes)
     answer = planned(after)
     assert answer.moves <= most
-    assert answer.sorted_levels[:1] == (2,)
-    assert set(answer.sorted_levels[1:]) <= {1}
+    assert answer.sorted_slowdowns[:1] == (2,)
+    assert set(answer.sorted_slowdowns[1:]) <= {1}
 
 
 def test_a_problem_without_sense_has_no_repair() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric, Path
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds import slowdown_bounds
 from controller.planning.closed_forms import route
 from controller.planning.efficiency import first_difference
 from controller.planning.joining import color_whole_first, joined, of_pieces
@@ -54,7 +54,7 @@ def cut_flows(found: Plan) -> int:
 @pytest.mark.parametrize(("fabric", "hosts"), [(INTACT, 2), (INTACT, 4), (DEAD_SPINE, 2), (DEAD_SPINE, 3)])
 def test_where_every_flow_can_have_a_path_none_is_cut(fabric: Fabric, hosts: int, pieces: int) -> None:
     found = answered(plan(problem_of(fabric, [even(INTACT, "a", ring(hosts), pieces)]), LIMITS))
-    assert found.max_level == pytest.approx(1.0)
+    assert found.max_slowdown == pytest.approx(1.0)
     assert cut_flows(found) == 0
 
 
@@ -62,7 +62,7 @@ def test_where_every_flow_can_have_a_path_none_is_cut(fabric: Fabric, hosts: int
 def test_of_four_flows_over_three_spines_one_is_cut(pieces: int) -> None:
     """The least slowdown of equal subflows is reached; three whole flows of a leaf have a spine each."""
     found = answered(plan(problem_of(DEAD_SPINE, [even(INTACT, "a", ring(HOSTS), pieces)]), LIMITS))
-    assert found.max_level == pytest.approx(ceil(HOSTS * pieces / (SPINES - 1)) / pieces)
+    assert found.max_slowdown == pytest.approx(ceil(HOSTS * pieces / (SPINES - 1)) / pieces)
     assert found.certificate == "optimal"
     assert cut_flows(found) == LEAVES
 
@@ -70,7 +70,7 @@ def test_of_four_flows_over_three_spines_one_is_cut(pieces: int) -> None:
 def test_jobs_in_other_numbers_of_pieces_are_joined_too() -> None:
     jobs = [even(INTACT, "a", ring(2), 4), even(INTACT, "b", ring(2, first=2), 8)]
     found = answered(plan(problem_of(INTACT, jobs), LIMITS))
-    assert found.max_level == pytest.approx(1.0)
+    assert found.max_slowdown == pytest.approx(1.0)
     assert cut_flows(found) == 0
 
 
@@ -78,7 +78,7 @@ def test_a_fat_tree_has_whole_flows() -> None:
     fabric = fat_tree(4, LINK_BPS, LINK_BPS)
     hosts = [(leaf, host) for host in range(2) for leaf in range(8)]
     found = answered(plan(problem_of(fabric, [even(fabric, "a", hosts, 4)]), LIMITS))
-    assert found.max_level == pytest.approx(1.0)
+    assert found.max_slowdown == pytest.approx(1.0)
     assert cut_flows(found) == 0
 
 
@@ -95,7 +95,7 @@ def test_a_job_that_comes_is_not_cut_and_moves_no_other() -> None:
     running = answered(plan(problem_of(INTACT, [first]), LIMITS)).routes
     found = answered(plan(problem_of(INTACT, [first, second], running), LIMITS))
     assert (found.moves, cut_flows(found)) == (0, 0)
-    assert found.max_level == pytest.approx(1.0)
+    assert found.max_slowdown == pytest.approx(1.0)
 
 
 def test_a_repair_keeps_the_pieces_of_a_flow_together_where_there_is_room() -> None:
@@ -105,7 +105,7 @@ def test_a_repair_keeps_the_pieces_of_a_flow_together_where_there_is_room() -> N
     assert problem.broken
     found = answered(repair(problem))
     assert (found.moves, cut_flows(found)) == (0, 0)
-    assert found.max_level == pytest.approx(1.0)
+    assert found.max_slowdown == pytest.approx(1.0)
 
 
 def test_a_joined_problem_has_the_same_demands_and_its_routes_are_those_of_the_pieces() -> None:
@@ -139,16 +139,16 @@ def problems(draw: st.DrawFn) -> Problem:
 
 @given(problems())
 @settings(max_examples=60, deadline=None)
-def test_no_level_is_above_that_of_pieces_that_are_not_joined(problem: Problem) -> None:
+def test_no_slowdown_is_above_that_of_pieces_that_are_not_joined(problem: Problem) -> None:
     """The worst slowdown in closed form, with whole flows first, is not above it either."""
-    bounds = level_bounds(problem)
+    bounds = slowdown_bounds(problem)
     exact = route(problem, bounds)
     if exact is None:
         return
     apart = draft(problem, *exact)
     found = answered(plan(problem, LIMITS))
-    index = first_difference(found.sorted_levels, apart.vector)
-    assert index is None or found.sorted_levels[index] < apart.vector[index]
+    index = first_difference(found.sorted_slowdowns, apart.vector)
+    assert index is None or found.sorted_slowdowns[index] < apart.vector[index]
     assert sum(map(len, paths_of(found).values())) <= apart.paths or index is not None
     if laid := color_whole_first(problem, bounds):
         assert draft(problem, "", laid).vector[0] <= max(apart.vector[0], bounds.worst) * (1 + 1e-9)

@@ -15,7 +15,7 @@ from controller.fabric.topology import Dpid, Fabric
 from controller.planning import greedy
 from controller.planning.analysis.requests import FabricNames
 from controller.planning.certificate import certificate
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import PlanLimits, Problem
@@ -71,7 +71,7 @@ def test_links_at_the_ends_do_not_depend_on_what_is_listed() -> None:
 def test_the_best_path_is_found_although_it_is_not_listed(one_way: Fabric, pieces: int) -> None:
     flows = [replace(flow("a", (1, 1), (3, 1), 1.0), max_subflows=pieces)]
     answer = planned(problem_of(one_way, flows, nic_bps=1.0))
-    assert (answer.max_level, answer.certificate, answer.levels_proven) == (1.0, "optimal", 1)
+    assert (answer.max_slowdown, answer.certificate, answer.slowdowns_proven) == (1.0, "optimal", 1)
 
 
 @st.composite
@@ -103,7 +103,7 @@ def listing_few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_split_flows_are_optimal_over_all_shortest_paths(problem: Problem) -> None:
     answer, least = planned(problem), optimum(listing_all(problem))
     assert answer.bound == pytest.approx(least, rel=1e-4)
-    assert answer.max_level == pytest.approx(least, rel=1e-4)
+    assert answer.max_slowdown == pytest.approx(least, rel=1e-4)
 
 
 @pytest.mark.usefixtures("listing_few")
@@ -112,20 +112,20 @@ def test_split_flows_are_optimal_over_all_shortest_paths(problem: Problem) -> No
 def test_what_is_said_of_whole_flows_holds_over_all_shortest_paths(problem: Problem) -> None:
     few, ilp, every = planned(problem), planned(problem, "ilp"), planned(listing_all(problem))
     assert every.certificate == "optimal"
-    assert max(few.bound, few.integer_bound, ilp.bound) <= every.max_level * (1 + LEVEL_TOLERANCE)
-    assert not better(every.sorted_levels[: few.levels_proven], few.sorted_levels[: few.levels_proven])
+    assert max(few.bound, few.integer_bound, ilp.bound) <= every.max_slowdown * (1 + SLOWDOWN_TOLERANCE)
+    assert not better(every.sorted_slowdowns[: few.slowdowns_proven], few.sorted_slowdowns[: few.slowdowns_proven])
     if few.candidates_listed:
         assert few.candidates_listed == problem.paths.max_paths
-        assert few.levels_proven < few.levels_proven_listed <= len(few.job_level)
+        assert few.slowdowns_proven < few.slowdowns_proven_listed <= len(few.job_slowdown)
     else:
-        assert few.levels_proven_listed == 0
+        assert few.slowdowns_proven_listed == 0
 
 
 @pytest.mark.usefixtures("listing_few")
-def test_a_level_that_only_a_search_over_candidates_proves(one_way: Fabric) -> None:
+def test_a_slowdown_that_only_a_search_over_candidates_proves(one_way: Fabric) -> None:
     answer = planned(problem_of(one_way, [flow("a", (1, 1), (3, 1), 1.0)], nic_bps=1.0))
-    assert (answer.max_level, answer.bound, answer.certificate) == (4.0, 1.0, "gap")
-    assert (answer.levels_proven, answer.levels_proven_listed, answer.candidates_listed) == (0, 1, 64)
+    assert (answer.max_slowdown, answer.bound, answer.certificate) == (4.0, 1.0, "gap")
+    assert (answer.slowdowns_proven, answer.slowdowns_proven_listed, answer.candidates_listed) == (0, 1, 64)
 
 
 def test_proofs_of_plans_over_unlisted_paths_are_accepted() -> None:
@@ -134,4 +134,4 @@ def test_proofs_of_plans_over_unlisted_paths_are_accepted() -> None:
     problem = problem_of(fabric, flows, nic_bps=4.0, max_paths=2)
     form = certificate(problem, planned(problem), FabricNames(fabric))
     assert form["proven"] == 1
-    assert verify(json.loads(json.dumps(form))) == ("worst level 1.33333, none is below 1.33333; 1 of 1 proven", 0)
+    assert verify(json.loads(json.dumps(form))) == ("worst slowdown 1.33333, none is below 1.33333; 1 of 1 proven", 0)

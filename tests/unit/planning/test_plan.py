@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import PortNo
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds import slowdown_bounds
 from controller.planning.plan import (
     Draft,
     Drafts,
-    EcmpLevel,
+    EcmpSlowdown,
     NoPlan,
     Plan,
     PlanTimes,
@@ -21,7 +21,7 @@ from controller.planning.plan import (
     compare,
     decide,
     draft,
-    levels_proven,
+    slowdowns_proven,
 )
 from controller.planning.planner import plan, repair
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, whole
@@ -42,20 +42,20 @@ def problem() -> Problem:
     return problem_of(leaf_spine(2, 2), [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
 
 
-def a_draft(*levels: float, moves: int = 0, solver: str = "greedy") -> Draft:
-    return Draft(solver, {}, {JobId(f"job{n}"): level for n, level in enumerate(levels)}, moves)
+def a_draft(*slowdowns: float, moves: int = 0, solver: str = "greedy") -> Draft:
+    return Draft(solver, {}, {JobId(f"job{n}"): slowdown for n, slowdown in enumerate(slowdowns)}, moves)
 
 
-def test_the_better_routing_has_smaller_levels_from_the_worst_on() -> None:
+def test_the_better_routing_has_smaller_slowdowns_from_the_worst_on() -> None:
     assert compare(a_draft(1.0, 2.0, moves=9), a_draft(2.5, 1.0)) < 0
     assert compare(a_draft(2.0, 1.5), a_draft(1.4, 2.0)) > 0
 
 
-@pytest.mark.parametrize("level", [2.0, 2.0 * (1 + 1e-6)], ids=["equal", "equal but for rounding"])
-def test_of_routings_with_equal_levels_the_one_with_fewer_moves_is_better(level: float) -> None:
-    assert compare(a_draft(level, 1.0, moves=1), a_draft(1.0, 2.0, moves=2)) < 0
-    assert compare(a_draft(level, 1.0, moves=2), a_draft(1.0, 2.0, moves=1)) > 0
-    assert compare(a_draft(level, 1.0, moves=1), a_draft(1.0, 2.0, moves=1)) == 0
+@pytest.mark.parametrize("slowdown", [2.0, 2.0 * (1 + 1e-6)], ids=["equal", "equal but for rounding"])
+def test_of_routings_with_equal_slowdowns_the_one_with_fewer_moves_is_better(slowdown: float) -> None:
+    assert compare(a_draft(slowdown, 1.0, moves=1), a_draft(1.0, 2.0, moves=2)) < 0
+    assert compare(a_draft(slowdown, 1.0, moves=2), a_draft(1.0, 2.0, moves=1)) > 0
+    assert compare(a_draft(slowdown, 1.0, moves=1), a_draft(1.0, 2.0, moves=1)) == 0
 
 
 def test_flows_are_moved_whose_route_stands_and_is_another_one(problem: Problem) -> None:
@@ -92,7 +92,7 @@ ROUNDED = (2.0 * (1 + 1e-6),)
 
 
 @pytest.mark.parametrize(
-    ("levels", "proven", "count"),
+    ("slowdowns", "proven", "count"),
     [
         ((2.0, 1.5), (2.0, 1.5), 2),
         ((2.0, 1.5), (2.0, 1.0), 1),
@@ -101,10 +101,10 @@ ROUNDED = (2.0 * (1 + 1e-6),)
         ((), (), 0),
     ],
 )
-def test_levels_are_proven_up_to_the_first_that_misses_its_bound(
-    levels: tuple[float, ...], proven: tuple[float, ...], count: int
+def test_slowdowns_are_proven_up_to_the_first_that_misses_its_bound(
+    slowdowns: tuple[float, ...], proven: tuple[float, ...], count: int
 ) -> None:
-    assert levels_proven(levels, proven) == count
+    assert slowdowns_proven(slowdowns, proven) == count
 
 
 @pytest.mark.parametrize(
@@ -120,16 +120,16 @@ def test_a_plan_claims_what_is_proven(
     problem: Problem, solver: str, proven: tuple[float, ...], certificate: str
 ) -> None:
     found = a_draft(1.0, 2.0, solver=solver)
-    certain = certified(problem, found, level_bounds(problem), Drafts([found], proven), PlanTimes(0, 0, 0))
+    certain = certified(problem, found, slowdown_bounds(problem), Drafts([found], proven), PlanTimes(0, 0, 0))
     assert (certain.certificate, certain.bound) == (certificate, proven[0])
     assert certain.gap == pytest.approx(2.0 / proven[0] - 1)
     assert certain.unrouted == tuple(f.id for f in problem.flows)
 
 
-def test_a_bound_is_never_above_the_level_that_it_bounds(problem: Problem) -> None:
+def test_a_bound_is_never_above_the_slowdown_that_it_bounds(problem: Problem) -> None:
     """Solvers round."""
     found = Drafts([a_draft(2.0)], (2.0 * (1 + 1e-7),))
-    assert certified(problem, found.drafts[0], level_bounds(problem), found, PlanTimes(0, 0, 0)).bound == 2.0
+    assert certified(problem, found.drafts[0], slowdown_bounds(problem), found, PlanTimes(0, 0, 0)).bound == 2.0
 
 
 # ---- whether a plan is worth its moves
@@ -145,12 +145,12 @@ def test_flows_that_were_never_pinned_are_a_reason(problem: Problem) -> None:
     ("mean", "p95", "says"), [(1.0, 1.0, True), (1.01, 1.02, True), (1.01, 1.2, False), (1.5, 2.0, False)]
 )
 def test_pins_that_gain_nothing_are_called_that(problem: Problem, mean: float, p95: float, says: bool) -> None:
-    found = replace(planned(problem), ecmp=EcmpLevel(mean, p95))
-    assert found.max_level == 1.0
+    found = replace(planned(problem), ecmp=EcmpSlowdown(mean, p95))
+    assert found.max_slowdown == 1.0
     decision = decide(problem, found, min_gain=0.02)
     nothing = ", though pinning gains nothing now: hashing is as good" if says else ""
     assert decision.reason == f"pins 2 flows: 2 not pinned yet{nothing}; no other flows moved"
-    slow = replace(found, job_level={**found.job_level, JobId("slow"): 2.0}, ecmp=EcmpLevel(2.0, 2.0))
+    slow = replace(found, job_slowdown={**found.job_slowdown, JobId("slow"): 2.0}, ecmp=EcmpSlowdown(2.0, 2.0))
     assert "gains nothing" not in decide(problem, slow, min_gain=0.02).reason, "others gain"
 
 
@@ -187,11 +187,11 @@ def test_equal_routes_are_kept(problem: Problem) -> None:
     assert (decision.adopt, decision.reason) == (False, "the running routes are as good")
 
 
-def test_a_gain_at_the_worst_level_is_adopted_and_put_in_numbers(problem: Problem) -> None:
+def test_a_gain_at_the_worst_slowdown_is_adopted_and_put_in_numbers(problem: Problem) -> None:
     crowded = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
     decision = decide(crowded, planned(crowded), min_gain=0.02)
     assert decision.adopt
-    assert decision.reason == "worst level falls from 2.00 to 1.00 (50.0%) with 1 flow moved"
+    assert decision.reason == "worst slowdown falls from 2.00 to 1.00 (50.0%) with 1 flow moved"
 
 
 @pytest.mark.parametrize(("background", "adopt"), [(0.015, False), (0.03, True)])
@@ -205,10 +205,10 @@ def test_small_gains_are_not_worth_a_move(background: float, adopt: bool) -> Non
         pinned(slow, {only.id: whole(through_101)}), planned(pinned(slow, {only.id: whole(through_101)})), 0.02
     )
     assert decision.adopt is adopt
-    assert adopt or decision.reason.startswith("not worth it: worst level falls from 1.02 to 1.00 (1.5%)")
+    assert adopt or decision.reason.startswith("not worth it: worst slowdown falls from 1.02 to 1.00 (1.5%)")
 
 
-def test_a_gain_of_another_job_counts_when_the_worst_level_stays() -> None:
+def test_a_gain_of_another_job_counts_when_the_worst_slowdown_stays() -> None:
     """Job a cannot be helped, because its only cable carries two flows. Job b can."""
     fabric = fabric_of([(1, 101, RATE), (2, 101, RATE), (3, 101, RATE), (3, 102, RATE), (4, 101, RATE), (4, 102, RATE)])
     flows = [flow("a", (1, h), (2, h), RATE) for h in (1, 2)] + [
@@ -219,17 +219,17 @@ def test_a_gain_of_another_job_counts_when_the_worst_level_stays() -> None:
     running = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in flows})
     decision = decide(running, planned(running), min_gain=0.02)
     assert decision.adopt
-    assert decision.reason.startswith("level number 2 from the worst falls from 1.50 to 1.00")
+    assert decision.reason.startswith("slowdown number 2 from the worst falls from 1.50 to 1.00")
 
 
 def test_a_worse_plan_is_refused(problem: Problem) -> None:
     good = planned(problem)
     running = pinned(problem, good.routes)
-    worse = replace(good, job_level=dict.fromkeys(good.job_level, 2.0))
+    worse = replace(good, job_slowdown=dict.fromkeys(good.job_slowdown, 2.0))
     decision = decide(running, worse, min_gain=0.02)
     assert (decision.adopt, decision.reason) == (
         False,
-        "the running routes are better: worst level 1.00 instead of 2.00",
+        "the running routes are better: worst slowdown 1.00 instead of 2.00",
     )
 
 
@@ -263,20 +263,20 @@ def test_a_job_that_comes_makes_no_other_flow_move_that_would_not_have_been_move
 def test_a_plan_that_leads_to_a_target_is_judged_by_the_target(problem: Problem) -> None:
     crowded = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
     aim = planned(crowded)
-    step = replace(aim, job_level={JobId("a"): 1.99})
+    step = replace(aim, job_slowdown={JobId("a"): 1.99})
     target = Target(aim, crowded, moves=3, held=False)
     assert not decide(crowded, step, 0.02).adopt
     decision = decide(crowded, step, 0.02, target=target)
     assert decision.adopt
     assert decision.reason == (
-        "worst level falls from 2.00 to 1.99 (0.5%) with 1 flow moved, and then worst level falls from 1.99 to 1.00 "
-        "(49.7%) when 3 flows more are moved"
+        "worst slowdown falls from 2.00 to 1.99 (0.5%) with 1 flow moved, and then worst slowdown falls from 1.99 to "
+        "1.00 (49.7%) when 3 flows more are moved"
     )
-    levels = {JobId("a"): 2.0, JobId("b"): 1.4}
-    blocked = Target(replace(aim, job_level=levels), crowded, 8, False, tuple(aim.routes)[:2])
-    low = replace(aim, job_level=levels | {JobId("b"): 1.5}, moves=0)
+    slowdowns = {JobId("a"): 2.0, JobId("b"): 1.4}
+    blocked = Target(replace(aim, job_slowdown=slowdowns), crowded, 8, False, tuple(aim.routes)[:2])
+    low = replace(aim, job_slowdown=slowdowns | {JobId("b"): 1.5}, moves=0)
     assert decide(crowded, low, 0.02, stay=low, target=blocked).reason.startswith(
-        "level number 2 from the worst could fall from 1.50 to 1.40 (6.7%), but no moves that lead there were found "
+        "slowdown number 2 from the worst could fall from 1.50 to 1.40 (6.7%), but no moves that lead there were found "
         "within planning.max_moves: of 8 flows to move, as far as known, 2 would have to move together ("
     )
     nearly = pinned(problem, aim.routes)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, PortNo
-from controller.planning.plan import EcmpLevel, Plan
+from controller.planning.plan import EcmpSlowdown, Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, Subflow, whole
@@ -63,19 +63,25 @@ MUTATIONS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
         lambda p: replace(p, routes={**p.routes, LOCAL: whole((MISSING,))}),
         "at one switch",
     ),
-    "a level too good": (lambda p: replace(p, job_level={**p.job_level, JobId("job1"): 0.5}), "job1 has level"),
-    "a level too bad": (lambda p: replace(p, job_level={**p.job_level, JobId("job1"): 1.5}), "job1 has level"),
-    "a job without level": (lambda p: replace(p, job_level={JobId("job1"): 1.0}), "the plan has levels for"),
+    "a slowdown too good": (
+        lambda p: replace(p, job_slowdown={**p.job_slowdown, JobId("job1"): 0.5}),
+        "job1 has slowdown",
+    ),
+    "a slowdown too bad": (
+        lambda p: replace(p, job_slowdown={**p.job_slowdown, JobId("job1"): 1.5}),
+        "job1 has slowdown",
+    ),
+    "a job without slowdown": (lambda p: replace(p, job_slowdown={JobId("job1"): 1.0}), "the plan has slowdowns for"),
     "a move too many": (lambda p: replace(p, moves=1), "moves 0 flows"),
-    "a bound above the level": (lambda p: replace(p, bound=1.1), "bound"),
+    "a bound above the slowdown": (lambda p: replace(p, bound=1.1), "bound"),
     "a bound below one": (lambda p: replace(p, bound=0.9), "bound"),
-    "more proven than there is": (lambda p: replace(p, levels_proven=9), "claims 9 proven levels"),
+    "more proven than there is": (lambda p: replace(p, slowdowns_proven=9), "claims 9 proven slowdowns"),
     "a fluid bound below one": (lambda p: replace(p, fluid_bound=0.9), "fluid bound"),
     "a fluid bound above the bound": (lambda p: replace(p, fluid_bound=1.1), "fluid bound"),
     "a bound of whole flows below the bound": (lambda p: replace(p, integer_bound=0.9), "bound of whole flows"),
     "a certificate that claims too little": (lambda p: replace(p, certificate="gap"), "certificate"),
-    "an optimum that is not proven": (lambda p: replace(p, levels_proven=1), "certificate"),
-    "an ECMP better than possible": (lambda p: replace(p, ecmp=EcmpLevel(0.5, 1.0)), "ECMP"),
+    "an optimum that is not proven": (lambda p: replace(p, slowdowns_proven=1), "certificate"),
+    "an ECMP better than possible": (lambda p: replace(p, ecmp=EcmpSlowdown(0.5, 1.0)), "ECMP"),
 }
 
 
@@ -160,7 +166,7 @@ def test_a_plan_over_the_cap_is_refused_even_when_it_counts_right(problem: Probl
     assert check(base, replace(good, moves=1), max_moves=0) == ("the plan moves 1 flows, at most 0 may be moved",)
 
 
-def test_a_worst_level_said_to_be_proven_must_meet_its_bound() -> None:
+def test_a_worst_slowdown_said_to_be_proven_must_meet_its_bound() -> None:
     crowded = problem_of(leaf_spine(2, 1), [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
     answer = plan(crowded, PlanLimits())
     assert isinstance(answer, Plan)
@@ -171,10 +177,10 @@ def test_a_worst_level_said_to_be_proven_must_meet_its_bound() -> None:
 def test_phases_of_one_job_do_not_load_a_link_together_and_those_of_two_jobs_do() -> None:
     """Two flows on one link have a phase each."""
     fabric = leaf_spine(2, 1)
-    for other, level in (("a", 1.0), ("b", 2.0)):
+    for other, slowdown in (("a", 1.0), ("b", 2.0)):
         flows = [flow("a", (1, 1), (2, 1), [(0, RATE)]), flow(other, (1, 2), (2, 2), [(1, RATE)])]
         problem = problem_of(fabric, flows)
         answer = plan(problem, PlanLimits())
         assert isinstance(answer, Plan)
-        assert answer.max_level == level
+        assert answer.max_slowdown == slowdown
         assert check(problem, answer) == ()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds import slowdown_bounds
 from tests.support.planning.fabrics import RATE, brute_force, flow, problem_of, three_tiers
 
 LEAVES = 4
@@ -20,7 +20,7 @@ LEAVES = 4
 def test_a_full_pod_is_bounded_by_its_cores(cores: list[int], fluid: float, whole: float) -> None:
     """Two leaves have two flows each; every case but the first is above the bound of a leaf alone."""
     crossing = [flow("a", (leaf, host), (leaf + 2, host), RATE) for leaf in (1, 2) for host in (1, 2)]
-    bounds = level_bounds(problem_of(three_tiers(2, 2, cores), crossing))
+    bounds = slowdown_bounds(problem_of(three_tiers(2, 2, cores), crossing))
     assert bounds.fluid == pytest.approx(fluid)
     assert bounds.worst == pytest.approx(whole)
 
@@ -29,7 +29,7 @@ def test_some_leaves_of_a_pod_may_be_narrower_than_all_of_them() -> None:
     """Leaf 1 has all flows: the bound is its uplinks to planes with cores, and the one core of the second plane."""
     crossing = [flow("a", (1, host), (3, host), RATE) for host in range(4)]
     crossing += [flow("a", (2, host), (1, host), RATE) for host in range(2)]
-    assert level_bounds(problem_of(three_tiers(2, 2, [2, 2, 0]), crossing)).fluid == pytest.approx(2)
+    assert slowdown_bounds(problem_of(three_tiers(2, 2, [2, 2, 0]), crossing)).fluid == pytest.approx(2)
 
 
 ends = st.tuples(st.integers(1, LEAVES), st.integers(1, LEAVES))
@@ -48,4 +48,4 @@ def test_no_routing_beats_the_bounds(pairs: list[tuple[int, int]], cores: list[i
     ]
     problem = problem_of(three_tiers(2, 2, cores), crossing)
     vector, _ = brute_force(problem)
-    assert level_bounds(problem).vector <= tuple(level * (1 + 1e-9) for level in vector)
+    assert slowdown_bounds(problem).vector <= tuple(slowdown * (1 + 1e-9) for slowdown in vector)

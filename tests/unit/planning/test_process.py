@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 from controller.planning import process
-from controller.planning.messages import Answer, Planned, SolvePlan, WorkOutLevels
+from controller.planning.messages import Answer, Planned, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.planned import NO_ROUTES, Levels
+from controller.planning.planned import NO_ROUTES, Slowdowns
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Routes
 from controller.planning.process import PlanningProcess
 from controller.shared_map import SharedMap
 from mininet_topos.lab.record import wait_for
-from tests.support.planning.ending_planners import Fatal, Halting, ShortLived, Silent, TellsLevels, broken
+from tests.support.planning.ending_planners import Fatal, Halting, ShortLived, Silent, TellsSlowdowns, broken
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 from tests.support.planning.snapshots import snapshot_of
 
@@ -99,7 +99,7 @@ def test_requests_are_answered_one_after_the_other(start: Start, inbox: Inbox) -
     assert all(second.answer.routes[flow] is route for flow, route in running.items() if flow != gone)
     assert second.answer.routes.keys() == running.keys()
     found = inbox.messages.get(timeout=DEADLINE_S)
-    assert isinstance(found, Levels)
+    assert isinstance(found, Slowdowns)
     assert (found.generation, found.of_scheme is None) == (2, False)
 
 
@@ -162,10 +162,10 @@ def test_what_is_asked_while_a_process_dies_is_answered(
     assert inbox.messages.empty()
 
 
-def test_levels_that_have_come_are_not_asked_for_again(start: Start, inbox: Inbox) -> None:
-    planning = start(make=TellsLevels)
-    planning.submit(WorkOutLevels(request(1).snapshot, draws=2))
-    assert inbox.messages.get(timeout=DEADLINE_S) == Levels(1, {}, {}, frozenset())
+def test_slowdowns_that_have_come_are_not_asked_for_again(start: Start, inbox: Inbox) -> None:
+    planning = start(make=TellsSlowdowns)
+    planning.submit(WorkOutSlowdowns(request(1).snapshot, draws=2))
+    assert inbox.messages.get(timeout=DEADLINE_S) == Slowdowns(1, {}, {}, frozenset())
     kill_process()
     planning.submit(request(2))
     assert inbox.messages.get(timeout=DEADLINE_S) == Planned(NoPlan(2, f"of {len(demo_flows())} flows"))
@@ -224,7 +224,7 @@ def test_a_plan_that_is_not_awaited_any_more_is_never_late(
     (child,) = multiprocessing.active_children()
     planning.submit(request(3))
     child.join(0.3)  # it has the request by then
-    planning.submit(WorkOutLevels(request(5).snapshot, draws=2))
+    planning.submit(WorkOutSlowdowns(request(5).snapshot, draws=2))
     child.join(2.0)
     assert child.is_alive()
     planning.submit(request(6))

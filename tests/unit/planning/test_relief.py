@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.greedy import assign
 from controller.planning.plan import Draft, Plan, paths_used
 from controller.planning.plan_check import check
@@ -37,14 +37,14 @@ def alike(count: int, job: str = "a", src: int = 1, dst: int = 2) -> list[Flow]:
 
 def relieved(problem: Problem, cap: int) -> Draft | None:
     start = assign(problem, keep_current=True)
-    return relieve(problem, level_bounds(problem), start, replace(LIMITS, max_moves=cap))
+    return relieve(problem, slowdown_bounds(problem), start, replace(LIMITS, max_moves=cap))
 
 
-@pytest.mark.parametrize(("cap", "level", "moves"), [(1, 3.0, 1), (2, 2.0, 2), (3, 1.0, 3), (9, 1.0, 3)])
-def test_as_many_flows_leave_a_full_link_as_help(cap: int, level: float, moves: int) -> None:
+@pytest.mark.parametrize(("cap", "slowdown", "moves"), [(1, 3.0, 1), (2, 2.0, 2), (3, 1.0, 3), (9, 1.0, 3)])
+def test_as_many_flows_leave_a_full_link_as_help(cap: int, slowdown: float, moves: int) -> None:
     found = relieved(on_one_spine(alike(4), spines=4), cap)
     assert found is not None
-    assert (found.vector, found.moves) == ((level,), moves)
+    assert (found.vector, found.moves) == ((slowdown,), moves)
 
 
 def test_a_flow_is_divided_where_no_path_has_room_for_all_of_it() -> None:
@@ -75,7 +75,7 @@ def test_without_time_links_are_relieved_all_the_same() -> None:
     problem = on_one_spine(split(alike(8), 2), spines=8)
     answer = plan(problem, PlanLimits(time_limit_s=1e-6, max_moves=3, ecmp_draws=0))
     assert isinstance(answer, Plan)
-    assert (answer.moves, answer.sorted_levels) == (3, (5.0,))
+    assert (answer.moves, answer.sorted_slowdowns) == (3, (5.0,))
 
 
 def test_paths_of_equal_pieces_are_counted() -> None:
@@ -88,16 +88,16 @@ def test_paths_of_equal_pieces_are_counted() -> None:
 
 @settings(max_examples=60)
 @given(random_problems, st.data())
-def test_levels_are_never_greater_and_are_what_the_routes_have(problem: Problem, data: st.DataObject) -> None:
+def test_slowdowns_are_never_greater_and_are_what_the_routes_have(problem: Problem, data: st.DataObject) -> None:
     problem = running(data, problem)
     cap = data.draw(st.integers(1, 6))
     found = relieved(problem, cap)
     if found is None:
         return
-    assert found.job_level == pytest.approx(job_levels(problem, found.routes))
+    assert found.job_slowdown == pytest.approx(job_slowdowns(problem, found.routes))
     assert found.moves == problem.moves(found.routes) <= cap
     assert not worse(found.vector, vector(problem, assign(problem, keep_current=True)))
     answer = plan(problem, replace(LIMITS, max_moves=cap))
     assert isinstance(answer, Plan)
     assert check(problem, answer, cap) == ()
-    assert not worse(answer.sorted_levels, found.vector)
+    assert not worse(answer.sorted_slowdowns, found.vector)

@@ -56,12 +56,12 @@ def test_cycles_lead_to_the_best_plan_or_a_group_is_named(problem: Problem, data
         answer, target = plan_towards(problem, limits, target)
         assert isinstance(answer, Plan)
         assert check(problem, answer, cap) == ()
-        assert not worse(answer.sorted_levels, vector(problem, routes))
+        assert not worse(answer.sorted_slowdowns, vector(problem, routes))
         if target and target.blocked:
             assert answer.moves == 0
             capped = plan(problem, limits)
             assert isinstance(capped, Plan)
-            assert not better(capped.sorted_levels, answer.sorted_levels)
+            assert not better(capped.sorted_slowdowns, answer.sorted_slowdowns)
             goal = {**routes, **{f: r for f, r in target.plan.routes.items() if f in target.blocked}}
             assert better(vector(problem, goal), vector(problem, routes))
             moving = [f for f, r in target.plan.routes.items() if routes[f] != r]
@@ -73,7 +73,7 @@ def test_cycles_lead_to_the_best_plan_or_a_group_is_named(problem: Problem, data
         if not answer.moves:
             break
         problem = pinned(problem, answer.routes)
-    assert not better(best.sorted_levels, vector(problem, {f.id: f.current for f in problem.flows if f.current}))
+    assert not better(best.sorted_slowdowns, vector(problem, {f.id: f.current for f in problem.flows if f.current}))
 
 
 def test_the_bound_is_reached_in_as_few_cycles_as_its_moves_need() -> None:
@@ -83,18 +83,18 @@ def test_the_bound_is_reached_in_as_few_cycles_as_its_moves_need() -> None:
     paths = problem.candidates(flows[0])
     problem = pinned(problem, {f.id: whole(paths[min(n, 4)]) for n, f in enumerate(flows)})
     limits = replace(LIMITS, max_moves=2)
-    levels, moves, target = [], [], None
+    slowdowns, moves, target = [], [], None
     while True:
         answer, target = plan_towards(problem, limits, target)
         assert isinstance(answer, Plan)
         if not answer.moves:
             break
-        levels.append(answer.max_level)
+        slowdowns.append(answer.max_slowdown)
         moves.append(target.plan.moves if target else answer.moves)
         problem = pinned(problem, answer.routes)
-    assert levels == sorted(levels, reverse=True)
-    assert levels[-1] == pytest.approx(6 / 5)
-    assert len(levels) <= math.ceil(moves[0] / 2) + 1
+    assert slowdowns == sorted(slowdowns, reverse=True)
+    assert slowdowns[-1] == pytest.approx(6 / 5)
+    assert len(slowdowns) <= math.ceil(moves[0] / 2) + 1
 
 
 def in_turn() -> Problem:
@@ -117,7 +117,7 @@ def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() 
     assert decision
     assert (decision.adopt, decision.reason) == (
         False,
-        "worst level could fall from 1.25 to 1.00 (20.0%), but no moves that lead there were found within "
+        "worst slowdown could fall from 1.25 to 1.00 (20.0%), but no moves that lead there were found within "
         "planning.max_moves: of 3 flows to move at least 3 would have to move together "
         "(10.0.1.1 > 10.0.2.1, 10.0.1.2 > 10.0.2.2, 10.0.1.3 > 10.0.2.3)",
     )
@@ -126,15 +126,15 @@ def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() 
     again = solved(problem, one_move, 0.02, replace(target, searched=0))[1]
     assert again is not target, "time was over when it was searched for"
     larger, _ = solved(problem, replace(LIMITS, max_moves=3), 0.02, target)
-    assert (larger.adopted, larger.plan.max_level) == (True, 1.0), "a cap that allows it"
+    assert (larger.adopted, larger.plan.max_slowdown) == (True, 1.0), "a cap that allows it"
     together, _ = solved(problem, replace(LIMITS, max_moves=3), 0.02)
-    assert (together.adopted, together.plan.max_level, together.target) == (True, 1.0, None)
+    assert (together.adopted, together.plan.max_slowdown, together.target) == (True, 1.0, None)
 
 
 @pytest.mark.parametrize(("cap", "first", "cycles"), [(3, 1.0, 1), (1, 1.25, None), (0, 1.0, None)])
 def test_what_cycles_would_do_is_known_before_they_begin(cap: int, first: float, cycles: int | None) -> None:
     reached, begun, most = outlook(in_turn(), replace(LIMITS, max_moves=cap))
-    assert (reached.max_level, begun.max_level, most) == (1.0, first, cycles)
+    assert (reached.max_slowdown, begun.max_slowdown, most) == (1.0, first, cycles)
 
 
 def test_a_target_is_for_one_problem() -> None:
@@ -163,21 +163,21 @@ def test_flows_that_may_be_split_are_relieved_on_three_tiers(cap: int) -> None:
     before = vector(problem, {of.id: of.current for of in problem.flows if of.current})
     answer, _ = plan_towards(problem, replace(LIMITS, max_moves=cap), None)
     assert isinstance(answer, Plan)
-    assert not worse(answer.sorted_levels, before)
+    assert not worse(answer.sorted_slowdowns, before)
     assert check(problem, answer, cap) == ()
 
 
 def test_without_time_for_a_target_cycles_move_what_helps_within_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = on_one_of_eight()
     monkeypatch.setattr(target, "_WAY_S", math.inf)
-    level = 8.0
-    while level > 1.0:
+    slowdown = 8.0
+    while slowdown > 1.0:
         answer, left = plan_towards(problem, replace(LIMITS, max_moves=4), None)
         assert isinstance(answer, Plan)
         assert left is None
         assert 0 < answer.moves <= 4
-        assert answer.max_level < level
-        level = answer.max_level
+        assert answer.max_slowdown < slowdown
+        slowdown = answer.max_slowdown
         problem = pinned(problem, answer.routes)
 
 
@@ -207,7 +207,7 @@ def test_a_plan_that_uses_up_the_time_leaves_the_moves_that_were_found_before(
     time_is_over_with_the_targets_plan(monkeypatch)
     answer, left = plan_towards(on_one_of_eight(pieces), PlanLimits(10, 3, 0), None)
     assert isinstance(answer, Plan)
-    assert (answer.moves, answer.max_level, answer.cut_short) == (3, 5.0, True)
+    assert (answer.moves, answer.max_slowdown, answer.cut_short) == (3, 5.0, True)
     assert left
     assert not left.blocked
 
@@ -222,7 +222,7 @@ def test_it_is_not_said_that_there_are_no_moves_when_there_was_no_time_to_look(m
     assert first.decision
     assert (first.plan.moves, first.decision.reason) == (
         0,
-        "no level changes with 0 flows moved, and then worst level falls from 1.25 to 1.00 (20.0%) "
+        "no slowdown changes with 0 flows moved, and then worst slowdown falls from 1.25 to 1.00 (20.0%) "
         "when 3 flows more are moved",
     )
     _, then = plan_towards(problem, limits, left)
@@ -239,7 +239,7 @@ def test_where_neither_steps_nor_leaps_help_the_best_plan_within_the_cap_is_made
     monkeypatch.setattr("controller.planning.split_flows.search.relieve", lambda *_: None)
     answer, left = plan_towards(on_one_of_eight(pieces), replace(LIMITS, max_moves=3), None)
     assert isinstance(answer, Plan)
-    assert (answer.moves, answer.max_level) == (3, 5.0)
+    assert (answer.moves, answer.max_slowdown) == (3, 5.0)
     assert left
     assert not left.blocked
 
@@ -253,6 +253,6 @@ def test_a_group_within_the_cap_is_moved_when_a_step_was_not_found(monkeypatch: 
     monkeypatch.setattr(target, "plan", no_other)
     answer, left = plan_towards(on_one_of_eight(), replace(LIMITS, max_moves=3), None)
     assert isinstance(answer, Plan)
-    assert (answer.moves, answer.max_level) == (1, 7.0)
+    assert (answer.moves, answer.max_slowdown) == (1, 7.0)
     assert left
     assert (left.moves, left.blocked) == (6, ())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_slowdowns
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes, whole
@@ -28,13 +28,13 @@ quick = settings(max_examples=40)
 
 
 def vector(problem: Problem, routes: Routes) -> tuple[float, ...]:
-    return tuple(sorted(job_levels(problem, routes).values(), reverse=True))
+    return tuple(sorted(job_slowdowns(problem, routes).values(), reverse=True))
 
 
 def worse(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     """Return whether the slowdowns ``a`` are larger than ``b``, rounding apart."""
     for x, y in zip(a, b, strict=True):
-        if abs(x - y) > LEVEL_TOLERANCE / 2 * max(x, y):
+        if abs(x - y) > SLOWDOWN_TOLERANCE / 2 * max(x, y):
             return x > y
     return False
 
@@ -141,7 +141,7 @@ def test_loads_that_are_huge_fit_into_the_solver() -> None:
 
 
 @pytest.mark.parametrize(("fifth", "smallest"), [(1.5, False), (1.0, True)])
-def test_a_group_is_the_smallest_only_if_all_levels_were_looked_at(fifth: float, smallest: bool) -> None:
+def test_a_group_is_the_smallest_only_if_all_slowdowns_were_looked_at(fifth: float, smallest: bool) -> None:
     """Three flows that have to exchange their places have the largest slowdowns; one move lowers the fifth."""
     rates = [(leaf, spine, rate) for leaf in (1, 2) for spine, rate in ((101, 6.0), (102, 5.0), (103, 4.0))]
     rates += [(leaf, 104, 1.0) for leaf in (3, 4)] + [(leaf, spine, 1.0) for leaf in (5, 6) for spine in (105, 106)]

@@ -35,7 +35,7 @@ def flow(job: int, number: int, route: list[tuple[int, int]], pieces: int = 1) -
     }
 
 
-def plan(flows: list[dict[str, Any]], levels: list[int]) -> dict[str, Any]:
+def plan(flows: list[dict[str, Any]], slowdowns: list[int]) -> dict[str, Any]:
     """Return a plan on two leaves and two spines that claims no proof.
 
     Links 0 and 1 leave the first leaf, 2 and 3 enter the second; NICs follow."""
@@ -46,7 +46,7 @@ def plan(flows: list[dict[str, Any]], levels: list[int]) -> dict[str, Any]:
         "denominator": WHOLE,
         "tolerance": 0,
         "links": links,
-        "jobs": [{"name": f"job{number}", "level": level} for number, level in enumerate(levels)],
+        "jobs": [{"name": f"job{number}", "slowdown": slowdown} for number, slowdown in enumerate(slowdowns)],
         "flows": flows,
         "cuts": [],
         "proofs": [],
@@ -96,7 +96,7 @@ def refusal(plan: Any) -> str:
 
 
 def test_whole_flows_are_counted_in_units(whole: dict[str, Any]) -> None:
-    assert verify(whole) == ("worst level 2, none is below 2; 2 of 2 proven", 0)
+    assert verify(whole) == ("worst slowdown 2, none is below 2; 2 of 2 proven", 0)
     whole["cuts"][0]["unit"] = 0
     assert refusal(whole) == "cut 0 does not prove 2 for 1 of 2 jobs"
 
@@ -106,23 +106,23 @@ def test_only_flows_that_stay_whole_are_counted_in_units(whole: dict[str, Any]) 
     assert "does not prove" in refusal(whole)
 
 
-def test_a_cut_that_is_full_proves_the_level_of_every_job_across(split: dict[str, Any]) -> None:
-    assert verify(split) == ("worst level 1.5, none is below 1.5; 2 of 2 proven", 0)
+def test_a_cut_that_is_full_proves_the_slowdown_of_every_job_across(split: dict[str, Any]) -> None:
+    assert verify(split) == ("worst slowdown 1.5, none is below 1.5; 2 of 2 proven", 0)
 
 
 def test_a_proof_for_one_job_says_nothing_of_the_second(split: dict[str, Any]) -> None:
     split["proofs"] = [proof(1, 1500, [0, 1], 2)]
-    assert refusal(split) == "nothing proves level 2 from the worst"
+    assert refusal(split) == "nothing proves slowdown 2 from the worst"
     split["proven"] = 1
-    assert verify(split) == ("worst level 1.5, none is below 1.5; 1 of 2 proven", 0)
+    assert verify(split) == ("worst slowdown 1.5, none is below 1.5; 1 of 2 proven", 0)
     split["proofs"].append(proof(2, 1400, [0, 1], 2))
     split["proven"] = 2
-    assert refusal(split) == "nothing proves level 2 from the worst", "only what is lower"
+    assert refusal(split) == "nothing proves slowdown 2 from the worst", "only what is lower"
 
 
 def test_the_smallest_share_is_one() -> None:
     flows = [flow(0, 0, [(WHOLE, 0)], 2), flow(0, 1, [(WHOLE, 1)], 2), flow(1, 2, [(1, 0), (WHOLE - 1, 1)], 2)]
-    assert verify(plan(flows, [1999, 1999]))[0].startswith("worst level 1.999,")
+    assert verify(plan(flows, [1999, 1999]))[0].startswith("worst slowdown 1.999,")
 
 
 def test_prices_are_paid_on_the_cheapest_walk(split: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ def test_a_link_has_one_load_for_all_its_jobs() -> None:
     made = plan([flow(0, 0, [(WHOLE, 0)]), flow(1, 0, [(WHOLE, 0)])], [2000, 2000])
     made["cuts"] = [cut(made, links=(4,))]
     made["proofs"] = [proof(2, 1800, [0, 1], 2)]
-    assert verify(made)[0].startswith("worst level 2, none is below 1.8")
+    assert verify(made)[0].startswith("worst slowdown 2, none is below 1.8")
 
 
 def test_a_job_divides_the_price_of_a_link_among_its_phases(split: dict[str, Any]) -> None:
@@ -151,11 +151,11 @@ def test_a_job_divides_the_price_of_a_link_among_its_phases(split: dict[str, Any
     split["flows"][1]["demand"] = [[1, RATE]]
     split["flows"][1]["route"] = [[WHOLE, [6, 0, 2, 7]]]
     split["proofs"], split["proven"] = [proof(1, 1000, [0, 1], 1)], 0
-    assert verify(split)[0].startswith("worst level 1.5, none is below 1;")
+    assert verify(split)[0].startswith("worst slowdown 1.5, none is below 1;")
     split["cuts"][0]["phases"] = [[0, phase, link, 1] for link in (0, 1) for phase in (0, 1)]
     assert refusal(split) == "phases cost more than their link"
     split["cuts"][0]["prices"] = [[0, 2], [1, 2]]
-    assert verify(split)[0].startswith("worst level 1.5, none is below 1;")
+    assert verify(split)[0].startswith("worst slowdown 1.5, none is below 1;")
     split["cuts"][0]["phases"].pop()
     assert "does not prove" in refusal(split)
 
@@ -164,9 +164,9 @@ def test_what_a_search_has_proven_is_not_accepted_as_proof(whole: dict[str, Any]
     whole |= {"cuts": [], "proofs": [], "proven": 0, "searched": 1}
     text, searched = verify(whole)
     assert searched == 1
-    assert text == "worst level 2, none is below 1; 1 of 2 proven, 1 more by a search, which cannot be checked"
+    assert text == "worst slowdown 2, none is below 1; 1 of 2 proven, 1 more by a search, which cannot be checked"
     whole |= {"proven": 1, "searched": 0}
-    assert refusal(whole) == "nothing proves level 1 from the worst"
+    assert refusal(whole) == "nothing proves slowdown 1 from the worst"
 
 
 def test_weighted_groups_need_more_jobs_together() -> None:
@@ -178,7 +178,7 @@ def test_weighted_groups_need_more_jobs_together() -> None:
         {"cut": number, "jobs": jobs, "least": 1, "weight": 1} for number, jobs in enumerate(([0, 1], [1, 2], [0, 2]))
     ]
     made |= {"cuts": pairs, "proofs": [{"jobs": 2, "bound": 2000, "groups": groups}]}
-    assert verify(made)[0].startswith("worst level 3, none is below 2")
+    assert verify(made)[0].startswith("worst slowdown 3, none is below 2")
     made["proofs"][0]["jobs"] = 3
     assert refusal(made) == "the groups for 3 jobs require fewer slow jobs"
     made["proofs"][0] |= {"jobs": 2, "groups": groups[:1]}
@@ -195,14 +195,14 @@ def at(*place: Any, value: Any) -> Callable[[Any], None]:
 
 
 CHANGES = {
-    "a level too small": (at("jobs", 0, "level", value=1999), "job job0 has level 2"),
-    "a level too large": (at("jobs", 1, "level", value=1001), "job job1 has level 1"),
-    "a demand": (at("flows", 0, "demand", value=[[0, 50]]), "job job0 has level 1.5"),
+    "a slowdown too small": (at("jobs", 0, "slowdown", value=1999), "job job0 has slowdown 2"),
+    "a slowdown too large": (at("jobs", 1, "slowdown", value=1001), "job job1 has slowdown 1"),
+    "a demand": (at("flows", 0, "demand", value=[[0, 50]]), "job job0 has slowdown 1.5"),
     "no demand": (at("flows", 0, "demand", value=[[0, 0]]), "the route of flow 0 is not allowed"),
     "a negative demand": (at("flows", 0, "demand", value=[[0, -RATE]]), "the route of flow 0"),
-    "a capacity": (at("links", 0, value=["l", "s", 99]), "job job0 has level 2.021"),
+    "a capacity": (at("links", 0, value=["l", "s", 99]), "job job0 has slowdown 2.021"),
     "no capacity": (at("links", 9, value=["m", "b2", 0]), "a link has no capacity"),
-    "another path": (at("flows", 0, "route", value=[[WHOLE, [4, 1, 3, 5]]]), "job job1 has level 2"),
+    "another path": (at("flows", 0, "route", value=[[WHOLE, [4, 1, 3, 5]]]), "job job1 has slowdown 2"),
     "a path with a gap": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 3, 5]]]), "the route of flow 0"),
     "a path to elsewhere": (at("flows", 0, "route", value=[[WHOLE, [4, 0, 2, 7]]]), "the route of flow 0"),
     "a path from elsewhere": (at("flows", 0, "route", value=[[WHOLE, [6, 0, 2, 5]]]), "the route of flow 0"),
@@ -217,10 +217,10 @@ CHANGES = {
     "no pieces": (at("flows", 0, "pieces", value=0), "the route of flow 0"),
     "a job that is not there": (at("flows", 0, "job", value=2), "the route of flow 0"),
     "a job counted from the end": (at("flows", 0, "job", value=-1), "the route of flow 0"),
-    "a bound above the plan": (at("proofs", 0, "bound", value=2001), "a bound is above level 1 from the worst"),
-    "a bound below": (at("proofs", 0, "bound", value=1999), "nothing proves level 1 from the worst"),
-    "a bound for more jobs": (at("proofs", 0, "jobs", value=2), "a bound is above level 2 from the worst"),
-    "a bound for no job": (at("proofs", 0, "jobs", value=0), "a bound is above level 0"),
+    "a bound above the plan": (at("proofs", 0, "bound", value=2001), "a bound is above slowdown 1 from the worst"),
+    "a bound below": (at("proofs", 0, "bound", value=1999), "nothing proves slowdown 1 from the worst"),
+    "a bound for more jobs": (at("proofs", 0, "jobs", value=2), "a bound is above slowdown 2 from the worst"),
+    "a bound for no job": (at("proofs", 0, "jobs", value=0), "a bound is above slowdown 0"),
     "a larger least": (at("proofs", 0, "groups", 0, "least", value=2), "cut 0 does not prove 2 for 2 of 2 jobs"),
     "no least": (at("proofs", 0, "groups", 0, "least", value=0), "a group has no weight or no jobs"),
     "a job too few": (at("proofs", 0, "groups", 0, "jobs", value=[1]), "cut 0 does not prove 2 for 1 of 1 jobs"),
@@ -235,7 +235,7 @@ CHANGES = {
     "no prices": (at("cuts", 0, "prices", value=[]), "cut 0 does not prove"),
     "another unit": (at("cuts", 0, "unit", value=50), "cut 0 does not prove"),
     "a negative unit": (at("cuts", 0, "unit", value=-RATE), "a price is negative"),
-    "more levels than jobs": (at("proven", value=3), "the plan claims more proven levels than it has"),
+    "more slowdowns than jobs": (at("proven", value=3), "the plan claims more proven slowdowns than it has"),
     "a large tolerance": (at("tolerance", value=1), "the tolerance is above 1/10,000"),
     "a negative tolerance": (at("tolerance", value=-1), "the tolerance is above 1/10,000"),
     "no denominator": (at("denominator", value=0), "a link has no capacity"),
@@ -280,7 +280,7 @@ def test_the_checker_needs_nothing_but_python() -> None:
 @pytest.mark.parametrize(
     ("change", "status", "said"),
     [
-        ({}, 0, "worst level 2, none is below 2; 2 of 2 proven\n"),
+        ({}, 0, "worst slowdown 2, none is below 2; 2 of 2 proven\n"),
         ({"proven": 0, "searched": 2}, 4, "2 more by a search, which cannot be checked\n"),
         ({"cuts": []}, 1, "error: this is no plan: IndexError list index out of range\n"),
     ],

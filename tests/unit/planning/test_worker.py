@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from controller.planning import answers, planner, target
-from controller.planning.messages import Planned, SolvePlan, WorkOutLevels
+from controller.planning.messages import Planned, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.planned import Levels
+from controller.planning.planned import Slowdowns
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.worker import PlanningWorker
@@ -28,15 +28,15 @@ class Inbox:
 
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Planned] = queue.SimpleQueue()
-        self.compared: queue.SimpleQueue[Levels] = queue.SimpleQueue()
-        self.levels: queue.SimpleQueue[Levels] = queue.SimpleQueue()
+        self.compared: queue.SimpleQueue[Slowdowns] = queue.SimpleQueue()
+        self.slowdowns: queue.SimpleQueue[Slowdowns] = queue.SimpleQueue()
         self.crashes: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 
-    def put(self, message: Planned | Levels) -> None:
+    def put(self, message: Planned | Slowdowns) -> None:
         if isinstance(message, Planned):
             self.messages.put(message)
         else:
-            (self.levels if message.of_scheme is None else self.compared).put(message)
+            (self.slowdowns if message.of_scheme is None else self.compared).put(message)
 
     def answer(self) -> Plan | NoPlan:
         return self.messages.get(timeout=DEADLINE_S).answer
@@ -62,24 +62,24 @@ def test_a_request_is_answered_from_another_thread(planning: PlanningWorker, inb
     planning.submit(request(7))
     answer = inbox.answer()
     assert isinstance(answer, Plan)
-    assert (answer.generation, answer.max_level) == (7, 1)
+    assert (answer.generation, answer.max_slowdown) == (7, 1)
 
 
-def test_a_plan_comes_with_its_verdict_and_the_levels_of_the_routes_that_stay(
+def test_a_plan_comes_with_its_verdict_and_the_slowdowns_of_the_routes_that_stay(
     planning: PlanningWorker, inbox: Inbox
 ) -> None:
     """The control loop computes neither."""
     planning.submit(request(7))
     planned = inbox.messages.get(timeout=DEADLINE_S)
     assert planned.adopted
-    assert planned.levels
-    assert planned.levels.of_phase
+    assert planned.slowdowns
+    assert planned.slowdowns.of_phase
     planning.submit(replace(request(8), installs=False))
-    running = inbox.levels.get(timeout=DEADLINE_S)
+    running = inbox.slowdowns.get(timeout=DEADLINE_S)
     assert (running.generation, set(running.of_job)) == (8, {flow.job_id for flow in request(8).snapshot.problem.flows})
     assert inbox.messages.get_nowait().answer.generation == 8
-    planning.submit(WorkOutLevels(request(9).snapshot, draws=2))
-    assert inbox.levels.get(timeout=DEADLINE_S).generation == 9
+    planning.submit(WorkOutSlowdowns(request(9).snapshot, draws=2))
+    assert inbox.slowdowns.get(timeout=DEADLINE_S).generation == 9
     assert inbox.messages.empty()
 
 
@@ -122,7 +122,7 @@ def test_a_plan_is_compared_with_other_strategies_afterwards(planning: PlanningW
     assert compared.generation == answer.generation == 7
     assert compared.of_scheme is not None
     assert compared.of_scheme.keys() <= {"ecmp", "greedy", "edge-coloring", "first-fit"}
-    assert all(level >= answer.max_level for level in compared.of_scheme.values())
+    assert all(slowdown >= answer.max_slowdown for slowdown in compared.of_scheme.values())
 
 
 def test_comparisons_that_fail_stop_nothing(
@@ -131,7 +131,7 @@ def test_comparisons_that_fail_stop_nothing(
     def defect(*_: object) -> dict[str, float]:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(answers, "baseline_levels", defect)
+    monkeypatch.setattr(answers, "baseline_slowdowns", defect)
     planning.submit(request(1))
     assert inbox.compared.get(timeout=DEADLINE_S).of_scheme == {}
     planning.submit(request(2))
@@ -218,7 +218,7 @@ def test_an_exception_becomes_a_reason_and_the_worker_goes_on(
 
 
 def test_a_crash_of_the_thread_is_reported(inbox: Inbox) -> None:
-    def full(_: Planned | Levels) -> None:
+    def full(_: Planned | Slowdowns) -> None:
         raise RuntimeError("the inbox is closed")
 
     planning = PlanningWorker(full, inbox.crashes.put)

@@ -51,7 +51,7 @@ def test_a_life_in_lines() -> None:
     assert any(line.startswith("plan adopted") for line in lines)
     assert told(planned, planned) == []
     (plan,) = (details for _, what, details in events(started, planned) if what.startswith("plan adopted"))
-    assert (plan["worst_level"], plan["bound"]) == (1.0, 1.0)
+    assert (plan["worst_slowdown"], plan["bound"]) == (1.0, 1.0)
     taken = {"level", "logger", "event", "timestamp"}
     assert not any(taken & details.keys() for _, _, details in events(started, planned))
     fabric.send(DrainParts(("spine4",)))
@@ -90,7 +90,7 @@ def test_rarer_events_have_sentences_too() -> None:
     assert sentence("controller started", {"version": "1.0"})
 
 
-def test_a_plan_that_is_kept_at_another_level_has_a_line() -> None:
+def test_a_plan_that_is_kept_at_another_slowdown_has_a_line() -> None:
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
@@ -101,9 +101,9 @@ def test_a_plan_that_is_kept_at_another_level_has_a_line() -> None:
 
     def at(worst: float) -> Status:
         assert planned.plan
-        return replace(planned, plan=replace(planned.plan, job_level={JobId("job0"): worst}))
+        return replace(planned, plan=replace(planned.plan, job_slowdown={JobId("job0"): worst}))
 
-    assert [found["worst_level"] for _, found in details(planned, at(2.0))] == [2.0]
+    assert [found["worst_slowdown"] for _, found in details(planned, at(2.0))] == [2.0]
     assert told(planned, at(1.02)) == []
 
 

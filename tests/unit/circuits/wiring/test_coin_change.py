@@ -102,7 +102,7 @@ def test_the_planner_accepts_the_routes_and_has_none_left_to_find(servers: int, 
     assert plan.routes == routes
     assert plan.solver == "running"
     hops = hops_by_offset(servers, steps)
-    assert plan.max_level >= sum(hops) / (servers - 1) - 1e-9
+    assert plan.max_slowdown >= sum(hops) / (servers - 1) - 1e-9
 
 
 def test_another_wiring_has_no_such_routes() -> None:

@@ -80,14 +80,14 @@ def test_the_target_is_shown_with_what_it_means_for_each_job(
     assert plan
     api.control.board.publish(replace(fabric.status, plan=replace(plan, generation=8), target=target))
     found = signalbox("plan", "diff", "--json").json
-    assert (found["max_level_target"], found["moves_left"]) == (1.0, 512)
-    assert [job["level_target"] for job in found["jobs"]] == [1.0, 0.75]
+    assert (found["max_slowdown_target"], found["moves_left"]) == (1.0, 512)
+    assert [job["slowdown_target"] for job in found["jobs"]] == [1.0, 0.75]
     shown = signalbox("plan", "diff")
-    assert "target worst level 1.000, by 512 more moves in the next cycles" in flat(shown)
+    assert "target worst slowdown 1.000, by 512 more moves in the next cycles" in flat(shown)
     assert ["job1", "1.000", "1.000", "0.750", "0", "0"] in shown.rows
-    assert "job0" not in shown.out, "its level stays"
+    assert "job0" not in shown.out, "its slowdown stays"
     assert "The switches hold the routes of the plan." in shown.out
-    assert "target worst level 1.000, by 512 more moves" in flat(signalbox("plan"))
+    assert "target worst slowdown 1.000, by 512 more moves" in flat(signalbox("plan"))
     blocked = target._replace(blocked=300)
     api.control.board.publish(replace(fabric.status, plan=replace(plan, generation=9), target=blocked))
     assert "of the moves to it 300 would have to be made together" in flat(signalbox("plan", "diff"))
@@ -103,7 +103,7 @@ def test_in_shadow_all_flows_would_be_pinned(api: Running, fabric: FakeFabric, s
     api.control.board.publish(replace(status, jobs=jobs, plan_installed=False))
     found = signalbox("plan", "diff", "--json").json
     assert (found["installed"], found["moved"], found["pinned"]) == (False, 0, 8)
-    assert found["max_level_planned"] == 1
+    assert found["max_slowdown_planned"] == 1
 
 
 def test_plan_and_routes_are_of_one_generation(

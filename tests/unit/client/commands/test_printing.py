@@ -248,8 +248,8 @@ def test_of_many_hosts_and_groups_the_first_are_named_in_the_order_of_their_numb
 def test_published_schemes_have_the_names_of_the_option_strategy() -> None:
     plan = pb.Plan()
     assert "others instead not compared" in text(printing.plan(plan))
-    for scheme, level in ((pb.ROUTING_SCHEME_ECMP, 2.0), (pb.ROUTING_SCHEME_EDGE_COLORING, 1.0), (0, 1.5)):
-        plan.schemes.add(scheme=scheme, level=level)
+    for scheme, slowdown in ((pb.ROUTING_SCHEME_ECMP, 2.0), (pb.ROUTING_SCHEME_EDGE_COLORING, 1.0), (0, 1.5)):
+        plan.schemes.add(scheme=scheme, slowdown=slowdown)
     assert "others instead edge-coloring 1.000, - 1.500" in text(printing.plan(plan))
 
 
@@ -263,13 +263,13 @@ def test_names_of_jobs_give_a_terminal_no_orders() -> None:
 def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> None:
     message = pb.Plan(solver="lp", certificate=pb.PLAN_CERTIFICATE_GAP, moves=8, plan_time=Duration())
     assert "moves 8" in text(printing.plan(message))
-    message.MergeFrom(pb.Plan(cut_short=True, moves_left=20, target=pb.PlanTarget(max_level=1.25)))
+    message.MergeFrom(pb.Plan(cut_short=True, moves_left=20, target=pb.PlanTarget(max_slowdown=1.25)))
     lines = text(printing.plan(message))
     assert "planned by lp, in 0 ms, cut short by the time limit" in lines
     assert "moves 8" in lines
-    assert "target worst level 1.250, by 20 more moves in the next cycles" in lines
+    assert "target worst slowdown 1.250, by 20 more moves in the next cycles" in lines
     message.blocked_flows = 300
-    together = "target worst level 1.250; of the moves to it 300 would have to be made together"
+    together = "target worst slowdown 1.250; of the moves to it 300 would have to be made together"
     assert together in text(printing.plan(message))
 
 

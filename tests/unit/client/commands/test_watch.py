@@ -18,16 +18,16 @@ def test_ended_jobs_come_before_new_ones_of_the_same_id() -> None:
     )
     assert list(JobLines()(message)) == [
         "job ring: lease ran out",
-        "job ring: pending, waits for 10.0.9.9, 0 of 0 flows pinned, planned for -, level -, 0 iterations",
+        "job ring: pending, waits for 10.0.9.9, 0 of 0 flows pinned, planned for -, slowdown -, 0 iterations",
     ]
 
 
 def test_a_job_has_a_line_when_what_it_is_planned_for_changes_and_none_for_a_rate() -> None:
     lines = JobLines()
-    job = pb.Job(spec=pb.JobSpec(job_id="ring"), state=pb.JOB_STATE_PINNED, pinned=2, virtual_links=2, level=1.0)
+    job = pb.Job(spec=pb.JobSpec(job_id="ring"), state=pb.JOB_STATE_PINNED, pinned=2, virtual_links=2, slowdown=1.0)
     job.demand.source = pb.DEMAND_SOURCE_DECLARED
     begin = "job ring: pinned, 2 of 2 flows pinned, planned for"
-    end = "level 1.000, 0 iterations"
+    end = "slowdown 1.000, 0 iterations"
     message = pb.WatchJobsResponse(jobs=[job])
     assert list(lines(message)) == [f"{begin} unconfirmed, {end}"]
     message.jobs[0].demand.difference = "10.0.1.1 > 10.0.2.1 carries 3 Mbit/s that are not announced"
@@ -94,7 +94,7 @@ def test_a_plan_has_one_line() -> None:
     encoded = convert_plan.plan_bytes(pb.WatchPlanResponse(), status.plan, status, installed=True)
     message = pb.WatchPlanResponse.FromString(encoded)
     (line,) = plan_lines(message)
-    assert line.startswith(f"plan {status.plan.generation}: worst level ")
+    assert line.startswith(f"plan {status.plan.generation}: worst slowdown ")
     assert line.endswith(", installed")
     assert list(plan_lines(pb.WatchPlanResponse())) == ["no plan yet"]
 

@@ -24,8 +24,8 @@ def line(what: str, **details: str) -> str:
     ("job ended", {"job": "ring", "uid": "7f", "reason": "lease_ran_out"}, "job ring ended: lease ran out"),
     ("circuits changed", {"count": "12", "ms": "310.4"}, "12 circuits set up or removed, in 310 ms"),
     ("job wired", {"job": "ring", "circuits": "12"}, "job ring has 12 circuits"),
-    ("plan kept: no better one", {"worst_level": "1.5", "bound": "1.0", "ecmp": "2.1", "solver": "aligned", "ms": "3"},
-     "plan kept: no better one (worst level 1.5, under ECMP 2.1, bound 1.0)"),
+    ("plan kept: no better one", {"worst_slowdown": "1.5", "bound": "1.0", "ecmp": "2.1", "solver": "a", "ms": "3"},
+     "plan kept: no better one (worst slowdown 1.5, under ECMP 2.1, bound 1.0)"),
 ])  # fmt: skip
 def test_an_event_is_told_by_a_sentence(what: str, details: dict[str, str], said: str) -> None:
     assert line(what, **details) == said

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from signalbox.live import rows
 from signalbox.live.colours import LIGHT
 from signalbox.live.picture import picture
-from signalbox.live.shown import level, moment, percent, rate
+from signalbox.live.shown import moment, percent, rate, slowdown
 from signalbox.live.state import State, load
 from signalbox.report.gathered import Gathered
 from signalbox.report.page import page
@@ -29,9 +29,9 @@ def state_with(bps: float, moment: Timestamp) -> State:
     alarm.kind = 99  # type: ignore[assignment]
     state.take_alarms(pb.WatchAlarmsResponse(raised=[alarm]))
     state.take_events([pb.Event(number=1, event_time=moment)])
-    job = pb.Job(spec=pb.JobSpec(job_id="odd"), level=bps, efficiency_predicted=bps, efficiency_measured=bps)
+    job = pb.Job(spec=pb.JobSpec(job_id="odd"), slowdown=bps, efficiency_predicted=bps, efficiency_measured=bps)
     state.take_jobs(pb.WatchJobsResponse(jobs=[job]))
-    state.take_plan(pb.Plan(max_level=bps, bound=bps), 1.0)
+    state.take_plan(pb.Plan(max_slowdown=bps, bound=bps), 1.0)
     return state
 
 
@@ -43,7 +43,7 @@ def test_what_is_no_number_no_time_or_no_word_is_not_shown_and_the_rest_is(bps: 
     assert {cable.load for cable in drawn.cables} == {None}
     charts.fabric(drawn, 0, LIGHT, ())
     beside.cables_of(drawn, 1, LIGHT)
-    beside.levels(state.levels, LIGHT)
+    beside.slowdowns(state.slowdowns, LIGHT)
     assert [row[0] for row in rows.alarms(state, 9)] == ["-"]
     assert [row[0] for row in rows.events(state, 9)] == ["-"]
     assert [row[0] for row in rows.jobs(state.jobs_by_urgency())] == ["odd"]
@@ -53,5 +53,5 @@ def test_what_is_no_number_no_time_or_no_word_is_not_shown_and_the_rest_is(bps: 
 
 def test_figures_that_are_no_numbers_are_said_as_unknown() -> None:
     for value in (math.nan, math.inf):
-        assert {percent(value), level(value), rate(value), moment(value, "%Y")} == {"-"}
+        assert {percent(value), slowdown(value), rate(value), moment(value, "%Y")} == {"-"}
     assert load(pb.Link(rate_bps=2.0, capacity_bps=1.0)) == 2.0

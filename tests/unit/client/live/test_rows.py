@@ -21,11 +21,11 @@ def test_unannounced_traffic_that_is_not_known_yet_is_not_none() -> None:
     ]
 
 
-def test_the_levels_are_those_of_a_plan_that_there_is() -> None:
+def test_the_slowdowns_are_those_of_a_plan_that_there_is() -> None:
     state = State()
     assert rows.plan(state) == "no plan yet"
-    state.take_plan(pb.Plan(generation=1, max_level=2.0, bound=1.5), 10.0)
-    assert rows.plan(state) == "plan: worst level 2.000, bound 1.500, under ECMP -"
+    state.take_plan(pb.Plan(generation=1, max_slowdown=2.0, bound=1.5), 10.0)
+    assert rows.plan(state) == "plan: worst slowdown 2.000, bound 1.500, under ECMP -"
     state.take_plan(None, 11.0)
     assert rows.plan(state) == "no plan yet"
 

@@ -75,23 +75,23 @@ def test_a_refusal_is_told_until_the_controller_shows_it() -> None:
     assert state.refused == ""
 
 
-def test_a_plan_that_comes_again_with_its_ecmp_level_is_the_same_point() -> None:
+def test_a_plan_that_comes_again_with_its_ecmp_slowdown_is_the_same_point() -> None:
     state = State()
     assert state.take_plan(None, 1.0) == frozenset()
-    state.take_plan(pb.Plan(generation=3, max_level=2.0, bound=1.0), 10.0)
-    state.take_plan(pb.Plan(generation=3, max_level=2.0, bound=1.0, ecmp_level=pb.EcmpLevels(mean=2.5)), 11.0)
-    state.take_plan(pb.Plan(generation=4, max_level=1.5, bound=1.0), 12.0)
-    assert [(each.unix_s, each.plan, each.ecmp) for each in state.levels] == [(10.0, 2.0, 2.5), (12.0, 1.5, None)]
+    state.take_plan(pb.Plan(generation=3, max_slowdown=2.0, bound=1.0), 10.0)
+    state.take_plan(pb.Plan(generation=3, max_slowdown=2.0, bound=1.0, ecmp_slowdown=pb.EcmpSlowdowns(mean=2.5)), 11.0)
+    state.take_plan(pb.Plan(generation=4, max_slowdown=1.5, bound=1.0), 12.0)
+    assert [(each.unix_s, each.plan, each.ecmp) for each in state.slowdowns] == [(10.0, 2.0, 2.5), (12.0, 1.5, None)]
 
 
 def test_a_controller_that_has_started_again_has_no_plan_and_counts_plans_anew() -> None:
     state = State()
-    state.take_plan(pb.Plan(generation=1, max_level=2.0, plan_time=duration(0.02)), 10.0)
+    state.take_plan(pb.Plan(generation=1, max_slowdown=2.0, plan_time=duration(0.02)), 10.0)
     assert state.take_plan(None, 11.0) == {Kind.PLAN}
     assert state.plan is None
-    state.take_plan(pb.Plan(generation=1, max_level=2.0, plan_time=duration(0.03)), 12.0)
-    state.take_plan(pb.Plan(generation=1, max_level=1.0, plan_time=duration(0.04)), 13.0)
-    assert [(each.unix_s, each.plan) for each in state.levels] == [(10.0, 2.0), (12.0, 2.0), (13.0, 1.0)]
+    state.take_plan(pb.Plan(generation=1, max_slowdown=2.0, plan_time=duration(0.03)), 12.0)
+    state.take_plan(pb.Plan(generation=1, max_slowdown=1.0, plan_time=duration(0.04)), 13.0)
+    assert [(each.unix_s, each.plan) for each in state.slowdowns] == [(10.0, 2.0), (12.0, 2.0), (13.0, 1.0)]
 
 
 def test_alarms_that_operators_know_of_come_last() -> None:

@@ -50,7 +50,7 @@ def test_many_circuits_are_a_matrix_without_a_second_direction() -> None:
 
 def test_a_job_is_not_fast_by_a_measured_efficiency_that_is_not_possible() -> None:
     wrong = pb.Job(
-        spec=pb.JobSpec(job_id="wrong"), level=2.0, efficiency_predicted=0.5, efficiency_measured=1.62, iterations=9
+        spec=pb.JobSpec(job_id="wrong"), slowdown=2.0, efficiency_predicted=0.5, efficiency_measured=1.62, iterations=9
     )
     assert slow_jobs([wrong]) == [wrong]
     shown = reported(pb.GetFabricResponse(), wrong)
@@ -70,9 +70,11 @@ def test_what_counters_have_not_confirmed_is_said_of_each_job() -> None:
 def test_a_job_without_a_prediction_is_not_slow_by_its_measured_efficiency() -> None:
     """The job is an all-to-all on an idle fabric."""
     withheld = "up to 3 hosts send to one at once; how its port is shared is not known"
-    job = pb.Job(spec=pb.JobSpec(job_id="experts"), level=1.0, efficiency_measured=0.57, prediction_withheld=withheld)
+    job = pb.Job(
+        spec=pb.JobSpec(job_id="experts"), slowdown=1.0, efficiency_measured=0.57, prediction_withheld=withheld
+    )
     assert slow_jobs([job]) == []
-    job.level = 2.0
+    job.slowdown = 2.0
     assert slow_jobs([job]) == [job]
 
 

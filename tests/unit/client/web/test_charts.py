@@ -10,7 +10,7 @@ import pytest
 
 from signalbox.live.colours import DARK, LIGHT, colour
 from signalbox.live.picture import picture
-from signalbox.live.state import Levels, State
+from signalbox.live.state import Slowdowns, State
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.web import beside, charts, matrix, said
 from signalbox.web.options import Options
@@ -123,8 +123,8 @@ def test_the_first_line_says_what_the_plan_gains() -> None:
     state.status = pb.GetStatusResponse(
         strategy=pb.STRATEGY_PLANNED, switches_in_sync=8, known_switches=8, jobs=2, version="1"
     )
-    state.levels.append(Levels(1.0, 1.0, 1.0, 2.335))
-    expected = "planned · 8 of 8 switches in sync · 2 jobs · efficiency - · worst level 1.000, under ECMP 2.335 · 1"
+    state.slowdowns.append(Slowdowns(1.0, 1.0, 1.0, 2.335))
+    expected = "planned · 8 of 8 switches in sync · 2 jobs · efficiency - · worst slowdown 1.000, under ECMP 2.335 · 1"
     assert said.facts(state) == expected
 
 
@@ -206,8 +206,8 @@ def test_text_from_outside_is_never_a_key_nor_html() -> None:
     assert not [each for each in drawn["data"] + drawn["links"] if "{" in each["tooltip"].get("formatter", "")]
 
 
-def test_levels_over_time_and_demand_of_a_job() -> None:
-    options = beside.levels([Levels(1.0, 2.0, 1.0, None), Levels(2.0, 1.5, 1.0, 2.5)], LIGHT)
+def test_slowdowns_over_time_and_demand_of_a_job() -> None:
+    options = beside.slowdowns([Slowdowns(1.0, 2.0, 1.0, None), Slowdowns(2.0, 1.5, 1.0, 2.5)], LIGHT)
     assert options["useUTC"]  # as alarms and events show their times
     assert series(options, "plan")["data"] == [[1000, 2.0], [2000, 1.5]]
     assert series(options, "ECMP")["data"] == [[1000, None], [2000, 2.5]]

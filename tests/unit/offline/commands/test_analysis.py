@@ -57,28 +57,28 @@ def test_every_row_is_what_plan_file_says_of_that_failure(
             planned = signalbox(
                 "plan-file", *fabric, *(part for pair in broken.items() for part in pair), "--json"
             ).json
-            assert outcome["bound"] * (1 - 1e-6) <= outcome["level"] <= planned["max_level"] * 1.01
+            assert outcome["bound"] * (1 - 1e-6) <= outcome["slowdown"] <= planned["max_slowdown"] * 1.01
             if not split:
-                assert outcome["level"] == pytest.approx(planned["max_level"])
+                assert outcome["slowdown"] == pytest.approx(planned["max_slowdown"])
             assert outcome["bound"] == pytest.approx(planned["fluid_bound"])
             assert outcome["integer_bound"] == pytest.approx(planned["integer_bound"])
-            assert outcome["ecmp_level"]["mean"] == pytest.approx(planned["ecmp_level"]["mean"], rel=0.15)
+            assert outcome["ecmp_slowdown"]["mean"] == pytest.approx(planned["ecmp_slowdown"]["mean"], rel=0.15)
 
 
 def test_the_worst_come_first_and_alike_ones_are_told_once(signalbox: Signalbox, workload: Path) -> None:
     found = signalbox("what-if", *FABRIC, "--workload", workload, "--json", "--top", 0).json
-    levels = [outcome["level"] for outcome in found["outcomes"]]
-    assert levels == sorted(levels, reverse=True)
+    slowdowns = [outcome["slowdown"] for outcome in found["outcomes"]]
+    assert slowdowns == sorted(slowdowns, reverse=True)
     by_example = {
         outcome["example"].split(":")[0]: outcome for outcome in found["outcomes"] if outcome["kind"] == "cable"
     }
     assert {leaf: len(outcome["failures"]) for leaf, outcome in by_example.items()} == dict.fromkeys(
         ("leaf0", "leaf1", "leaf2", "leaf3"), 4
     )
-    assert {leaf: outcome["level"] for leaf, outcome in by_example.items()} == pytest.approx(
+    assert {leaf: outcome["slowdown"] for leaf, outcome in by_example.items()} == pytest.approx(
         {"leaf0": 2, "leaf1": 2, "leaf2": 1, "leaf3": 1}
     )
-    assert found["now"]["level"] == 1
+    assert found["now"]["slowdown"] == 1
     assert found["failures"] == LEAVES * SPINES + SPINES
     few = signalbox("what-if", *FABRIC, "--workload", workload, "--json", "--top", 2).json
     assert few["outcomes"] == found["outcomes"][:2]
@@ -88,7 +88,7 @@ def test_the_worst_come_first_and_alike_ones_are_told_once(signalbox: Signalbox,
 def test_the_table_tells_what_is_left_out(signalbox: Signalbox, workload: Path) -> None:
     found = signalbox("what-if", *FABRIC, "--workload", workload, "--top", 1)
     assert found.status == 0
-    assert "The worst is spine" in found.text, "of equal levels that with most flows to re-route"
+    assert "The worst is spine" in found.text, "of equal slowdowns that with most flows to re-route"
     assert "4 more cases are no worse; --top 0 prints all." in found.text
     assert "No failure leaves a flow without a path." in found.text
 
@@ -145,8 +145,8 @@ def test_a_job_that_a_failed_spine_slows(signalbox: Signalbox, workload: Path) -
     found = signalbox("explain", "A", *FABRIC, *common).json
     planned = signalbox("plan-file", *FABRIC, *common).json
     split = signalbox("plan-file", *FABRIC, *common, "--max-subflows", 8).json
-    assert found["level"] == pytest.approx(planned["job_level"]["A"]) == 2
-    assert found["split"]["level"] == pytest.approx(split["job_level"]["A"])
+    assert found["slowdown"] == pytest.approx(planned["job_slowdown"]["A"]) == 2
+    assert found["split"]["slowdown"] == pytest.approx(split["job_slowdown"]["A"])
     assert (found["verdict"], found["cut"]["links"], found["cut"]["failed"]) == ("fabric", 3, 1)
     assert "4 whole flows over 3 links (1 more has failed)" in " ".join(found["answer"])
     assert found["fullest_links"][0]["load"] == pytest.approx(2)
@@ -155,9 +155,9 @@ def test_a_job_that_a_failed_spine_slows(signalbox: Signalbox, workload: Path) -
 def test_the_routes_of_another_strategy(signalbox: Signalbox, workload: Path) -> None:
     found = signalbox("explain", "A", *FABRIC, "--workload", workload, "--strategy", "ecmp", "--json").json
     hashed = signalbox("plan-file", *FABRIC, "--workload", workload, "--strategy", "ecmp", "--json").json
-    assert found["level"] == pytest.approx(hashed["job_level"]["A"])
+    assert found["slowdown"] == pytest.approx(hashed["job_slowdown"]["A"])
     assert found["verdict"] == "routing"
-    assert found["best"]["level"] == 1
+    assert found["best"]["slowdown"] == 1
 
 
 def test_flows_without_a_path_make_it_exit_3(signalbox: Signalbox, workload: Path) -> None:

@@ -215,7 +215,7 @@ def test_spines_are_as_many_as_the_planner_needs(signalbox: Signalbox, workload:
     planned = signalbox(
         "plan-file", "--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "spine0", "--json"
     )
-    assert planned.json["max_level"] == 1
+    assert planned.json["max_slowdown"] == 1
 
 
 def test_too_few_spines_are_said_to_be_too_few(signalbox: Signalbox, workload: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_fat_trees_cores_are_an_answer_that_is_planned_simulated_and_emulated(
     printed = signalbox(*asked, "--most-spines", 4, "--export", tmp_path / "out").out
     assert "3 cores per group of 100 Gbit/s are enough for 1: with 1 failed the planner reaches 1" in printed
     files = ("--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "core0", "--json")
-    assert signalbox("plan-file", *files).json["max_level"] == 1
+    assert signalbox("plan-file", *files).json["max_slowdown"] == 1
     (simulated,) = signalbox("simulate", *files, "--strategy", "planned").json["strategies"]
     assert simulated["mean_slow_down"] == pytest.approx(1)
     lab = Graph(tmp_path / "out/fabric.json", 5)

@@ -22,10 +22,10 @@ LEAVES, SPINES, HOSTS = 4, 4, 4
 FIRST_HOST = LEAVES + SPINES
 FABRIC = ("--leaves", str(LEAVES), "--spines", str(SPINES), "--hosts-per-leaf", str(HOSTS))
 JSON_KEYS = (
-    "strategy", "dealing", "flows", "subflows", "max_subflows_of_a_flow", "if_paced", "max_level", "bound",
-    "fluid_bound", "integer_bound", "gap", "levels_proven", "levels_proven_listed", "candidates_listed", "path_stretch",
-    "certificate", "cut_short", "plan_ms", "job_level", "mean_job_level", "max_job_level", "ecmp_level", "unrouted",
-    "job_unrouted",
+    "strategy", "dealing", "flows", "subflows", "max_subflows_of_a_flow", "if_paced", "max_slowdown", "bound",
+    "fluid_bound", "integer_bound", "gap", "slowdowns_proven", "slowdowns_proven_listed", "candidates_listed",
+    "path_stretch", "certificate", "cut_short", "plan_ms", "job_slowdown", "mean_job_slowdown", "max_job_slowdown",
+    "ecmp_slowdown", "unrouted", "job_unrouted",
 )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(opened))
 
 
-def job_levels(found: list[dict[str, str]]) -> dict[str, float]:
+def job_slowdowns(found: list[dict[str, str]]) -> dict[str, float]:
     """Return the slowdown of each job from the CSV alone, for flows that each fill a NIC.
 
     The load of a hop is the sum of shares; a job takes that of its worst hop."""
@@ -78,14 +78,14 @@ def job_levels(found: list[dict[str, str]]) -> dict[str, float]:
     for row, path in hops:
         for hop in path:
             load[hop] += float(row["share"])
-    levels: dict[str, float] = {}
+    slowdowns: dict[str, float] = {}
     for row, path in hops:
-        levels[row["job"]] = max([levels.get(row["job"], 1.0), *(load[hop] for hop in path)])
-    return levels
+        slowdowns[row["job"]] = max([slowdowns.get(row["job"], 1.0), *(load[hop] for hop in path)])
+    return slowdowns
 
 
 @pytest.mark.parametrize(
-    ("options", "level", "bound", "integer_bound"),
+    ("options", "slowdown", "bound", "integer_bound"),
     [
         ((), Fraction(1), Fraction(1), 1),
         (("--max-subflows", "2"), Fraction(1), Fraction(1), 1),
@@ -102,7 +102,7 @@ def test_the_plan_that_is_written_is_the_plan_that_is_reported(
     workload: Path,
     tmp_path: Path,
     options: tuple[str, ...],
-    level: Fraction,
+    slowdown: Fraction,
     bound: Fraction,
     integer_bound: float,
 ) -> None:
@@ -123,14 +123,19 @@ def test_the_plan_that_is_written_is_the_plan_that_is_reported(
     assert list(map(int, shares)) == list(range(16))
     assert all(abs(sum(of_flow) - 1) <= 1e-9 for of_flow in shares.values())
     assert max(map(len, shares.values())) == found["max_subflows_of_a_flow"] <= 2
-    assert job_levels(written) == pytest.approx(found["job_level"])
-    assert max(found["job_level"].values()) == found["max_level"] == found["max_job_level"] == pytest.approx(level)
+    assert job_slowdowns(written) == pytest.approx(found["job_slowdown"])
+    assert (
+        max(found["job_slowdown"].values())
+        == found["max_slowdown"]
+        == found["max_job_slowdown"]
+        == pytest.approx(slowdown)
+    )
     assert found["fluid_bound"] == pytest.approx(bound)
-    assert found["bound"] == pytest.approx(level)
+    assert found["bound"] == pytest.approx(slowdown)
     assert (found["integer_bound"], found["certificate"], found["gap"]) == (integer_bound, "optimal", 0)
-    assert found["levels_proven"] == len(found["job_level"]) == 2
+    assert found["slowdowns_proven"] == len(found["job_slowdown"]) == 2
     assert found["plan_ms"].keys() == {"build", "solve", "check", "total"}
-    assert found["ecmp_level"]["p95"] >= found["ecmp_level"]["mean"] >= float(level)
+    assert found["ecmp_slowdown"]["p95"] >= found["ecmp_slowdown"]["mean"] >= float(slowdown)
 
 
 def test_rows_are_the_lines_of_the_files_in_order(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
@@ -176,9 +181,9 @@ def test_what_cannot_be_routed_is_named_and_the_rest_is_planned(
 
 def test_without_any_spine_everything_between_leaves_is_unrouted(signalbox: Signalbox, workload: Path) -> None:
     result = signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "0,1,2,3", "--json")
-    assert (result.status, len(result.json["unrouted"]), result.json["job_level"]) == (3, 16, {})
+    assert (result.status, len(result.json["unrouted"]), result.json["job_slowdown"]) == (3, 16, {})
     assert result.json["job_unrouted"] == {"job_0-A": 8, "job_1-B": 8}
-    assert (result.json["subflows"], result.json["max_level"], result.json["mean_job_level"]) == (0, 1.0, 1.0)
+    assert (result.json["subflows"], result.json["max_slowdown"], result.json["mean_job_slowdown"]) == (0, 1.0, 1.0)
 
 
 def test_parallel_cables_are_told_apart(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
@@ -190,7 +195,7 @@ def test_parallel_cables_are_told_apart(signalbox: Signalbox, workload: Path, tm
     for file in sorted(workload.iterdir())[1:]:
         file.unlink()
     result = signalbox("plan-file", *cables, "--workload", workload, "--export", export, "--fail-spines", "1", "--json")
-    assert (result.status, result.json["max_level"]) == (0, 1.0), result.err
+    assert (result.status, result.json["max_slowdown"]) == (0, 1.0), result.err
     hops = {hop for row in rows(export) for hop in pairwise(row["path"].split(">"))}
     assert ("leaf0:1", "spine0:0") in hops or ("leaf0:1", "spine0:1") in hops
 
@@ -220,8 +225,8 @@ def test_a_graph_with_unequal_cables(signalbox: Signalbox, tmp_path: Path) -> No
     (tmp_path / "job.txt").write_text("2 3 0 1 0 10 0 0\n3 2 1 0 0 10 0 0\n")
     common = ("plan-file", "--graph", file, "--workload", tmp_path, "--json")
     whole, split = signalbox(*common), signalbox(*common, "--max-subflows", 2)
-    assert whole.json["max_level"] == pytest.approx(4 / 3)
-    assert split.json["max_level"] == pytest.approx(1, rel=0.01)
+    assert whole.json["max_slowdown"] == pytest.approx(4 / 3)
+    assert split.json["max_slowdown"] == pytest.approx(1, rel=0.01)
     assert split.json["subflows"] == 4
 
 
@@ -232,9 +237,9 @@ def test_every_strategy_routes_everything(signalbox: Signalbox, workload: Path, 
     result = signalbox(*common, "--export", export, "--seed", 3)
     assert result.status == 0, result.err
     assert (result.json["strategy"], result.json["subflows"]) == (strategy, 16)
-    assert job_levels(rows(export)) == pytest.approx(result.json["job_level"])
+    assert job_slowdowns(rows(export)) == pytest.approx(result.json["job_slowdown"])
     assert result.json["integer_bound"] == result.json["bound"] == 2 > result.json["fluid_bound"]
-    assert result.json["max_level"] >= 2
+    assert result.json["max_slowdown"] >= 2
 
 
 def test_the_same_input_gives_the_same_plan_when_asked(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
@@ -253,13 +258,13 @@ def test_the_help_names_every_strategy(signalbox: Signalbox) -> None:
 def test_a_written_plan_is_verified(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
     """A spine of four is gone: whole flows of full leaves need slowdown 2, and split ones 4/3."""
     file = tmp_path / "plan.json"
-    for pieces, level in ((1, "2"), (2, "1.33333")):
+    for pieces, slowdown in ((1, "2"), (2, "1.33333")):
         options = ("--fail-spines", 3, "--max-subflows", pieces, "--proof", file)
         found = signalbox("plan-file", *FABRIC, "--workload", workload, *options, "--json").json
         said = signalbox("verify", file)
         assert (said.status, said.err) == (0, "")
-        assert said.out == f"worst level {level}, none is below {level}; 2 of 2 proven\n"
-        assert found["levels_proven"] == 2
+        assert said.out == f"worst slowdown {slowdown}, none is below {slowdown}; 2 of 2 proven\n"
+        assert found["slowdowns_proven"] == 2
 
 
 def test_a_plan_that_does_not_follow_is_refused(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
@@ -268,7 +273,7 @@ def test_a_plan_that_does_not_follow_is_refused(signalbox: Signalbox, workload: 
     plan = json.loads(file.read_text())
     file.write_text(json.dumps(plan | {"proofs": []}))
     refused = signalbox("verify", file)
-    assert (refused.status, refused.err) == (1, f"error: {file}: nothing proves level 1 from the worst\n")
+    assert (refused.status, refused.err) == (1, f"error: {file}: nothing proves slowdown 1 from the worst\n")
     file.write_text(json.dumps(plan | {"proofs": [], "proven": 0, "searched": 2}))
     unchecked = signalbox("verify", file)
     assert unchecked.status == 4
@@ -293,13 +298,13 @@ def beside_a_slow_cable(tmp_path: Path) -> tuple[object, ...]:
 
 
 def test_longer_paths_than_the_shortest(signalbox: Signalbox, beside_a_slow_cable: tuple[object, ...]) -> None:
-    levels = [
-        signalbox("plan-file", *beside_a_slow_cable, "--path-stretch", stretch, "--json").json["max_level"]
+    slowdowns = [
+        signalbox("plan-file", *beside_a_slow_cable, "--path-stretch", stretch, "--json").json["max_slowdown"]
         for stretch in (0, 1)
     ]
-    assert levels == [5.0, 1.0]
+    assert slowdowns == [5.0, 1.0]
     text = " ".join(signalbox("plan-file", *beside_a_slow_cable, "--path-stretch", 1).out.split())
-    assert "1 of 1 levels proven over all loop-free paths of up to 1 more links than the shortest" in text
+    assert "1 of 1 slowdowns proven over all loop-free paths of up to 1 more links than the shortest" in text
     trained = [
         signalbox("simulate", *beside_a_slow_cable, "--iterations", 1, "--path-stretch", stretch, "--json").json
         for stretch in (0, 1)
@@ -320,14 +325,14 @@ def test_people_get_a_table(signalbox: Signalbox, workload: Path) -> None:
     for text in (
         "16 in 16 pieces",
         "gap 0.00% to the bound 2; at least 2 without splitting, 1.333 however split",
-        "optimal, 2 of 2 levels proven over all shortest paths",
+        "optimal, 2 of 2 slowdowns proven over all shortest paths",
         "job_1-B",
         "50.0%",
     ):
         assert text in result.out
 
 
-def test_efficiency_is_not_said_where_levels_hold_only_for_senders_that_pace(
+def test_efficiency_is_not_said_where_slowdowns_hold_only_for_senders_that_pace(
     signalbox: Signalbox, workload: Path
 ) -> None:
     common = ("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "1", "--max-subflows", 2)
@@ -398,7 +403,7 @@ def test_a_generated_workload_is_planned(signalbox: Signalbox, tmp_path: Path) -
     assert (made.status, len(list(folder.iterdir()))) == (0, 2)
     assert made.out.count("(6 flows)") == 2
     result = signalbox("plan-file", *FABRIC, "--workload", folder, "--json")
-    assert (result.status, result.json["flows"], result.json["max_level"]) == (0, 12, 1.0)
+    assert (result.status, result.json["flows"], result.json["max_slowdown"]) == (0, 12, 1.0)
 
 
 def test_a_workload_that_does_not_fit_is_refused(signalbox: Signalbox, tmp_path: Path) -> None:

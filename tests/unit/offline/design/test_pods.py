@@ -53,7 +53,7 @@ def test_whole_flows_need_a_core_each_and_one_more_in_every_group_when_one_fails
     assert [(each.count, each.intact, each.failed) for each in found] == [(1, 2, 4), (2, 1, 2), (3, 1, 1), (4, 1, 1)]
     answer = smallest(PODS, jobs_of(ROUND_THE_PODS), found, 1, 1.0, LIMITS)
     assert answer is not None
-    assert (answer[0].count, answer[1].max_level) == (3, 1)
+    assert (answer[0].count, answer[1].max_slowdown) == (3, 1)
 
 
 def test_split_flows_are_slowed_down_by_what_is_missing_alone() -> None:
@@ -96,7 +96,7 @@ def test_a_failed_aggregation_switch_asks_for_links_of_twice_the_rate() -> None:
     found = choices(failing, jobs_of(ROUND_THE_PODS), range(1, 4), [100.0, 200.0], 1)
     answer = smallest(failing, jobs_of(ROUND_THE_PODS), found, 1, 1.0, LIMITS)
     assert answer is not None
-    assert (answer[0].count, answer[0].uplink_gbps, answer[1].max_level) == (2, 200, 1)
+    assert (answer[0].count, answer[0].uplink_gbps, answer[1].max_slowdown) == (2, 200, 1)
 
 
 def test_the_worst_failure_counts_where_failures_differ() -> None:
@@ -108,7 +108,7 @@ def test_the_worst_failure_counts_where_failures_differ() -> None:
     assert smallest(failing, jobs, [found], 1, 1.5, LIMITS) is None
     answer = smallest(failing, jobs, [found], 1, 2.0, LIMITS)
     assert answer is not None
-    assert answer[1].max_level == 2
+    assert answer[1].max_slowdown == 2
 
 
 # ---- against all routes

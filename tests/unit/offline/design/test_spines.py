@@ -59,7 +59,7 @@ def test_the_least_capacity_is_first_and_of_the_same_the_fewest_spines(workload:
     answer = smallest(LEAVES, jobs_of(workload), found, 1, 1.0, LIMITS)
     assert answer is not None
     # Two spines of twice the rate carry two flows each.
-    assert (answer[0].count, answer[0].uplink_gbps, answer[1].max_level) == (3, 200, 1)
+    assert (answer[0].count, answer[0].uplink_gbps, answer[1].max_slowdown) == (3, 200, 1)
 
 
 def test_no_choice_may_be_enough(workload: Path) -> None:

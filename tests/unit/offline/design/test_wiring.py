@@ -183,7 +183,7 @@ def test_what_is_exported_is_planned_and_trained_as_it_was_found(folder: Path) -
     job = announced(spec, fabric, compute_s=0.5)
     problem = problem_of(fabric, [job])
     made = answered(plan(problem, LIMITS))
-    assert made.max_level >= best.phases[0].bound_s / best.phases[0].ideal_s - 1e-9
+    assert made.max_slowdown >= best.phases[0].bound_s / best.phases[0].ideal_s - 1e-9
     outcome = simulate([Stage(0.0, problem)], [job], lambda _: best.plan, Options(iterations=2, replan=Replan.NEVER))
     expected_s = sum(phase.planned_s for phase in best.phases)
     assert [i.all_reduce_s for i in outcome.jobs[0].iterations] == pytest.approx([expected_s] * 2, rel=1e-6)
@@ -191,7 +191,7 @@ def test_what_is_exported_is_planned_and_trained_as_it_was_found(folder: Path) -
     assert len(rings.rings) == 4
     assert rings.compute_s == 0.5
     assert rings.ideal_s == pytest.approx(best.phases[1].planned_s, rel=1e-6)
-    assert answered(plan(problem_of(fabric, [rings]), LIMITS)).max_level == pytest.approx(1)
+    assert answered(plan(problem_of(fabric, [rings]), LIMITS)).max_slowdown == pytest.approx(1)
 
 
 def test_jobs_beside_each_other_share_no_port(folder: Path) -> None:
@@ -330,5 +330,5 @@ def test_what_is_planned_after_a_circuit_failed_can_be_proven(signalbox: Signalb
     """Another circuit carries the flow of the failed one beside its own."""
     assert signalbox("design", "wiring", "job.yaml", *FABRIC, "--export", "out").status == 0
     given = ("--graph", "out/fabric.json", "--workload", "out/workload", "--fail-links", "server0:server1")
-    assert signalbox("plan-file", *given, "--proof", "proof.json", "--json").json["max_level"] == 2
+    assert signalbox("plan-file", *given, "--proof", "proof.json", "--json").json["max_slowdown"] == 2
     assert signalbox("verify", "proof.json").status == 0

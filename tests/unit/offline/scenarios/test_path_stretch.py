@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric
-from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.efficiency import SLOWDOWN_TOLERANCE
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
@@ -45,8 +45,8 @@ def test_a_detour_over_fast_cables_is_taken(beside_a_slow_cable: Problem, pieces
     flows = tuple(replace(f, max_subflows=pieces) for f in beside_a_slow_cable.flows)
     problem = replace(beside_a_slow_cable, flows=flows)
     shortest, longer = planned(problem), planned(stretched(problem, 1))
-    assert (shortest.max_level, shortest.certificate) == (5.0, "optimal")
-    assert longer.max_level == pytest.approx(1.0)
+    assert (shortest.max_slowdown, shortest.certificate) == (5.0, "optimal")
+    assert longer.max_slowdown == pytest.approx(1.0)
     assert longer.certificate == "optimal"
 
 
@@ -54,7 +54,7 @@ def test_the_checker_accepts_only_detours_that_are_candidates(beside_a_slow_cabl
     answer, (f,) = planned(beside_a_slow_cable), beside_a_slow_cable.flows
     fabric = Fabric(links=beside_a_slow_cable.paths.links)
     detour = link_between(fabric, 1, 3), link_between(fabric, 3, 2)
-    taken = replace(answer, routes={f.id: whole(detour)}, job_level={f.job_id: 1.0}, bound=1.0, fluid_bound=1.0)
+    taken = replace(answer, routes={f.id: whole(detour)}, job_slowdown={f.job_id: 1.0}, bound=1.0, fluid_bound=1.0)
     assert check(beside_a_slow_cable, taken) == ("10.0.1.1 > 10.0.2.1: its path is not among the candidates",)
     assert check(stretched(beside_a_slow_cable, 1), taken) == ()
 
@@ -79,7 +79,7 @@ def problems(draw: st.DrawFn, pieces: int) -> Problem:
 @given(problems(8))
 def test_split_flows_reach_the_fluid_optimum_over_longer_paths(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
-    assert answer.max_level == pytest.approx(least, rel=1e-4)
+    assert answer.max_slowdown == pytest.approx(least, rel=1e-4)
     assert answer.bound == pytest.approx(least, rel=1e-4)
 
 
@@ -88,8 +88,8 @@ def test_split_flows_reach_the_fluid_optimum_over_longer_paths(problem: Problem)
 def test_whole_flows_are_optimal_over_longer_paths(problem: Problem) -> None:
     answer, (best, _) = planned(problem), brute_force(problem)
     assert answer.certificate == "optimal"
-    assert not better(best, answer.sorted_levels)
-    assert not better(answer.sorted_levels, best)
+    assert not better(best, answer.sorted_slowdowns)
+    assert not better(answer.sorted_slowdowns, best)
 
 
 @quick
@@ -97,5 +97,5 @@ def test_whole_flows_are_optimal_over_longer_paths(problem: Problem) -> None:
 def test_with_fewer_candidates_nothing_is_claimed_that_is_wrong(problem: Problem, pieces: int, most: int) -> None:
     problem = replace(problem, flows=tuple(replace(f, max_subflows=pieces) for f in problem.flows))
     few, every = planned(stretched(problem, problem.paths.stretch, most)), planned(problem)
-    assert few.bound <= every.max_level * (1 + LEVEL_TOLERANCE)
-    assert not better(every.sorted_levels[: few.levels_proven], few.sorted_levels[: few.levels_proven])
+    assert few.bound <= every.max_slowdown * (1 + SLOWDOWN_TOLERANCE)
+    assert not better(every.sorted_slowdowns[: few.slowdowns_proven], few.sorted_slowdowns[: few.slowdowns_proven])

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Fabric, Path
-from controller.planning.baselines import baseline_levels
-from controller.planning.ecmp import ecmp_level
+from controller.planning.baselines import baseline_slowdowns
+from controller.planning.ecmp import ecmp_slowdown
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
@@ -60,7 +60,7 @@ def test_the_greedy_counts_flows_and_does_not_weigh_them() -> None:
     flows = [flow("a", (1, h), (2, h), RATE if h == 1 else RATE / 10) for h in (1, 2, 3)]
     plan = planned("greedy", problem_of(fabric, flows))
     assert spines_of(fabric, plan, flows) == [101, 102, 101]
-    assert plan.max_level == pytest.approx(1.1)
+    assert plan.max_slowdown == pytest.approx(1.1)
 
 
 def test_the_greedy_misses_an_optimum_that_edge_colouring_finds() -> None:
@@ -74,9 +74,9 @@ def test_the_greedy_misses_an_optimum_that_edge_colouring_finds() -> None:
     problem = problem_of(fabric, flows)
     greedy = planned("greedy", problem)
     assert spines_of(fabric, greedy, flows) == [101, 101, 101, 102]
-    assert (greedy.max_level, greedy.certificate) == (2, "heuristic")
+    assert (greedy.max_slowdown, greedy.certificate) == (2, "heuristic")
     colored = planned("edge-coloring", problem)
-    assert (colored.max_level, colored.certificate) == (1, "optimal")
+    assert (colored.max_slowdown, colored.certificate) == (1, "optimal")
 
 
 # ---- edge colouring
@@ -105,7 +105,7 @@ def test_first_fit_reserves_in_order_and_leaves_what_fits_nowhere_to_hashing() -
     first, second, third, fourth, fifth = spines_of(fabric, plan, flows)
     assert (first, second, third, fifth) == (101, 102, 101, 102)
     assert fourth == spines_of(fabric, planned("ecmp", problem), flows)[3]
-    assert plan.max_level == pytest.approx(1.5)
+    assert plan.max_slowdown == pytest.approx(1.5)
 
 
 # ---- annealing
@@ -137,7 +137,7 @@ def test_annealings_energy_prefers_a_few_crowded_links_to_many_half_empty_ones(s
     energy 12, where annealing ends."""
     flows = [flow("a", (src, host), (3 - src, host), RATE) for src in (1, 2) for host in (1, 2, 3, 4)]
     plan = planned("annealing", problem_of(leaf_spine(2, 2), flows), replace(LIMITS, seed=seed))
-    assert (plan.max_level, plan.bound) == (3, 2)
+    assert (plan.max_slowdown, plan.bound) == (3, 2)
 
 
 # ---- hashing
@@ -171,13 +171,13 @@ def test_the_ilp_weighs_what_the_greedy_only_counts() -> None:
     flows = [flow("a", (1, host), (2, host), bps) for host, bps in enumerate((3.0, 2.0, 3.0, 2.0, 2.0))]
     problem = problem_of(leaf_spine(2, 2, capacity=4.0), flows, nic_bps=4.0)
     plan = planned("ilp", problem)
-    assert (plan.max_level, plan.bound, plan.certificate) == (1.5, 1.5, "optimal")
+    assert (plan.max_slowdown, plan.bound, plan.certificate) == (1.5, 1.5, "optimal")
 
 
 def test_the_ilps_bound_says_nothing_of_flows_that_may_be_split() -> None:
     problem = problem_of(leaf_spine(2, 2), [flow("a", (1, host), (2, host), RATE) for host in (1, 2, 3)])
     plan = planned("ilp", with_subflows(problem, 2))
-    assert (plan.max_level, plan.bound, plan.integer_bound) == (2, 1.5, 2)
+    assert (plan.max_slowdown, plan.bound, plan.integer_bound) == (2, 1.5, 2)
     assert plan.certificate == "gap"
 
 
@@ -217,32 +217,32 @@ def test_without_any_cable_only_what_stays_inside_a_leaf_is_routed(name: str) ->
     plan = planned(name, problem_of(fabric_of([]), [inside, across]))
     assert plan.routes == {inside.id: whole(())}
     assert plan.unrouted == (across.id,)
-    assert plan.job_level == {"a": 1}
+    assert plan.job_slowdown == {"a": 1}
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_ecmp_is_beside_every_plan_unless_no_draws_are_asked_for(name: str) -> None:
     problem = problem_of(leaf_spine(4, 4), demo_flows())
-    assert planned(name, problem).ecmp == ecmp_level(problem, 20, LIMITS.seed)
+    assert planned(name, problem).ecmp == ecmp_slowdown(problem, 20, LIMITS.seed)
     assert planned(name, problem, replace(LIMITS, ecmp_draws=0)).ecmp is None
 
 
 # ---- the cheap baselines together
 
 
-def test_the_levels_of_the_cheap_baselines_are_those_of_their_plans() -> None:
+def test_the_slowdowns_of_the_cheap_baselines_are_those_of_their_plans() -> None:
     problem = problem_of(leaf_spine(4, 3), demo_flows())
-    levels = baseline_levels(problem, LIMITS)
-    ecmp = levels.pop("ecmp")
-    assert ecmp == ecmp_level(problem, 20, LIMITS.seed).mean
-    assert levels == {name: planned(name, problem).max_level for name in ("greedy", "edge-coloring", "first-fit")}
+    slowdowns = baseline_slowdowns(problem, LIMITS)
+    ecmp = slowdowns.pop("ecmp")
+    assert ecmp == ecmp_slowdown(problem, 20, LIMITS.seed).mean
+    assert slowdowns == {name: planned(name, problem).max_slowdown for name in ("greedy", "edge-coloring", "first-fit")}
 
 
 def test_large_problems_get_no_baselines_rather_than_late_ones() -> None:
     flows = [flow("a", (1, host), (2, host), RATE) for host in range(8000)]
-    assert baseline_levels(problem_of(leaf_spine(2, 2), flows), LIMITS) == {}
+    assert baseline_slowdowns(problem_of(leaf_spine(2, 2), flows), LIMITS) == {}
 
 
 def test_a_problem_that_contradicts_itself_has_no_baselines() -> None:
     problem = problem_of(leaf_spine(4, 4), demo_flows())
-    assert baseline_levels(replace(problem, capacity_bps={}), LIMITS) == {}
+    assert baseline_slowdowns(replace(problem, capacity_bps={}), LIMITS) == {}

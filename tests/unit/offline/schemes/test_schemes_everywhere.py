@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.planning import greedy
-from controller.planning.baselines import baseline_levels
+from controller.planning.baselines import baseline_slowdowns
 from controller.planning.ecmp import NextHops
-from controller.planning.efficiency import FabricLoads, Fixed, job_levels, nic_levels
+from controller.planning.efficiency import FabricLoads, Fixed, job_slowdowns, nic_slowdowns
 from controller.planning.greedy import PathChoices
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
@@ -48,7 +48,7 @@ def test_every_flow_with_a_path_is_routed_whole_and_the_checker_agrees(name: str
 @given(regular_problems())
 def test_the_greedy_is_at_most_twice_the_optimum(regular: tuple[Problem, int, int]) -> None:
     problem, degree, spines = regular
-    assert planned("greedy", problem).max_level <= 2 * max(1, ceil(degree / spines))
+    assert planned("greedy", problem).max_slowdown <= 2 * max(1, ceil(degree / spines))
 
 
 @quick
@@ -56,13 +56,13 @@ def test_the_greedy_is_at_most_twice_the_optimum(regular: tuple[Problem, int, in
 def test_folded_colouring_is_optimal_where_leaves_are_alike(regular: tuple[Problem, int, int]) -> None:
     problem, degree, lanes = regular
     plan = planned("edge-coloring", problem)
-    assert plan.max_level == max(1, ceil(degree / lanes))
-    assert plan.levels_proven >= min(1, len(plan.job_level))
+    assert plan.max_slowdown == max(1, ceil(degree / lanes))
+    assert plan.slowdowns_proven >= min(1, len(plan.job_slowdown))
 
 
 @quick
 @given(any_problems(most=7))
-def test_the_ilp_finds_the_smallest_worst_level_and_proves_it(problem: Problem) -> None:
+def test_the_ilp_finds_the_smallest_worst_slowdown_and_proves_it(problem: Problem) -> None:
     routings = 1
     flows = []
     for f in problem.flows:
@@ -71,9 +71,9 @@ def test_the_ilp_finds_the_smallest_worst_level_and_proves_it(problem: Problem) 
             flows.append(f)
     small = Problem(problem.generation, problem.capacity_bps, problem.paths, tuple(flows))
     plan = planned("ilp", small)
-    levels, _ = brute_force(small)
-    assert plan.max_level == pytest.approx(levels[0] if levels else 1, rel=1e-6)
-    assert plan.bound == pytest.approx(plan.max_level, rel=1e-6)
+    slowdowns, _ = brute_force(small)
+    assert plan.max_slowdown == pytest.approx(slowdowns[0] if slowdowns else 1, rel=1e-6)
+    assert plan.bound == pytest.approx(plan.max_slowdown, rel=1e-6)
 
 
 @quick
@@ -117,11 +117,11 @@ def test_loads_of_many_draws_are_those_of_each(problem: Problem, seed: int) -> N
         routes = {f.id: whole(next_hops.path(links[:, draw, column])) for column, f in enumerate(choices.flows)}
         exact = link_loads(problem, routes)
         assert found[draw, :-1] == pytest.approx([exact.get(link, 0.0) for link in next_hops.links])
-        levels = job_levels(problem, routes)
-        nics = nic_levels(problem, next_hops.flows)
+        slowdowns = job_slowdowns(problem, routes)
+        nics = nic_slowdowns(problem, next_hops.flows)
         for number, job in enumerate(problem.numbers.job_ids):
-            if job in levels:
-                assert max(nics[job], of_jobs[draw, number]) == pytest.approx(levels[job])
+            if job in slowdowns:
+                assert max(nics[job], of_jobs[draw, number]) == pytest.approx(slowdowns[job])
 
 
 @quick
@@ -151,14 +151,14 @@ def test_what_is_fixed_loads_every_draw_alike(problem: Problem, seed: int) -> No
     found = loads.of(links)
     exact = link_loads(problem, routes)
     assert found[0, :-1] == pytest.approx([exact.get(link, 0.0) for link in next_hops.links])
-    levels, nics = job_levels(problem, routes), nic_levels(problem, next_hops.flows)
+    slowdowns, nics = job_slowdowns(problem, routes), nic_slowdowns(problem, next_hops.flows)
     of_jobs = dict(zip(problem.numbers.job_ids, loads.of_jobs(links, found)[0], strict=True))
-    assert {job: max(nics[job], of_jobs[job]) for job in levels} == pytest.approx(levels)
+    assert {job: max(nics[job], of_jobs[job]) for job in slowdowns} == pytest.approx(slowdowns)
 
 
 @quick
 @given(any_problems())
 def test_the_cheap_baselines_are_valued_like_plans(problem: Problem) -> None:
-    levels = baseline_levels(problem, LIMITS)
-    assert levels == pytest.approx({name: planned(name, problem).max_level for name in levels})
-    assert set(levels) == {"greedy", "edge-coloring", "first-fit"}
+    slowdowns = baseline_slowdowns(problem, LIMITS)
+    assert slowdowns == pytest.approx({name: planned(name, problem).max_slowdown for name in slowdowns})
+    assert set(slowdowns) == {"greedy", "edge-coloring", "first-fit"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Fabric
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds import slowdown_bounds
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
 from offline.scenarios.fabric_options import Placement
@@ -44,7 +44,7 @@ def run(
     problem = problem_of(left, trained)
     limits = PlanLimits(ecmp_draws=0, seed=seed)
     outcome = simulate([Stage(0.0, problem)], trained, lambda asked: SCHEMES[name](asked, limits), options)
-    return outcome, level_bounds(problem).fluid
+    return outcome, slowdown_bounds(problem).fluid
 
 
 @pytest.mark.parametrize("name", ["planned", "edge-coloring"])
@@ -70,14 +70,16 @@ def test_split_flows_reach_the_bound_with_hysteresis(failed: int, seed: int) -> 
 
 
 @pytest.mark.parametrize("dealing", [Dealing.EVEN, Dealing.COMMON_QUEUE])
-@pytest.mark.parametrize(("pieces", "level"), [(2, 3 / 2), (3, 4 / 3), (4, 6 / 4)])
-def test_equal_pieces_reach_the_level_that_is_planned_for_them(dealing: Dealing, pieces: int, level: float) -> None:
+@pytest.mark.parametrize(("pieces", "slowdown"), [(2, 3 / 2), (3, 4 / 3), (4, 6 / 4)])
+def test_equal_pieces_reach_the_slowdown_that_is_planned_for_them(
+    dealing: Dealing, pieces: int, slowdown: float
+) -> None:
     """Four flows of k subflows each put at least 4k / 3 subflows, rounded up, on one of three links."""
     outcome, _ = run("planned", 1, 1, Options(iterations=3), pieces, dealing=dealing)
     assert outcome.mean_slow_down is not None
-    assert outcome.mean_slow_down <= level + 1e-9
+    assert outcome.mean_slow_down <= slowdown + 1e-9
     if dealing is Dealing.EVEN:
-        assert outcome.mean_slow_down == pytest.approx(level)
+        assert outcome.mean_slow_down == pytest.approx(slowdown)
 
 
 def test_whole_flows_of_equal_demand_share_alike_in_every_mode() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid
-from controller.planning.efficiency import job_levels, outweighed
+from controller.planning.efficiency import job_slowdowns, outweighed
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, Subflow, whole
@@ -207,7 +207,7 @@ def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(dealing: Dea
         return (Subflow(first, 0.1), Subflow(own, 0.9)) if disturbs else whole(own)
 
     planned = every_flow(route)
-    assert planned(problem_of(fabric, jobs)).job_level == pytest.approx({"a": 1.1, "there": 1.1, "back": 1.1})
+    assert planned(problem_of(fabric, jobs)).job_slowdown == pytest.approx({"a": 1.1, "there": 1.1, "back": 1.1})
     outcome = run([stage(fabric, jobs)], jobs, planned)
     assert outcome.jobs[0].slow_downs == pytest.approx((slow_down,))
 
@@ -237,7 +237,7 @@ def test_equal_parts_wait_for_the_slowest_and_a_common_queue_does_not(
 ) -> None:
     fabric = fabric_of(leaves=2, spines=2)
     jobs = in_pieces([job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])], dealing)
-    assert job_levels(problem_of(fabric, jobs), two_and_one(problem_of(fabric, jobs)).routes) == {"a": 1.5, "b": 1.5}
+    assert job_slowdowns(problem_of(fabric, jobs), two_and_one(problem_of(fabric, jobs)).routes) == {"a": 1.5, "b": 1.5}
     outcome = run([stage(fabric, jobs)], jobs, two_and_one)
     assert [j.mean_slow_down for j in outcome.jobs] == pytest.approx(slow_downs)
 
@@ -380,7 +380,7 @@ def test_a_job_without_a_path_stops_and_the_others_go_on() -> None:
 
 @given(st.data())
 @settings(max_examples=40)
-def test_no_job_is_slower_than_its_planned_level(data: st.DataObject) -> None:
+def test_no_job_is_slower_than_its_planned_slowdown(data: st.DataObject) -> None:
     """Demands are equal, routes fixed, and jobs overlap in any way in time.
 
     An all-reduce takes at least the ideal time, and at most the ideal time times the job's slowdown. That holds for
@@ -400,14 +400,14 @@ def test_no_job_is_slower_than_its_planned_level(data: st.DataObject) -> None:
         cut = (Subflow(paths[0], share), Subflow(paths[-1], 1 - share))
         routes[flow.id] = whole(paths[0]) if share == 1.0 or len(paths) == 1 else cut
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=3))
-    levels = job_levels(problem, routes)
+    slowdowns = job_slowdowns(problem, routes)
     for times in outcome.jobs:
-        assert all(1 - 1e-6 <= slow_down <= levels[times.job_id] + 1e-6 for slow_down in times.slow_downs)
+        assert all(1 - 1e-6 <= slow_down <= slowdowns[times.job_id] + 1e-6 for slow_down in times.slow_downs)
 
 
 @given(st.data(), st.sampled_from([Dealing.EVEN, Dealing.COMMON_QUEUE]), st.integers(2, 4))
 @settings(max_examples=40)
-def test_no_job_is_slower_than_the_level_planned_for_equal_pieces(
+def test_no_job_is_slower_than_the_slowdown_planned_for_equal_pieces(
     data: st.DataObject, dealing: Dealing, pieces: int
 ) -> None:
     """Connections are independent, over any paths, several also over one: equal bytes for each are enough."""
@@ -420,9 +420,9 @@ def test_no_job_is_slower_than_the_level_planned_for_equal_pieces(
     problem = problem_of(fabric, jobs)
     routes = {flow.id: whole(data.draw(st.sampled_from(problem.candidates(flow)))) for flow in problem.flows}
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=3))
-    levels = job_levels(problem, routes)
+    slowdowns = job_slowdowns(problem, routes)
     for times in outcome.jobs:
-        assert all(1 - 1e-6 <= slow_down <= levels[times.job_id] + 1e-6 for slow_down in times.slow_downs)
+        assert all(1 - 1e-6 <= slow_down <= slowdowns[times.job_id] + 1e-6 for slow_down in times.slow_downs)
 
 
 @given(st.data())
@@ -446,11 +446,11 @@ def test_of_jobs_dealt_in_several_ways_only_the_outweighed_are_slower_than_plann
     slower = outweighed(problem, planned.routes)
     for times in outcome.jobs:
         if times.job_id not in slower:
-            assert max(times.slow_downs) <= planned.job_level[times.job_id] + 1e-6
+            assert max(times.slow_downs) <= planned.job_slowdown[times.job_id] + 1e-6
 
 
 @pytest.mark.parametrize(("dealing", "slower"), [(Dealing.PACED, True), (Dealing.EVEN, False)])
-def test_a_ring_is_slower_than_its_level_beside_more_connections(dealing: Dealing, slower: bool) -> None:
+def test_a_ring_is_slower_than_its_slowdown_beside_more_connections(dealing: Dealing, slower: bool) -> None:
     """All rings go over one spine, and the others have four connections per flow, some of which begin later."""
     fabric = fabric_of(leaves=4, spines=1)
     ring = replace(job(fabric, "ring", [[(leaf, 0) for leaf in range(4)]]), max_subflows=4, dealing=dealing)
@@ -460,7 +460,7 @@ def test_a_ring_is_slower_than_its_level_beside_more_connections(dealing: Dealin
     routes = {flow.id: whole(problem.candidates(flow)[0]) for flow in problem.flows}
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=5))
     assert outweighed(problem, routes) == ({"ring"} if slower else set())
-    assert (max(outcome.jobs[0].slow_downs) > job_levels(problem, routes)[ring.id] * 1.01) == slower
+    assert (max(outcome.jobs[0].slow_downs) > job_slowdowns(problem, routes)[ring.id] * 1.01) == slower
 
 
 @given(st.integers(0, 5), st.sampled_from([1, 2, 3]))

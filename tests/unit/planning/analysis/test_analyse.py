@@ -73,7 +73,7 @@ def analysed_failures(fabric: FakeFabric, kinds: frozenset[FailureKind] = EVERYT
 
 def test_a_job_that_runs_alone_on_its_links_is_not_slowed(fabric: FakeFabric) -> None:
     found = analysed_job(fabric)
-    assert (found.verdict, found.level, found.flows_hashed) == (Verdict.NOTHING, 1.0, 0)
+    assert (found.verdict, found.slowdown, found.flows_hashed) == (Verdict.NOTHING, 1.0, 0)
     assert found.efficiency_measured is None
 
 
@@ -84,11 +84,11 @@ def test_failed_uplinks_are_the_reason_that_is_given(fabric: FakeFabric) -> None
             fabric.cut(Dpid(leaf), PortNo(spine))
     fabric.run(3)
     found = analysed_job(fabric)
-    assert (found.verdict, found.level) == (Verdict.FABRIC, 2.0)
+    assert (found.verdict, found.slowdown) == (Verdict.FABRIC, 2.0)
     assert found.cut
     assert (found.cut.links, found.cut.failed) == (2, 2)
     assert found.split
-    assert found.split.level == pytest.approx(1.5)
+    assert found.split.slowdown == pytest.approx(1.5)
     assert found.fullest_links[0].link.startswith(("leaf", "spine"))
 
 
@@ -141,9 +141,9 @@ def test_under_ecmp_flows_are_hashed_and_routing_could_gain(fabric: FakeFabric) 
     fabric.run(1)
     found = analysed_job(fabric)
     assert (found.verdict, found.flows_hashed) == (Verdict.ROUTING, 4)
-    assert found.level > 1.3
+    assert found.slowdown > 1.3
     assert found.best
-    assert found.best.level == 1.0
+    assert found.best.slowdown == 1.0
 
 
 def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
@@ -164,16 +164,16 @@ def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
 
 def test_what_named_parts_cost_together_is_what_their_drain_costs(fabric: FakeFabric) -> None:
     """Three jobs have a flow each at every leaf, and there are four spines."""
-    for names, level in ((("spine1",), 1.0), (("spine1", "leaf2:spine2"), 2.0)):
+    for names, slowdown in ((("spine1",), 1.0), (("spine1", "leaf2:spine2"), 2.0)):
         found = analyse(request_of(fabric, WhatIf(frozenset(), None, 30.0, names)))
         assert isinstance(found, FailureAnalysis)
         (outcome,) = found.outcomes
         assert (outcome.case.kind, outcome.example.name) == (FailureKind.PARTS, ", ".join(names))
-        assert (found.present.level, outcome.level) == (1.0, level)
+        assert (found.present.slowdown, outcome.slowdown) == (1.0, slowdown)
         fabric.send(DrainParts(names))
         fabric.run(5)
         assert fabric.status.plan
-        assert fabric.status.plan.max_level == level
+        assert fabric.status.plan.max_slowdown == slowdown
         fabric.send(UndrainParts(names))
         fabric.run(5)
     fabric.send(DrainParts(("spine1",)))
@@ -189,14 +189,14 @@ def test_the_analysis_of_a_failure_agrees_with_the_plan_after_it(fabric: FakeFab
     fabric.cut(Dpid(1), PortNo(1))
     fabric.run(3)
     outcomes = analysed_failures(fabric, frozenset({FailureKind.CABLE})).outcomes
-    level = {failure.name: outcome.level for outcome in outcomes for failure in outcome.case.failures}
-    assert len(level) == 15, "all but the one that has failed"
+    slowdown = {failure.name: outcome.slowdown for outcome in outcomes for failure in outcome.case.failures}
+    assert len(slowdown) == 15, "all but the one that has failed"
     for leaf, spine in ((1, 2), (2, 1), (3, 4)):
         fabric.cut(Dpid(leaf), PortNo(spine))
         fabric.run(3)
         plan = fabric.status.plan
         assert plan
-        assert level[f"leaf{leaf}:spine{spine}"] == pytest.approx(plan.max_level)
+        assert slowdown[f"leaf{leaf}:spine{spine}"] == pytest.approx(plan.max_slowdown)
         fabric.plug(Dpid(leaf), PortNo(spine))
         fabric.run(10)
 
@@ -220,7 +220,7 @@ def test_with_nothing_pinned_the_planned_routes_are_analysed(fabric: FakeFabric)
     fabric.run(1)
     found = analysed_failures(fabric)
     assert not found.pinned
-    assert found.present.level == 1.0
+    assert found.present.slowdown == 1.0
 
 
 def test_without_jobs_no_failure_has_an_effect() -> None:

@@ -15,8 +15,8 @@ from controller.fabric.topology import Fabric, Host, PortNo, PortRef
 from controller.planning.analysis.failures import analyse_failures, cases, failed, single_failures
 from controller.planning.analysis.requests import AnalyseFailures, FabricNames, FlowEnds, Network
 from controller.planning.analysis.results import Case, FailureAnalysis
-from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
@@ -169,17 +169,17 @@ def test_failures_of_one_case_have_the_same_routings_but_for_the_names(
     felt, unfelt = all_cases(problem, fabric)
     for case in (*felt, *unfelt):
         after = [failed(problem, failure) for failure in case.failures]
-        vectors, bounds = [_every_vector(of) for of in after], [level_bounds(of).worst for of in after]
+        vectors, bounds = [_every_vector(of) for of in after], [slowdown_bounds(of).worst for of in after]
         assert all(vector == vectors[0] for vector in vectors)
         assert all(bound == bounds[0] for bound in bounds)
         if case in unfelt:
             assert vectors[0] == _every_vector(problem)
-            assert bounds[0] >= level_bounds(problem).worst, "a cut counts links that no flow can use as well"
+            assert bounds[0] >= slowdown_bounds(problem).worst, "a cut counts links that no flow can use as well"
 
 
 def _every_vector(problem: Problem) -> Counter[tuple[float, ...]]:
     """Count each vector of slowdowns among all routings."""
-    return Counter(tuple(sorted(job_levels(problem, routes).values())) for routes in every_routing(problem))
+    return Counter(tuple(sorted(job_slowdowns(problem, routes).values())) for routes in every_routing(problem))
 
 
 # ---- effects
@@ -187,18 +187,18 @@ def _every_vector(problem: Problem) -> Counter[tuple[float, ...]]:
 
 def test_the_outcomes_are_what_planning_with_the_failure_gives(full: Problem, fabric: Fabric) -> None:
     found = analysed(full, fabric)
-    assert found.present.level == found.present.bound == 1
+    assert found.present.slowdown == found.present.bound == 1
     assert found.present.ecmp.mean > 1.5
     for outcome in found.outcomes:
         for failure in outcome.case.failures:
             answer = planned(failed(full, failure))
-            assert outcome.level == pytest.approx(answer.max_level)
+            assert outcome.slowdown == pytest.approx(answer.max_slowdown)
             assert outcome.bound == pytest.approx(answer.bound)
         assert outcome.proven
         assert outcome.ecmp
-        assert outcome.repaired_level
-        assert outcome.level
-        assert outcome.level <= outcome.repaired_level
+        assert outcome.repaired_slowdown
+        assert outcome.slowdown
+        assert outcome.slowdown <= outcome.repaired_slowdown
 
 
 def test_flows_that_run_over_what_fails_are_re_routed(full: Problem, fabric: Fabric) -> None:
@@ -250,7 +250,7 @@ def test_the_planner_improves_on_the_repair() -> None:
     problem = pinned(problem, {f.id: whole(problem.candidates(f)[spine]) for spine, f in enumerate(flows)})
     outcomes = {f.name: outcome for outcome in analysed(problem, fabric).outcomes for f in outcome.case.failures}
     improved = outcomes["s1:s101"]
-    assert (improved.basis, improved.repaired_level, improved.level, improved.bound) == ("plan", 2, 1, 1)
+    assert (improved.basis, improved.repaired_slowdown, improved.slowdown, improved.bound) == ("plan", 2, 1, 1)
     assert (improved.rerouted, improved.moved) == ((0, 1), 1)
 
 
@@ -260,18 +260,18 @@ def test_split_flows_share_what_is_left() -> None:
     found = analysed(running(problem_of(fabric, flows)), fabric)
     spine = next(outcome for outcome in found.outcomes if outcome.case.kind is FailureKind.SPINE)
     assert spine.bound == pytest.approx(4 / 3)
-    assert spine.level == pytest.approx(4 / 3), "four flows over three spines, cut in two"
-    assert spine.repaired_level == 2, "the greedy keeps them whole"
+    assert spine.slowdown == pytest.approx(4 / 3), "four flows over three spines, cut in two"
+    assert spine.repaired_slowdown == 2, "the greedy keeps them whole"
     cable = next(outcome for outcome in found.outcomes if outcome.case.kind is FailureKind.CABLE)
     assert (cable.bound, cable.fluid_bound, cable.integer_bound) == pytest.approx((4 / 3, 4 / 3, 2))
-    assert cable.level
-    assert cable.level >= cable.bound * (1 - 1e-9), "what is proven of whole flows is not proven of split ones"
+    assert cable.slowdown
+    assert cable.slowdown >= cable.bound * (1 - 1e-9), "what is proven of whole flows is not proven of split ones"
 
 
 def test_when_the_time_is_over_only_bounds_are_computed(full: Problem, fabric: Fabric) -> None:
     found = analyse_failures(request(full, fabric, within_s=0.0))
     assert {outcome.basis for outcome in found.outcomes} == {"bound"}
-    assert all(outcome.level is None and outcome.ecmp is None and not outcome.proven for outcome in found.outcomes)
+    assert all(outcome.slowdown is None and outcome.ecmp is None and not outcome.proven for outcome in found.outcomes)
     assert len(found.felt) == len(found.outcomes)
 
 
@@ -288,7 +288,7 @@ def test_without_pins_the_routes_of_a_plan_are_analysed(full: Problem, fabric: F
     found, of_pins = analysed(hashed, fabric), analysed(full, fabric)
     assert (found.pinned, of_pins.pinned) == (False, True)
     assert found.present == of_pins.present
-    assert [outcome.level for outcome in found.outcomes] == [outcome.level for outcome in of_pins.outcomes]
+    assert [outcome.slowdown for outcome in found.outcomes] == [outcome.slowdown for outcome in of_pins.outcomes]
 
 
 def test_a_problem_that_contradicts_itself_is_refused(full: Problem, fabric: Fabric) -> None:

@@ -13,8 +13,8 @@ from controller.fabric.topology import Fabric
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
 from controller.planning.analysis.results import JobAnalysis, JobFlows, JobShare, Verdict
-from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
@@ -58,7 +58,7 @@ def test_a_job_that_fills_its_nics_and_no_more_is_not_slowed_by_the_network() ->
     fabric = leaf_spine(4, 4)
     problem = planned(problem_of(fabric, demo_flows()))
     found = analysed(problem, fabric, "job1")
-    assert (found.verdict, found.level, found.best, found.split) == (Verdict.NOTHING, 1.0, None, None)
+    assert (found.verdict, found.slowdown, found.best, found.split) == (Verdict.NOTHING, 1.0, None, None)
     assert found.fullest_links[0].load == pytest.approx(1)
 
 
@@ -67,9 +67,9 @@ def test_routing_can_gain_when_two_flows_share_a_spine_and_another_is_free() -> 
     flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)]
     problem = on_spines(problem_of(fabric, flows), [0, 0])
     found = analysed(problem, fabric)
-    assert (found.verdict, found.level) == (Verdict.ROUTING, 2.0)
+    assert (found.verdict, found.slowdown) == (Verdict.ROUTING, 2.0)
     assert found.best
-    assert (found.best.level, found.best.moves, found.best.best_for_all) == (1.0, 1, True)
+    assert (found.best.slowdown, found.best.moves, found.best.best_for_all) == (1.0, 1, True)
     full = (link_between(fabric, 1, 101), link_between(fabric, 101, 2))
     assert {busy.link for busy in found.fullest_links[:2]} == set(map(fabric.link_name, full))
     assert found.fullest_links[0].jobs == (JobShare(JobId("a"), 1, 1.0), JobShare(JobId("b"), 1, 1.0))
@@ -81,7 +81,7 @@ def test_a_nic_that_two_jobs_share_is_not_the_fabric() -> None:
     flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 1), (3, 1), RATE)]
     problem = planned(problem_of(fabric, flows))
     found = analysed(problem, fabric)
-    assert (found.verdict, found.level, found.nic_level) == (Verdict.NIC, 2.0, 2.0)
+    assert (found.verdict, found.slowdown, found.nic_slowdown) == (Verdict.NIC, 2.0, 2.0)
     assert found.fullest_links[0].nic
 
 
@@ -94,7 +94,7 @@ def test_a_pod_that_has_lost_a_core_is_named_by_its_leaves() -> None:
     assert found.cut
     assert found.cut.leaf == "a group of 2 leaves with s1"
     assert (found.cut.direction, found.cut.links, found.cut.failed) == ("out", 3, 1)
-    assert found.cut.fluid_level == pytest.approx(4 / 3)
+    assert found.cut.fluid_slowdown == pytest.approx(4 / 3)
 
 
 def test_whole_flows_on_too_few_spines_gain_by_splitting_only() -> None:
@@ -102,12 +102,12 @@ def test_whole_flows_on_too_few_spines_gain_by_splitting_only() -> None:
     fabric = leaf_spine(2, 3)
     problem = planned(problem_of(fabric, [f for host in range(4) for f in ring("a", [(1, host), (2, host)])]))
     found = analysed(problem, fabric, intact=intact)
-    assert (found.verdict, found.level, found.least_level) == (Verdict.FABRIC, 2.0, 2.0)
+    assert (found.verdict, found.slowdown, found.least_slowdown) == (Verdict.FABRIC, 2.0, 2.0)
     assert found.cut
-    assert (found.cut.links, found.cut.failed, found.cut.whole_level) == (3, 1, 2.0)
-    assert found.cut.fluid_level == pytest.approx(4 / 3)
+    assert (found.cut.links, found.cut.failed, found.cut.whole_slowdown) == (3, 1, 2.0)
+    assert found.cut.fluid_slowdown == pytest.approx(4 / 3)
     assert found.split
-    assert found.split.level == pytest.approx(4 / 3)
+    assert found.split.slowdown == pytest.approx(4 / 3)
 
 
 def test_a_leaf_with_too_little_capacity_bounds_split_flows_too() -> None:
@@ -117,7 +117,7 @@ def test_a_leaf_with_too_little_capacity_bounds_split_flows_too() -> None:
     found = analysed(problem, fabric)
     assert found.verdict is Verdict.FABRIC
     assert found.cut
-    assert (found.cut.leaf, found.cut.direction, found.cut.fluid_level) == ("s1", "out", 2.0)
+    assert (found.cut.leaf, found.cut.direction, found.cut.fluid_slowdown) == ("s1", "out", 2.0)
     assert found.cut.jobs == (JobFlows(JobId("a"), 1), JobFlows(JobId("b"), 1))
     assert found.split is None, "its flows may be split already"
 
@@ -127,7 +127,7 @@ def test_leaves_that_have_few_spines_in_common_bound_what_flows_between_them() -
     fabric = leaf_spine(3, 3, without=[(1, 1), (2, 2)])
     problem = planned(problem_of(fabric, [flow("a", (1, n), (2, n), RATE) for n in (1, 2)]))
     found = analysed(problem, fabric, intact=leaf_spine(3, 3))
-    assert (found.verdict, found.level) == (Verdict.FABRIC, 2.0)
+    assert (found.verdict, found.slowdown) == (Verdict.FABRIC, 2.0)
     assert found.cut
     assert (found.cut.leaf, found.cut.other_leaf, found.cut.links) == ("s1", "s2", 1)
 
@@ -138,9 +138,9 @@ def test_mixed_sizes_fill_a_link_in_steps() -> None:
     flows = [flow("a", (1, n), (2, n), RATE * size / 3) for n, size in enumerate((2, 2, 1))]
     found = analysed(planned(problem_of(fabric, flows)), fabric)
     assert found.cut
-    assert found.cut.fluid_level == pytest.approx(5 / 3)
-    assert found.cut.whole_level == pytest.approx(2)
-    assert found.level == pytest.approx(2)
+    assert found.cut.fluid_slowdown == pytest.approx(5 / 3)
+    assert found.cut.whole_slowdown == pytest.approx(2)
+    assert found.slowdown == pytest.approx(2)
 
 
 def test_no_gain_where_another_job_would_lose() -> None:
@@ -149,16 +149,16 @@ def test_no_gain_where_another_job_would_lose() -> None:
     flows = [flow(job, (1, n), (2, n), RATE) for n, job in enumerate("abc")]
     problem = on_spines(problem_of(fabric, flows), [0, 0, 1])
     found = analysed(problem, fabric)
-    assert (found.verdict, found.level, found.least_level) == (Verdict.FABRIC, 2.0, 1.0)
+    assert (found.verdict, found.slowdown, found.least_slowdown) == (Verdict.FABRIC, 2.0, 1.0)
     assert found.best
     assert found.best.best_for_all
 
 
-def test_hashed_flows_have_a_level_but_no_links() -> None:
+def test_hashed_flows_have_a_slowdown_but_no_links() -> None:
     fabric = leaf_spine(2, 2)
     problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)])
     found = analysed(problem, fabric)
-    assert found.level == pytest.approx(1.5, abs=0.15), "they meet in half of all draws"
+    assert found.slowdown == pytest.approx(1.5, abs=0.15), "they meet in half of all draws"
     assert (found.flows_hashed, found.verdict) == (1, Verdict.ROUTING)
     assert all(busy.nic for busy in found.fullest_links)
 
@@ -190,7 +190,7 @@ def test_unannounced_traffic_is_a_share_of_the_link() -> None:
     up = link_between(fabric, 1, 101)
     problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE)], background={up: RATE / 2})
     found = analysed(planned(problem), fabric)
-    assert (found.verdict, found.level) == (Verdict.FABRIC, 2.0)
+    assert (found.verdict, found.slowdown) == (Verdict.FABRIC, 2.0)
     assert found.fullest_links[0].background == pytest.approx(0.5)
 
 
@@ -201,20 +201,20 @@ def test_less_than_a_reader_notices_is_not_called_slow() -> None:
     for share, verdict in ((0.01, Verdict.NOTHING), (0.04, Verdict.NOTHING), (0.06, Verdict.FABRIC)):
         found = analysed(planned(problem_of(fabric, flows, background={up: share * RATE})), fabric)
         assert found.verdict is verdict
-        assert found.level == pytest.approx(1 / (1 - share))
+        assert found.slowdown == pytest.approx(1 / (1 - share))
 
 
 def test_pinning_gains_nothing_where_hashing_is_as_good() -> None:
     """Two flows over two spines meet in half of all draws; a single flow never meets another."""
     fabric = leaf_spine(2, 2)
     alone = analysed(planned(problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE)])), fabric)
-    assert (alone.hashed_level, alone.pinning_gains_nothing) == (1.0, True)
+    assert (alone.hashed_slowdown, alone.pinning_gains_nothing) == (1.0, True)
     flows = [flow("a", (1, n), (2, n), RATE) for n in (1, 2)]
     two = analysed(planned(problem_of(fabric, flows)), fabric)
-    assert two.hashed_level == pytest.approx(1.5, abs=0.15)
-    assert (two.level, two.pinning_gains_nothing) == (1.0, False)
+    assert two.hashed_slowdown == pytest.approx(1.5, abs=0.15)
+    assert (two.slowdown, two.pinning_gains_nothing) == (1.0, False)
     hashed = analysed(problem_of(fabric, flows), fabric)
-    assert hashed.hashed_level == hashed.level
+    assert hashed.hashed_slowdown == hashed.slowdown
     assert not hashed.pinning_gains_nothing, "the planner knows better routes"
 
 
@@ -223,14 +223,14 @@ def test_only_the_jobs_own_flows_are_thought_to_be_hashed() -> None:
     fabric = leaf_spine(2, 2)
     flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE), flow("b", (1, 3), (2, 3), RATE)]
     found = analysed(on_spines(problem_of(fabric, flows), [0, 1, 1]), fabric)
-    assert found.hashed_level == pytest.approx(2.0, abs=0.15), "1 or 3"
-    assert found.level == 1.0
+    assert found.hashed_slowdown == pytest.approx(2.0, abs=0.15), "1 or 3"
+    assert found.slowdown == 1.0
 
 
 def test_without_a_choice_of_paths_there_is_nothing_to_pin() -> None:
     fabric = leaf_spine(2, 1)
     found = analysed(planned(problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE)])), fabric)
-    assert (found.hashed_level, found.pinning_gains_nothing) == (None, False)
+    assert (found.hashed_slowdown, found.pinning_gains_nothing) == (None, False)
 
 
 def test_the_fullest_nic_has_all_jobs_that_share_it() -> None:
@@ -277,7 +277,7 @@ def test_a_cut_counts_the_flows_and_links_of_its_place(
     own = uplinks[int(cut.leaf[1:])]
     assert cut.links == len(own & uplinks[int(cut.other_leaf[1:])] if cut.other_leaf else own)
     assert cut.failed == 3 - len(own)
-    assert cut.level <= level_bounds(problem).worst * (1 + 1e-9)
+    assert cut.slowdown <= slowdown_bounds(problem).worst * (1 + 1e-9)
 
 
 ends = st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(3, 4))
@@ -297,26 +297,26 @@ def test_every_claim_holds_for_all_routings(
     problem = problem_of(fabric, flows)
     problem = on_spines(problem, [s % len(problem.candidates(f)) for s, f in zip(spines, flows, strict=False)])
     routes = {f.id: f.current for f in problem.flows if f.current}
-    everywhere = [job_levels(problem, other) for other in every_routing(problem)]
-    best = job_levels(problem, {f.id: f.current for f in planned(problem).flows if f.current})
+    everywhere = [job_slowdowns(problem, other) for other in every_routing(problem)]
+    best = job_slowdowns(problem, {f.id: f.current for f in planned(problem).flows if f.current})
     for job in {f.job_id for f in flows}:
         found = analysed(problem, fabric, job)
-        assert found.level == pytest.approx(job_levels(problem, routes)[job])
+        assert found.slowdown == pytest.approx(job_slowdowns(problem, routes)[job])
         loads = link_loads(problem, routes)
         load_of = {fabric.link_name(link): load for link, load in loads.items()}
         assert all(busy.load == pytest.approx(load_of[busy.link]) for busy in found.fullest_links)
         assert found.fullest_links[0].load == pytest.approx(max(busy.load for busy in found.fullest_links))
-        assert found.least_level <= min(levels[job] for levels in everywhere) * (1 + 1e-9)
+        assert found.least_slowdown <= min(slowdowns[job] for slowdowns in everywhere) * (1 + 1e-9)
         _holds(found, job, everywhere, best)
 
 
 def _holds(found: JobAnalysis, job: JobId, everywhere: list[dict[JobId, float]], best: Mapping[JobId, float]) -> None:
-    better = [levels for levels in everywhere if levels[job] < found.level * (1 - 1e-4)]
+    better = [slowdowns for slowdowns in everywhere if slowdowns[job] < found.slowdown * (1 - 1e-4)]
     if found.verdict is Verdict.NOTHING:
-        assert found.level == pytest.approx(1)
+        assert found.slowdown == pytest.approx(1)
     elif found.verdict is Verdict.ROUTING:
         assert better
     elif found.verdict is Verdict.NIC:
         assert not better
     elif found.verdict is Verdict.FABRIC:
-        assert all(any(levels[other] > best[other] * (1 + 1e-4) for other in levels) for levels in better)
+        assert all(any(slowdowns[other] > best[other] * (1 + 1e-4) for other in slowdowns) for slowdowns in better)

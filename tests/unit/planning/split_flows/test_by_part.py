@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.lanes import lanes_between, parts
 from controller.planning.plan import Plan, draft
 from controller.planning.planner import plan
@@ -52,7 +52,7 @@ def test_two_pieces_are_near_the_fluid_optimum_where_leaves_have_two_pairs(gone:
     answer = plan(problem, LIMITS)
     assert isinstance(answer, Plan)
     assert max(map(len, answer.routes.values())) <= 2
-    assert answer.max_level == pytest.approx(optimum(problem), rel=1e-2)
+    assert answer.max_slowdown == pytest.approx(optimum(problem), rel=1e-2)
 
 
 @settings(max_examples=40)
@@ -65,10 +65,10 @@ def test_any_number_of_pairs_is_near_the_fluid_optimum(gone: list[tuple[int, int
     problem = problem_of(leaf_spine(LEAVES, SPINES, without=gone), split(flows, 4))
     lanes = lanes_between(problem, {f.src_leaf for f in flows}, {f.dst_leaf for f in flows})
     assert lanes
-    routes = peeling.route(problem, lanes, level_bounds(problem).fluid)
+    routes = peeling.route(problem, lanes, slowdown_bounds(problem).fluid)
     assert routes
     assert max(map(len, routes.values())) <= 4
-    assert max(job_levels(problem, routes).values()) <= 1.25 * optimum(problem)
+    assert max(job_slowdowns(problem, routes).values()) <= 1.25 * optimum(problem)
 
 
 def test_a_cable_that_every_leaf_but_one_has_carries_its_part_with_two_pieces() -> None:
@@ -79,7 +79,7 @@ def test_a_cable_that_every_leaf_but_one_has_carries_its_part_with_two_pieces() 
     problem = problem_of(leaf_spine(LEAVES, SPINES, without=[(1, 1), (2, 2)]), split(flows, 2))
     answer = plan(problem, LIMITS)
     assert isinstance(answer, Plan)
-    assert answer.max_level == pytest.approx(8 / 7, rel=1e-6)
+    assert answer.max_slowdown == pytest.approx(8 / 7, rel=1e-6)
     assert max(map(len, answer.routes.values())) <= 2
 
 
@@ -114,8 +114,10 @@ def test_running_routes_at_their_aim_stay_while_another_part_is_planned() -> Non
     slow = next(path for path, _ in first.routes[problem.flows[0].id])
     of_a = {f.id: whole(slow) for f in problem.flows if (f.src_leaf, f.dst_leaf) == (1, 2)}
     running = pinned(problem, {**first.routes, **of_a})
-    found = by_part.solve(running, LIMITS, level_bounds(running), [draft(running, "running", {**first.routes, **of_a})])
+    found = by_part.solve(
+        running, LIMITS, slowdown_bounds(running), [draft(running, "running", {**first.routes, **of_a})]
+    )
     assert found
     (best,) = found.drafts
     assert all(best.routes[f.id] == first.routes[f.id] for f in problem.flows if f.job_id == "b")
-    assert max(job_levels(running, best.routes).values()) == pytest.approx(first.max_level, rel=1e-3)
+    assert max(job_slowdowns(running, best.routes).values()) == pytest.approx(first.max_slowdown, rel=1e-3)

@@ -29,8 +29,8 @@ def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:
 @settings(max_examples=40)
 @given(problems(any_fabric(), {4}))
 def test_no_number_of_pieces_is_worse_than_a_smaller_one(problem: Problem) -> None:
-    levels = [planned(with_pieces(problem, pieces)).sorted_levels for pieces in (1, 2, 3, 4)]
-    for fewer, more in pairwise(levels):
+    slowdowns = [planned(with_pieces(problem, pieces)).sorted_slowdowns for pieces in (1, 2, 3, 4)]
+    for fewer, more in pairwise(slowdowns):
         index = first_difference(fewer, more)
         assert index is None or more[index] < fewer[index]
 
@@ -47,9 +47,9 @@ def crowded() -> Problem:
 def test_whole_flows_compete_where_split_ones_are_rounded_badly(
     crowded: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert planned(crowded).max_level == pytest.approx(2.5 / 2)
+    assert planned(crowded).max_slowdown == pytest.approx(2.5 / 2)
     monkeypatch.setattr(search, "solve", lambda *_: None)
-    assert planned(crowded).max_level == pytest.approx(1.5)
+    assert planned(crowded).max_slowdown == pytest.approx(1.5)
 
 
 def test_a_plan_that_is_not_cut_does_not_depend_on_the_time(crowded: Problem) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.greedy import assign
 from controller.planning.problem import Floats, PlanLimits, Problem, Routes, whole
 from controller.planning.split_flows.commodities import Commodities
@@ -21,11 +21,11 @@ NO_LIMIT = PlanLimits()
 quick = settings(max_examples=150)
 
 
-def improved(problem: Problem, routes: Routes, level: float, moves_count: bool = True) -> tuple[Commodities, Spread]:
-    """Return the spread from these routes to ones that load no link beyond ``level``, or as little as possible."""
+def improved(problem: Problem, routes: Routes, slowdown: float, moves_count: bool = True) -> tuple[Commodities, Spread]:
+    """Return the spread from these routes to ones that load no link beyond ``slowdown``, or as little as possible."""
     of = Commodities(problem)
     start = of.amounts(routes)
-    goal = Goal(level * of.capacity, of.capacity, moves_count)
+    goal = Goal(slowdown * of.capacity, of.capacity, moves_count)
     spread = FluidModel(of).improve(start, goal, NO_LIMIT)
     assert spread is not None
     assert np.bincount(of.column_class, spread.amounts, len(of.members)) == pytest.approx(of.count)
@@ -40,7 +40,7 @@ def largest_load(of: Commodities, amounts: Floats) -> float:
 @given(problems(any_fabric(), {8}))
 def test_the_excess_is_the_least_there_is_and_the_prices_prove_it(problem: Problem) -> None:
     least = optimum(problem)
-    floor = level_bounds(problem).worst
+    floor = slowdown_bounds(problem).worst
     of, spread = improved(problem, assign(problem, keep_current=False), floor, moves_count=False)
     assert floor + spread.excess == pytest.approx(least, rel=1e-6)
     assert largest_load(of, spread.amounts) <= least * (1 + 1e-6)
@@ -54,8 +54,8 @@ def test_the_excess_is_the_least_there_is_and_the_prices_prove_it(problem: Probl
 @given(problems(any_fabric(), {8}))
 def test_what_keeps_to_its_room_does_not_move(problem: Problem) -> None:
     routes = assign(problem, keep_current=False)
-    level = max(job_levels(problem, routes).values(), default=1.0)
-    of, spread = improved(problem, routes, level)
+    slowdown = max(job_slowdowns(problem, routes).values(), default=1.0)
+    of, spread = improved(problem, routes, slowdown)
     assert spread.excess == pytest.approx(0, abs=1e-7)
     assert spread.amounts == pytest.approx(of.amounts(routes))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.planning.efficiency import job_levels
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.problem import PlanLimits, Subflow, whole
 from controller.planning.split_flows.commodities import Commodities
 from controller.planning.split_flows.dividing import evenly_full, fewer_pieces, on_the_roomiest, that_fit
@@ -40,7 +40,7 @@ def test_flows_that_stay_whole_are_placed_without_regard_to_the_others() -> None
     flows = [*split(f for f in rings(8, 8) if f.job_id == "job0"), *(f for f in rings(8, 8) if f.job_id == "job1")]
     problem = problem_of(leaf_spine(8, 8, without=[(3, 1), (6, 2)]), flows)
     routes = start_routes(problem, LIMITS)
-    assert job_levels(problem, {f.id: routes[f.id] for f in flows if f.max_subflows == 1}) == {"job1": 1.0}
+    assert job_slowdowns(problem, {f.id: routes[f.id] for f in flows if f.max_subflows == 1}) == {"job1": 1.0}
 
 
 # ---- reduction of subflows
@@ -53,7 +53,7 @@ def test_a_flow_is_whole_again_where_there_is_room() -> None:
     halves = (Subflow(paths[0], 0.5), Subflow(paths[1], 0.5))
     routes = fewer_pieces(of, {f.id: halves for f in problem.flows}, 1.0 * of.capacity)
     assert sorted(map(len, routes.values())) == [1, 1]
-    assert job_levels(problem, routes) == {"a": 1.0}
+    assert job_slowdowns(problem, routes) == {"a": 1.0}
 
 
 def test_a_split_route_that_runs_is_left_alone() -> None:

@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, Fabric, Path
-from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
@@ -44,18 +44,18 @@ def broken() -> Fabric:
 
 def searched(problem: Problem) -> float:
     """Return the worst slowdown by the search alone; the planner would hide a failure behind routes found otherwise."""
-    solution = split_search.solve(problem, LIMITS, level_bounds(problem))
+    solution = split_search.solve(problem, LIMITS, slowdown_bounds(problem))
     assert solution is not None
     (best,) = solution.drafts
-    return max(job_levels(problem, best.routes).values(), default=1.0)
+    return max(job_slowdowns(problem, best.routes).values(), default=1.0)
 
 
 @quick
 @given(problems(any_fabric(), {8}))
-def test_with_pieces_enough_the_worst_level_is_that_of_the_fluid_optimum(problem: Problem) -> None:
+def test_with_pieces_enough_the_worst_slowdown_is_that_of_the_fluid_optimum(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
     assert searched(problem) == pytest.approx(least, rel=1e-4)
-    assert answer.max_level == pytest.approx(least, rel=1e-4)
+    assert answer.max_slowdown == pytest.approx(least, rel=1e-4)
     assert answer.bound == pytest.approx(least, rel=1e-4)
 
 
@@ -64,7 +64,7 @@ def test_with_pieces_enough_the_worst_level_is_that_of_the_fluid_optimum(problem
 def test_with_few_pieces_the_bound_is_one(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
     assert answer.bound <= least * (1 + 1e-6)
-    assert least * (1 - 1e-6) <= answer.max_level <= searched(problem) * (1 + 1e-4)
+    assert least * (1 - 1e-6) <= answer.max_slowdown <= searched(problem) * (1 + 1e-4)
 
 
 @quick
@@ -72,7 +72,7 @@ def test_with_few_pieces_the_bound_is_one(problem: Problem) -> None:
 def test_beside_flows_that_stay_whole_the_bound_is_one(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
     assert answer.bound <= least * (1 + 1e-6)
-    assert least * (1 - 1e-6) <= answer.max_level <= searched(problem) * (1 + 1e-4)
+    assert least * (1 - 1e-6) <= answer.max_slowdown <= searched(problem) * (1 + 1e-4)
 
 
 @quick
@@ -90,7 +90,7 @@ def test_no_more_flows_move_than_may(problem: Problem, max_moves: int) -> None:
     running = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
     answer = planned(running, replace(LIMITS, max_moves=max_moves))
     assert answer.moves <= max_moves
-    assert answer.max_level <= planned(running, replace(LIMITS, max_moves=0)).max_level
+    assert answer.max_slowdown <= planned(running, replace(LIMITS, max_moves=0)).max_slowdown
 
 
 # ---- on fabrics with failures
@@ -104,13 +104,13 @@ def test_faster_jobs_keep_off_links_that_a_slow_one_has_to_fill() -> None:
     slow = [flow("slow", (1, h), (2, h), RATE) for h in (1, 2)]
     fast = [flow("fast", (3, h), (2, 2 + h), RATE) for h in (1, 2)]
     answer = planned(problem_of(fabric, split([*slow, *fast])))
-    assert answer.job_level == pytest.approx({"slow": 2.0, "fast": 1.0}, rel=1e-5)
+    assert answer.job_slowdown == pytest.approx({"slow": 2.0, "fast": 1.0}, rel=1e-5)
     assert answer.certificate == "optimal"
 
 
 def test_missing_cables_cost_no_more_than_the_worst_leaf_lacks(broken: Fabric) -> None:
     answer = planned(problem_of(broken, split(rings(8, 8))))
-    assert answer.max_level == pytest.approx(8 / 6, rel=1e-6)
+    assert answer.max_slowdown == pytest.approx(8 / 6, rel=1e-6)
     assert answer.certificate == "optimal"
     assert answer.subflows < 1.8 * len(answer.routes)
 
@@ -118,12 +118,12 @@ def test_missing_cables_cost_no_more_than_the_worst_leaf_lacks(broken: Fabric) -
 @pytest.mark.parametrize("pieces", [2, 3])
 def test_two_pieces_are_enough_where_flows_run_in_parallel(broken: Fabric, pieces: int) -> None:
     answer = planned(problem_of(broken, split(rings(8, 8), pieces)))
-    assert answer.max_level == pytest.approx(8 / 6, rel=1e-6)
+    assert answer.max_slowdown == pytest.approx(8 / 6, rel=1e-6)
 
 
 def test_flows_stay_whole_where_that_is_as_good(broken: Fabric) -> None:
     answer = planned(problem_of(broken, split(rings(8, 5))))
-    assert answer.max_level == 1
+    assert answer.max_slowdown == 1
     assert answer.subflows == len(answer.routes)
 
 
@@ -132,7 +132,7 @@ def test_when_another_cable_fails_few_flows_move() -> None:
     after = pinned(problem_of(leaf_spine(8, 8, without=[(3, 1), (3, 2), (6, 2)]), split(rings(8, 8))), before.routes)
     cut_off = sum(not after.stands(f) for f in after.flows)
     answer = planned(after)
-    assert answer.max_level == pytest.approx(8 / 6, rel=1e-6)
+    assert answer.max_slowdown == pytest.approx(8 / 6, rel=1e-6)
     assert cut_off > 0
     assert answer.moves <= 4
 
@@ -142,7 +142,7 @@ def test_a_job_that_arrives_moves_few_of_the_others(broken: Fabric) -> None:
     first = [f for f in flows if f.job_id == "job0"]
     before = planned(problem_of(broken, first))
     answer = planned(pinned(problem_of(broken, flows), before.routes))
-    assert answer.max_level == pytest.approx(8 / 6, rel=1e-6)
+    assert answer.max_slowdown == pytest.approx(8 / 6, rel=1e-6)
     assert answer.moves <= len(first) / 2
 
 
@@ -154,7 +154,7 @@ def test_unequal_links_are_filled_in_proportion() -> None:
     fabric = fabric_of([(leaf, spine, capacity) for leaf in (1, 2) for spine, capacity in ((101, 3.0), (102, 1.0))])
     problem = problem_of(fabric, split(flow("a", (1, h), (2, h), 2.0) for h in (1, 2)), nic_bps=2.0)
     answer = planned(problem)
-    assert answer.max_level == pytest.approx(1.0)
+    assert answer.max_slowdown == pytest.approx(1.0)
     assert answer.subflows == 3
     loads = link_loads(problem, answer.routes)
     assert [loads[link] for link in problem.paths.links_from(problem.flows[0].src_leaf)] == pytest.approx([1.0, 1.0])
@@ -165,7 +165,7 @@ def test_parallel_cables_and_demands_of_different_sizes() -> None:
     fabric = fabric_of((leaf, 101, 1.0) for leaf in (1, 2) for _ in range(3))
     sizes = [(1, 1.0), (2, 1.0), (3, 2.0), (4, 3.0)]
     answer = planned(problem_of(fabric, split(flow("a", (1, h), (2, h), d) for h, d in sizes), nic_bps=3.0))
-    assert answer.max_level == pytest.approx(7 / 3)
+    assert answer.max_slowdown == pytest.approx(7 / 3)
     assert answer.certificate == "optimal"
 
 
@@ -177,11 +177,11 @@ def test_a_core_that_no_cut_around_a_leaf_sees_is_found_and_proven() -> None:
     fabric = fabric_of([*cables, (11, 21, 1.0), (12, 21, 0.5), (12, 21, 0.5), (11, 22, 1.0), (12, 22, 1.0)])
     flows = [*(flow("a", (1, h), (3, h), 1.0) for h in (1, 2)), flow("b", (2, 1), (4, 1), 1.0)]
     problem = problem_of(fabric, split(flows), nic_bps=1.0)
-    assert level_bounds(problem).worst == 1
+    assert slowdown_bounds(problem).worst == 1
     answer = planned(problem)
-    assert answer.max_level == pytest.approx(1.5, rel=1e-5)
+    assert answer.max_slowdown == pytest.approx(1.5, rel=1e-5)
     assert answer.bound == pytest.approx(1.5, rel=1e-6)
-    assert answer.levels_proven == 2
+    assert answer.slowdowns_proven == 2
 
 
 def test_flows_that_may_be_split_make_room_for_those_that_may_not() -> None:
@@ -189,7 +189,7 @@ def test_flows_that_may_be_split_make_room_for_those_that_may_not() -> None:
     fabric = leaf_spine(2, 2)
     rigid = [flow("rigid", (1, h), (2, h), RATE) for h in (1, 2)]
     answer = planned(problem_of(fabric, [*split([flow("split", (1, 3), (2, 3), RATE)]), *rigid]))
-    assert answer.max_level == pytest.approx(1.5)
+    assert answer.max_slowdown == pytest.approx(1.5)
     assert [len(answer.routes[f.id]) for f in rigid] == [1, 1]
 
 
@@ -214,21 +214,21 @@ def test_a_leaf_without_cables_leaves_its_flows_unrouted_and_the_others_split() 
     flows = split(f for host in (1, 2, 3) for f in ring(f"job{host}", [(leaf, host) for leaf in (1, 2, 3, 4)]))
     answer = planned(problem_of(fabric, flows))
     assert len(answer.unrouted) == 6
-    assert answer.max_level == pytest.approx(1.5)
+    assert answer.max_slowdown == pytest.approx(1.5)
 
 
-def test_the_levels_of_an_aim_are_kept_with_fewer_moves() -> None:
+def test_the_slowdowns_of_an_aim_are_kept_with_fewer_moves() -> None:
     """The goal plan moves a flow more than is needed; flows of the slow job have to avoid the link of the fast one."""
     flows = split([flow("slow", (1, h), (2, h), RATE) for h in (1, 2, 3, 4)] + [flow("fast", (1, 5), (2, 5), RATE)], 2)
     problem = problem_of(leaf_spine(2, 3), flows)
     spines = problem.candidates(flows[0])
     problem = pinned(problem, {f.id: whole(spines[at]) for f, at in zip(flows, (0, 0, 0, 2, 2), strict=True)})
     aim = {f.id: whole(spines[at]) for f, at in zip(flows, (1, 1, 0, 0, 2), strict=True)}
-    routes = split_search.relieve(problem, LIMITS, level_bounds(problem), aim)
+    routes = split_search.relieve(problem, LIMITS, slowdown_bounds(problem), aim)
     assert routes is not None
     assert problem.moves(aim) == 3
     assert problem.moves(routes) == 2
-    assert job_levels(problem, routes) == pytest.approx(job_levels(problem, aim))
+    assert job_slowdowns(problem, routes) == pytest.approx(job_slowdowns(problem, aim))
 
 
 def test_paths_over_three_tiers_are_found_as_far_as_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:

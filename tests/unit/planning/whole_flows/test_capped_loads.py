@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.efficiency import job_levels
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.problem import Problem, whole
 from controller.planning.whole_flows.capped_loads import CappedLoads
 from tests.support.planning.fabrics import flow, leaf_spine, problem_of
@@ -26,7 +26,7 @@ def choices(problem: Problem) -> list[int]:
 
 @quick
 @given(problems(), st.data())
-def test_loads_and_levels_are_those_of_the_routes(problem: Problem, data: st.DataObject) -> None:
+def test_loads_and_slowdowns_are_those_of_the_routes(problem: Problem, data: st.DataObject) -> None:
     loads = CappedLoads(problem)
     routes = {}
     for number in data.draw(st.lists(st.sampled_from(choices(problem)), max_size=12)) if choices(problem) else []:
@@ -41,9 +41,9 @@ def test_loads_and_levels_are_those_of_the_routes(problem: Problem, data: st.Dat
         expected[problem.link_number[link]] = load
     fabric = [problem.link_number[link] for link in problem.paths.far_end]
     assert loads.load[fabric] == pytest.approx(expected[fabric])
-    levels = dict(zip(problem.numbers.job_ids, loads.levels(), strict=True))
-    for job, level in job_levels(problem, routes).items():
-        assert levels[job] <= level * (1 + 1e-9)
+    slowdowns = dict(zip(problem.numbers.job_ids, loads.slowdowns(), strict=True))
+    for job, slowdown in job_slowdowns(problem, routes).items():
+        assert slowdowns[job] <= slowdown * (1 + 1e-9)
 
 
 @quick

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planning import greedy
-from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels
-from controller.planning.level_vector import level_vector
-from controller.planning.plan import levels_proven
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import job_slowdowns
+from controller.planning.plan import slowdowns_proven
 from controller.planning.problem import PlanLimits, Problem, Routes, whole
+from controller.planning.slowdown_vector import slowdown_vector
 from controller.planning.solver import StagedSearch
 from controller.planning.whole_flows import cpsat
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, moves, pinned, problem_of
@@ -36,14 +36,14 @@ def solved(
 ) -> tuple[Routes, tuple[float, ...]]:
     """Return the routes, and the slowdowns that are proven."""
     begin = greedy.assign(problem, keep_current=False) if start is None else start
-    found = cpsat.solve(problem, limits, level_bounds(problem), begin, max_moves, known)
+    found = cpsat.solve(problem, limits, slowdown_bounds(problem), begin, max_moves, known)
     assert found is not None
     (best,) = found.drafts
     return best.routes, found.proven
 
 
-def levels(problem: Problem, routes: Routes) -> list[float]:
-    return sorted(job_levels(problem, routes).values(), reverse=True)
+def slowdowns(problem: Problem, routes: Routes) -> list[float]:
+    return sorted(job_slowdowns(problem, routes).values(), reverse=True)
 
 
 def mixed() -> Problem:
@@ -54,14 +54,14 @@ def mixed() -> Problem:
 
 @quick
 @given(problems() | packings(), st.booleans())
-def test_levels_are_optimal_then_moves_with_and_without_known_bounds(problem: Problem, bounded: bool) -> None:
+def test_slowdowns_are_optimal_then_moves_with_and_without_known_bounds(problem: Problem, bounded: bool) -> None:
     best, fewest = brute_force(problem)
-    known = level_vector(level_bounds(problem), PlanLimits()).levels if bounded else ()
+    known = slowdown_vector(slowdown_bounds(problem), PlanLimits()).slowdowns if bounded else ()
     routes, proven = solved(problem, known=known)
-    found = levels(problem, routes)
+    found = slowdowns(problem, routes)
     assert not better(best, found)
     assert not better(best, proven)
-    assert levels_proven(found, proven) == len(found)
+    assert slowdowns_proven(found, proven) == len(found)
     assert moves(problem, routes) == fewest
 
 
@@ -71,7 +71,7 @@ def test_a_cap_on_moves_holds_wherever_the_search_begins(problem: Problem, cap: 
     best, fewest = brute_force(problem, cap)
     routes, _ = solved(problem, max_moves=cap, start=greedy.assign(problem, keep_current=keep))
     assert moves(problem, routes) <= min(cap, fewest)
-    assert not better(best, levels(problem, routes))
+    assert not better(best, slowdowns(problem, routes))
 
 
 def test_what_is_known_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_what_is_known_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert solved(problem, known=(10 / 7,), start=start) == (start, (10 / 7,))
 
 
-def test_levels_of_mixed_sizes_are_exact() -> None:
+def test_slowdowns_of_mixed_sizes_are_exact() -> None:
     """Sevenths have no finite decimal fraction."""
     assert solved(mixed())[1] == pytest.approx((10 / 7,), rel=1e-12)
 
@@ -98,7 +98,7 @@ def test_without_time_the_start_comes_back_with_what_was_known() -> None:
 
 def test_without_time_and_without_a_start_there_is_nothing() -> None:
     problem = mixed()
-    bounds = level_bounds(problem)
+    bounds = slowdown_bounds(problem)
     assert cpsat.solve(problem, replace(LIMITS, time_limit_s=0), bounds, {}, None) is None
 
 

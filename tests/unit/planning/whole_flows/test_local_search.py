@@ -10,10 +10,10 @@ from hypothesis import given, settings
 
 from controller.fabric.topology import Dpid, Fabric
 from controller.planning import greedy
-from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels
-from controller.planning.level_vector import level_vector
+from controller.planning.bounds import slowdown_bounds
+from controller.planning.efficiency import job_slowdowns
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, Subflow, whole
+from controller.planning.slowdown_vector import slowdown_vector
 from controller.planning.whole_flows import local_search
 from tests.support.planning.fabrics import (
     better,
@@ -33,17 +33,17 @@ quick = settings(max_examples=100)
 
 
 def searched(problem: Problem, limits: PlanLimits = LIMITS, start: Routes | None = None) -> dict[FlowId, Route]:
-    bounds = level_bounds(problem)
+    bounds = slowdown_bounds(problem)
     begin = greedy.assign(problem, keep_current=True) if start is None else start
-    return local_search.search(problem, bounds, level_vector(bounds, limits), begin, limits)
+    return local_search.search(problem, bounds, slowdown_vector(bounds, limits), begin, limits)
 
 
 def bound(problem: Problem) -> list[float]:
-    return list(level_vector(level_bounds(problem), PlanLimits()).levels)
+    return list(slowdown_vector(slowdown_bounds(problem), PlanLimits()).slowdowns)
 
 
-def levels(problem: Problem, routes: Routes) -> list[float]:
-    return sorted(job_levels(problem, routes).values(), reverse=True)
+def slowdowns(problem: Problem, routes: Routes) -> list[float]:
+    return sorted(job_slowdowns(problem, routes).values(), reverse=True)
 
 
 def dealt(jobs: int, leaves: int, hosts: int, seed: int) -> list[Flow]:
@@ -57,7 +57,7 @@ def dealt(jobs: int, leaves: int, hosts: int, seed: int) -> list[Flow]:
 @pytest.mark.parametrize("seed", range(8))
 def test_full_leaves_with_jobs_dealt_at_random_share_no_link(seed: int) -> None:
     problem = problem_of(leaf_spine(8, 8, 1.0), dealt(4, 8, 8, seed), nic_bps=1.0)
-    assert levels(problem, searched(problem)) == [1, 1, 1, 1]
+    assert slowdowns(problem, searched(problem)) == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -66,7 +66,7 @@ def test_where_cables_are_missing_only_the_jobs_that_must_are_slow(seed: int) ->
     rng = random.Random(seed)
     cut = [(leaf, rng.randint(1, 8)) for leaf in rng.sample(range(1, 9), 3)]
     problem = problem_of(leaf_spine(8, 8, 1.0, without=cut), dealt(2, 8, 8, seed), nic_bps=1.0)
-    assert levels(problem, searched(problem)) == bound(problem)
+    assert slowdowns(problem, searched(problem)) == bound(problem)
 
 
 def test_mixed_sizes_are_packed() -> None:
@@ -74,7 +74,7 @@ def test_mixed_sizes_are_packed() -> None:
     sizes = [3.0] * 2 + [1.0] * 10
     flows = [flow("a", (leaf, h), (leaf % 4 + 1, h), bps) for leaf in (1, 2, 3, 4) for h, bps in enumerate(sizes)]
     problem = problem_of(leaf_spine(4, 6, 3.0), flows, nic_bps=3.0)
-    assert levels(problem, searched(problem)) == [1]
+    assert slowdowns(problem, searched(problem)) == [1]
 
 
 def three_tiers() -> Fabric:
@@ -95,7 +95,7 @@ def test_a_permutation_over_three_tiers_is_routed_without_sharing(seed: int) -> 
         if src[0] != dst[0]
     ]
     problem = problem_of(three_tiers(), flows, nic_bps=1.0)
-    assert levels(problem, searched(problem)) == [1]
+    assert slowdowns(problem, searched(problem)) == [1]
 
 
 def broken(problem: Problem, fabric: Fabric, routes: Routes) -> Problem:
@@ -109,7 +109,7 @@ def test_a_cut_cable_moves_next_to_nothing(seed: int) -> None:
     problem = problem_of(leaf_spine(8, 8, 1.0), flows, nic_bps=1.0)
     after = broken(problem, leaf_spine(8, 8, 1.0, without=[(1 + seed, 3)]), searched(problem))
     routes = searched(after)
-    assert levels(after, routes) == bound(after)
+    assert slowdowns(after, routes) == bound(after)
     assert moves(after, routes) <= 6
 
 
@@ -120,16 +120,16 @@ def test_a_job_that_joins_a_half_empty_network_moves_no_flow(seed: int) -> None:
     before = problem_of(fabric, [f for f in flows if f.job_id != "job0"], nic_bps=1.0)
     after = broken(problem_of(fabric, flows, nic_bps=1.0), fabric, searched(before))
     routes = searched(after)
-    assert (levels(after, routes), moves(after, routes)) == ([1, 1, 1, 1], 0)
+    assert (slowdowns(after, routes), moves(after, routes)) == ([1, 1, 1, 1], 0)
 
 
 def test_no_more_flows_move_than_may() -> None:
     """All flows of a full leaf run over one spine: each move makes the job faster by one step."""
     problem = problem_of(leaf_spine(2, 4, 1.0), [flow("a", (1, h), (2, h), 1.0) for h in range(4)], nic_bps=1.0)
     problem = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
-    for most, level in ((0, 4), (1, 3), (2, 2), (3, 1), (None, 1)):
+    for most, slowdown in ((0, 4), (1, 3), (2, 2), (3, 1), (None, 1)):
         routes = searched(problem, replace(LIMITS, max_moves=most))
-        assert (levels(problem, routes), moves(problem, routes)) == ([level], 4 - level)
+        assert (slowdowns(problem, routes), moves(problem, routes)) == ([slowdown], 4 - slowdown)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 6, 8, 9])
@@ -140,8 +140,8 @@ def test_two_moves_are_found_when_two_are_enough(seed: int) -> None:
     before = problem_of(fabric, [f for f in flows if f.job_id != "job0"], nic_bps=1.0)
     after = broken(problem_of(fabric, flows, nic_bps=1.0), fabric, searched(before))
     routes = searched(after, replace(LIMITS, max_moves=2))
-    assert levels(after, greedy.assign(after, keep_current=True)) > [1, 1, 1, 1]
-    assert levels(after, routes) == [1, 1, 1, 1]
+    assert slowdowns(after, greedy.assign(after, keep_current=True)) > [1, 1, 1, 1]
+    assert slowdowns(after, routes) == [1, 1, 1, 1]
     assert 1 <= moves(after, routes) <= 2
 
 
@@ -154,7 +154,7 @@ def test_without_moves_the_flows_that_are_new_arrange_themselves() -> None:
     running = pinned(problem, {problem.flows[0].id: whole(problem.candidates(problem.flows[0])[0])})
     start = greedy.assign(running, keep_current=True) | {new[0].id: whole(first)}
     routes = searched(running, replace(LIMITS, max_moves=0), start)
-    assert (levels(running, start), levels(running, routes)) == ([2, 2, 1], [1, 1, 1])
+    assert (slowdowns(running, start), slowdowns(running, routes)) == ([2, 2, 1], [1, 1, 1])
     assert routes[new[0].id] == whole(second)
 
 
@@ -194,7 +194,7 @@ def test_full_links_are_emptied_until_time_is_over(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(local_search._Search, "_clear", last_clear)
     monkeypatch.setattr(local_search._Search, "_lower", lambda *at: lowered.append(lower(*at)))
-    assert levels(problem, searched(problem, start=start)) == [2, 2, 2]
+    assert slowdowns(problem, searched(problem, start=start)) == [2, 2, 2]
     assert (len(cleared), len(lowered)) == (1, 1)
 
 
@@ -207,7 +207,7 @@ def test_flows_that_run_in_pieces_get_one_path() -> None:
     halves = {f.id: tuple(Subflow(path, 0.5) for path in problem.candidates(f)) for f in problem.flows}
     routes = searched(problem, start=halves)
     assert [len(route) for route in routes.values()] == [1, 1]
-    assert levels(problem, routes) == [1]
+    assert slowdowns(problem, routes) == [1]
 
 
 @quick
@@ -218,7 +218,7 @@ def test_routes_are_whole_and_never_worse_than_the_start(problem: Problem) -> No
     assert routes.keys() == start.keys()
     for f in problem.flows:
         assert f.id not in routes or routes[f.id][0].path in problem.candidates(f)
-    assert not better(levels(problem, start), levels(problem, routes))
+    assert not better(slowdowns(problem, start), slowdowns(problem, routes))
 
 
 def test_on_small_problems_the_optimum_is_mostly_found() -> None:
@@ -226,7 +226,7 @@ def test_on_small_problems_the_optimum_is_mostly_found() -> None:
     found = 0
     for problem in (tight(seed) for seed in range(60)):
         best, _ = brute_force(problem)
-        found += not better(best, levels(problem, searched(problem)))
+        found += not better(best, slowdowns(problem, searched(problem)))
     assert found >= 57
 
 

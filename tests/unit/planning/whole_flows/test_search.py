@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.planning import greedy
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds import slowdown_bounds
 from controller.planning.plan import Draft, draft
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.whole_flows import cpsat, local_search, search
@@ -43,7 +43,7 @@ def all_moved(problem: Problem) -> Routes:
 
 def solved(problem: Problem, limits: PlanLimits = LIMITS) -> list[Draft]:
     running = draft(problem, "running", greedy.assign(problem, keep_current=True))
-    return search.solve(problem, limits, level_bounds(problem), running, running).drafts
+    return search.solve(problem, limits, slowdown_bounds(problem), running, running).drafts
 
 
 def test_moves_that_local_search_does_not_save_are_saved_by_cpsat(

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 
 from controller.fabric.topology import Fabric
-from controller.planning.bounds import level_bounds
-from controller.planning.level_vector import LevelVector, Need, contested, least_worst, level_vector, stronger
+from controller.planning.bounds import slowdown_bounds
 from controller.planning.problem import Flow, PlanLimits, Problem
+from controller.planning.slowdown_vector import Need, SlowdownVector, contested, least_worst, slowdown_vector, stronger
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of
 from tests.support.planning.random_problems import packings, problems
 
 quick = settings(max_examples=150)
 
 
-def vector_of(problem: Problem) -> LevelVector:
-    return level_vector(level_bounds(problem), PlanLimits())
+def vector_of(problem: Problem) -> SlowdownVector:
+    return slowdown_vector(slowdown_bounds(problem), PlanLimits())
 
 
 def fan(job: str, src: int, dst: int, hosts: Iterable[int], demand: float = 1.0) -> list[Flow]:
@@ -34,18 +34,18 @@ def fabric() -> Fabric:
 def test_a_leaf_with_one_flow_too_many_slows_one_job_down(fabric: Fabric) -> None:
     """Any job may be the slow one, but only with two of its own flows on one link."""
     alone = vector_of(problem_of(fabric, [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3])], nic_bps=1.0))
-    assert (alone.levels, alone.ceiling) == ((2, 1), {"a": 2, "b": 1})
+    assert (alone.slowdowns, alone.ceiling) == ((2, 1), {"a": 2, "b": 1})
     several = vector_of(
         problem_of(fabric, [f for h in (1, 2, 3) for f in fan("abc"[h - 1], 1, 1 + h, [h])], nic_bps=1.0)
     )
-    assert several.levels == (2, 2, 1)
+    assert several.slowdowns == (2, 2, 1)
 
 
 def test_one_slow_job_is_enough_for_two_leaves_that_it_crosses(fabric: Fabric) -> None:
     together = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3]), *fan("a", 4, 5, [1, 2]), *fan("c", 4, 6, [3])]
     apart = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3]), *fan("d", 4, 5, [1, 2]), *fan("c", 4, 6, [3])]
-    assert vector_of(problem_of(fabric, together, nic_bps=1.0)).levels == (2, 1, 1)
-    assert vector_of(problem_of(fabric, apart, nic_bps=1.0)).levels == (2, 2, 1, 1)
+    assert vector_of(problem_of(fabric, together, nic_bps=1.0)).slowdowns == (2, 1, 1)
+    assert vector_of(problem_of(fabric, apart, nic_bps=1.0)).slowdowns == (2, 2, 1, 1)
 
 
 def test_the_job_with_the_most_flows_is_the_slow_one() -> None:
@@ -63,9 +63,9 @@ def test_large_flows_take_whole_links_and_the_small_ones_share_the_rest() -> Non
 
 def test_without_contention_everybody_has_his_own_bound(fabric: Fabric) -> None:
     flows = [*fan("a", 1, 2, [1, 2]), *fan("b", 3, 4, [1])]
-    assert vector_of(problem_of(fabric, flows, nic_bps=0.5)).levels == (2, 2)
-    assert vector_of(problem_of(fabric, flows, nic_bps=1.0)).levels == (1, 1)
-    assert vector_of(problem_of(fabric, [])) == LevelVector((), {})
+    assert vector_of(problem_of(fabric, flows, nic_bps=0.5)).slowdowns == (2, 2)
+    assert vector_of(problem_of(fabric, flows, nic_bps=1.0)).slowdowns == (1, 1)
+    assert vector_of(problem_of(fabric, [])) == SlowdownVector((), {})
 
 
 def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
@@ -74,15 +74,15 @@ def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
     Three flows of 3 do not fit on the third link, and none fits on the links of the sevens."""
     flows = [flow("a", (1, h), (2, h), size) for h, size in enumerate([7.0, 7.0, 3.0, 3.0, 3.0])]
     problem = problem_of(leaf_spine(2, 3, 7.0), flows, nic_bps=7.0)
-    bounds = level_bounds(problem)
+    bounds = slowdown_bounds(problem)
     assert bounds.worst == pytest.approx(8 / 7)
-    assert level_vector(bounds, PlanLimits()).levels == pytest.approx((9 / 7,))
+    assert slowdown_vector(bounds, PlanLimits()).slowdowns == pytest.approx((9 / 7,))
     assert brute_force(problem)[0] == pytest.approx((9 / 7,))
 
 
 def test_needs_that_everybody_meets_raise_nothing(fabric: Fabric) -> None:
     problem = problem_of(fabric, fan("a", 1, 2, [1, 2]), nic_bps=1.0)
-    needs = contested(level_bounds(problem))
+    needs = contested(slowdown_bounds(problem))
     assert (needs, least_worst(needs, 1.5)) == ([], 1.5)
 
 
@@ -106,8 +106,8 @@ def test_of_two_bounds_the_lexicographically_larger_one_holds(
 @quick
 @given(problems() | packings())
 def test_no_routing_is_better(problem: Problem) -> None:
-    levels, _ = brute_force(problem)
+    slowdowns, _ = brute_force(problem)
     found = vector_of(problem)
-    assert not better(levels, found.levels)
-    assert not better(found.levels, level_bounds(problem).vector)
+    assert not better(slowdowns, found.slowdowns)
+    assert not better(found.slowdowns, slowdown_bounds(problem).vector)
     assert sorted(found.ceiling) == sorted({f.job_id for f in problem.flows if problem.candidates(f)})

@@ -1,9 +1,9 @@
-"""Levels for what jobs really send on a leaf-spine fabric, computed without the controller's planner, to check it.
+"""Slowdowns for what jobs really send on a leaf-spine fabric, computed without the controller's planner, to check it.
 
 The input is the bytes of one iteration by job, phase and pair of addresses, as sockets count them, and the leaf of each
-address. The results are the level of every job for given spines, and the least worst level of any choice of spines.
-CP-SAT proves the latter. docs/explanation/planning.md defines the level. All links have one rate, and there is no other
-traffic.
+address. The results are the slowdown of every job for given spines, and the least worst slowdown of any choice of
+spines. CP-SAT proves the latter. docs/explanation/planning.md defines the slowdown. All links have one rate, and there
+is no other traffic.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def links_of(pair: Pair, leaf_of: Mapping[str, str], spine: str) -> Iterator[Lin
         yield "down", leaf_of[dst], spine
 
 
-def levels(traffic: Traffic, leaf_of: Mapping[str, str], spine_of: Mapping[Pair, str]) -> dict[str, float]:
-    """Return the level of each job. ``spine_of``: spine of every pair between leaves."""
+def slowdowns(traffic: Traffic, leaf_of: Mapping[str, str], spine_of: Mapping[Pair, str]) -> dict[str, float]:
+    """Return the slowdown of each job. ``spine_of``: spine of every pair between leaves."""
     loads: defaultdict[Link, defaultdict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
     for job, phase, pair, share in shares(traffic):
         for link in links_of(pair, leaf_of, spine_of.get(pair, "")):
@@ -61,8 +61,8 @@ def levels(traffic: Traffic, leaf_of: Mapping[str, str], spine_of: Mapping[Pair,
     return found
 
 
-def least_level(traffic: Traffic, leaf_of: Mapping[str, str], spines: Sequence[str]) -> tuple[float, bool]:
-    """Return the least worst level, and whether it is proven."""
+def least_slowdown(traffic: Traffic, leaf_of: Mapping[str, str], spines: Sequence[str]) -> tuple[float, bool]:
+    """Return the least worst slowdown, and whether it is proven."""
     model = cp_model.CpModel()
     worst = model.new_int_var(UNITS, 100 * UNITS, "worst")
     loads: defaultdict[Link, defaultdict[tuple[str, int], list[cp_model.LinearExprT]]] = defaultdict(

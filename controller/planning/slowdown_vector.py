@@ -1,8 +1,8 @@
 """Lower bounds of all slowdowns, sorted from the worst: what the cuts require of the jobs *together*.
 
-In names a slowdown is a "level". A leaf with more flows than uplinks implies that one of their jobs is slow. Two such
-leaves may share one slow job, or need two. CP-SAT finds the lexicographically least slowdowns that satisfy all
-inequalities (``Need``). The model has jobs and slowdowns but no flows, so it is small however many flows there are.
+A leaf with more flows than uplinks implies that one of their jobs is slow. Two such leaves may share one slow job, or
+need two. CP-SAT finds the lexicographically least slowdowns that satisfy all inequalities (``Need``). The model has
+jobs and slowdowns but no flows, so it is small however many flows there are.
 
 Suppose every job j has a slowdown of at most t_j. Then the load of a link is at most the least t_j of the jobs on it. A
 flow of load s of job j uses the share f(s, t_j) of a link. The shares of all flows on the link add up to at most 1. The
@@ -17,7 +17,7 @@ feasible function of bin packing (Fekete and Schepers, "New classes of fast lowe
 2001). Summed over the m links of a cut the shares are at most m. When all demands are multiples of one unit, t is
 rounded down to a load that such demands can add up to.
 
-In: a problem's ``Bounds``. Out: a ``LevelVector``."""
+In: a problem's ``Bounds``. Out: a ``SlowdownVector``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from signalbox.jobs.spec import JobId
 _SCALE = 1_000_000
 """Integer units per cut. Needs of jobs are rounded down, so that the result stays a lower bound."""
 _ROUNDING = 1e-9
-_MOST_LEVELS = 64
+_MOST_SLOWDOWNS = 64
 """Number of slowdowns that the model distinguishes, from the highest possible one down."""
 _SMALL = 0.5
 """Load of a cut, at the jobs' own bounds, below which it is left out: no share is more than twice s / t."""
@@ -49,30 +49,30 @@ _SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class LevelVector:
+class SlowdownVector:
     """Lower bounds of the sorted slowdowns, and slowdowns of single jobs that match them."""
 
-    levels: tuple[float, ...]
+    slowdowns: tuple[float, ...]
     """Bounds sorted from the worst, one per job: no routing has lexicographically smaller sorted slowdowns."""
     ceiling: Mapping[JobId, float]
     """Slowdown of each job at which a routing may aim; together they are the least that the cuts allow."""
 
 
-def level_vector(bounds: Bounds, limits: PlanLimits) -> LevelVector:
+def slowdown_vector(bounds: Bounds, limits: PlanLimits) -> SlowdownVector:
     """Return bounds at least as strong as ``bounds.vector``.
 
     When the model would be too large, or the time ``limits.until`` is over, only the bound of the worst slowdown may be
     stronger."""
     needs = contested(bounds)
     worst = least_worst(needs, bounds.worst)
-    levels = _levels(bounds, needs, worst)
-    small = len(levels) * len(bounds.job) * len(needs) <= _MOST_TERMS
-    if small and len(bounds.job) > 1 and len(levels) > 1 and limits.left_s > 0:
-        found = _Model(bounds, needs, levels, limits).solve()
+    slowdowns = _slowdowns(bounds, needs, worst)
+    small = len(slowdowns) * len(bounds.job) * len(needs) <= _MOST_TERMS
+    if small and len(bounds.job) > 1 and len(slowdowns) > 1 and limits.left_s > 0:
+        found = _Model(bounds, needs, slowdowns, limits).solve()
         if found:
             return found
     own = bounds.vector if worst <= bounds.worst else (worst, *sorted(bounds.job.values(), reverse=True)[1:])
-    return LevelVector(own, dict.fromkeys(bounds.job, worst))
+    return SlowdownVector(own, dict.fromkeys(bounds.job, worst))
 
 
 def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
@@ -86,39 +86,42 @@ def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
     return right if index is not None and left[index] < right[index] else left
 
 
-def _levels(bounds: Bounds, needs: Iterable[Need], worst: float) -> list[float]:
+def _slowdowns(bounds: Bounds, needs: Iterable[Need], worst: float) -> list[float]:
     """Return the slowdowns that the model distinguishes, ascending up to ``worst``.
 
     These are the jobs' own bounds, and all slowdowns above them at which a job's need changes."""
     lowest = min(bounds.job.values(), default=1.0)
-    levels = {*bounds.job.values(), worst, *(level for need in needs for level in need.changes(worst))}
-    ascending = sorted(level for level in levels if lowest <= level <= worst)
+    slowdowns = {*bounds.job.values(), worst, *(slowdown for need in needs for slowdown in need.changes(worst))}
+    ascending = sorted(slowdown for slowdown in slowdowns if lowest <= slowdown <= worst)
     apart = [b for a, b in zip([0.0, *ascending], ascending, strict=False) if b > a * (1 + _ROUNDING)]
-    return [lowest, *apart[1:][-_MOST_LEVELS:]]
+    return [lowest, *apart[1:][-_MOST_SLOWDOWNS:]]
 
 
 class _Model:
     """CP-SAT model of the jobs' slowdowns."""
 
-    def __init__(self, bounds: Bounds, needs: Sequence[Need], levels: Sequence[float], limits: PlanLimits) -> None:
+    def __init__(self, bounds: Bounds, needs: Sequence[Need], slowdowns: Sequence[float], limits: PlanLimits) -> None:
         self._bounds = bounds
         self._until = limits.until
-        self._levels = levels
+        self._slowdowns = slowdowns
         self._cp = cp_model.CpModel()
         # Per job and slowdown: whether the job's slowdown is at least that one. Below the next one it may be anywhere.
         self._above = [
-            [self._cp.new_int_var(level <= floor * (1 + _ROUNDING), 1, f"{job} >= {level}") for level in levels]
+            [
+                self._cp.new_int_var(slowdown <= floor * (1 + _ROUNDING), 1, f"{job} >= {slowdown}")
+                for slowdown in slowdowns
+            ]
             for job, floor in bounds.job.items()
         ]
         for above, job in zip(self._above, bounds.job, strict=True):
             for higher, lower in zip(above[1:], above, strict=False):
                 self._cp.add_implication(higher, lower)
-            if job in bounds.tight and levels[-1] <= bounds.fluid * (1 + _ROUNDING):
+            if job in bounds.tight and slowdowns[-1] <= bounds.fluid * (1 + _ROUNDING):
                 self._cp.add(above[-1] == 1)
         self._cp.add_bool_or(above[-1] for above in self._above)
-        below_next = [level * (1 - 2 * _ROUNDING) for level in levels[1:]] + [levels[-1]]
+        below_next = [slowdown * (1 - 2 * _ROUNDING) for slowdown in slowdowns[1:]] + [slowdowns[-1]]
         for need in needs:
-            shares = np.array([need.of(level) for level in below_next])
+            shares = np.array([need.of(slowdown) for slowdown in below_next])
             self._fits(np.floor(shares * _SCALE).astype(np.int64))
 
     def _fits(self, shares: Ints) -> None:
@@ -134,33 +137,33 @@ class _Model:
         ]
         self._cp.add(sum(terms) >= int(shares[0].sum()) - _SCALE)
 
-    def solve(self) -> LevelVector | None:
+    def solve(self) -> SlowdownVector | None:
         """Return the least sorted slowdowns; None when time runs out."""
         jobs = len(self._above)
         height = [sum(above[1:]) for above in self._above]
         found: list[float] = []
-        level = len(self._levels) - 1
+        slowdown = len(self._slowdowns) - 1
         while len(found) < jobs:
-            at_least = [above[level] for above in self._above]
+            at_least = [above[slowdown] for above in self._above]
             solver = self._minimise(sum(at_least))
             if solver is None:
                 return None
             count = round(solver.objective_value)
             self._cp.add(sum(at_least) <= count)
-            found += [self._levels[level]] * (count - len(found))
+            found += [self._slowdowns[slowdown]] * (count - len(found))
             if count == jobs:
                 break
-            following = self._cp.new_int_var(0, level - 1, "following")
+            following = self._cp.new_int_var(0, slowdown - 1, "following")
             for of_job, slower in zip(height, at_least, strict=True):
                 self._cp.add(following >= of_job).only_enforce_if(~slower)
             solver = self._minimise(following)
             if solver is None:
                 return None
-            level = solver.value(following)
-            self._cp.add(following <= level)
+            slowdown = solver.value(following)
+            self._cp.add(following <= slowdown)
         return self._largest_first(found, height)
 
-    def _largest_first(self, found: list[float], height: Sequence[Any]) -> LevelVector | None:
+    def _largest_first(self, found: list[float], height: Sequence[Any]) -> SlowdownVector | None:
         """Choose the jobs with the most flows as slow jobs, so that more routings reach the bounds."""
         cuts = self._bounds.cuts
         flows = dict(zip(cuts.job_ids, np.bincount(cuts.job, minlength=len(cuts.job_ids)).tolist(), strict=True))
@@ -169,10 +172,10 @@ class _Model:
         if solver is None:
             return None
         ceiling = {
-            job: self._levels[sum(solver.boolean_value(above) for above in of_job) - 1]
+            job: self._slowdowns[sum(solver.boolean_value(above) for above in of_job) - 1]
             for job, of_job in zip(self._bounds.job, self._above, strict=True)
         }
-        return LevelVector(tuple(found), ceiling)
+        return SlowdownVector(tuple(found), ceiling)
 
     def _minimise(self, objective: Any) -> cp_model.CpSolver | None:
         self._cp.minimize(objective)
@@ -197,46 +200,46 @@ class Need:
     step: float
     """Number of which the load of a link is a multiple; 0 when there is none."""
 
-    def of(self, level: float) -> Floats:
-        """Return the share of the cut that each job needs to have a slowdown of at most ``level``.
+    def of(self, slowdown: float) -> Floats:
+        """Return the share of the cut that each job needs to have a slowdown of at most ``slowdown``.
 
         The inequality holds when the shares add up to at most 1."""
-        shares: Floats = np.array(self._shares(level)) @ np.array(self.amounts)
+        shares: Floats = np.array(self._shares(slowdown)) @ np.array(self.amounts)
         return shares
 
-    def _shares(self, level: float) -> list[float]:
+    def _shares(self, slowdown: float) -> list[float]:
         if self.step:
-            level = max(1, int(level / self.step * (1 + _ROUNDING))) * self.step
+            slowdown = max(1, int(slowdown / self.step * (1 + _ROUNDING))) * self.step
         if not self.loads:
-            return [1 / level]
+            return [1 / slowdown]
         least = self.loads[-1]
-        fit = max(1, int(level / least * (1 + _ROUNDING)))
+        fit = max(1, int(slowdown / least * (1 + _ROUNDING)))
         return [
-            1.0 if fit == 1 or self._alone(load, level) else load / level if self.by_volume else 1 / fit
+            1.0 if fit == 1 or self._alone(load, slowdown) else load / slowdown if self.by_volume else 1 / fit
             for load in self.loads
         ]
 
-    def after(self, level: float) -> float:
-        """Return the next slowdown above ``level`` at which the jobs' shares may add up to less.
+    def after(self, slowdown: float) -> float:
+        """Return the next slowdown above ``slowdown`` at which the jobs' shares may add up to less.
 
-        ``level`` must be a slowdown at which they add up to more than 1."""
+        ``slowdown`` must be a slowdown at which they add up to more than 1."""
         if self.step:
-            return (int(level / self.step * (1 + _ROUNDING)) + 1) * self.step
+            return (int(slowdown / self.step * (1 + _ROUNDING)) + 1) * self.step
         if not self.loads:
             return float(np.sum(self.amounts))
         least = self.loads[-1]
-        steps = [(int(level / least * (1 + _ROUNDING)) + 1) * least, *(load + least for load in self.loads)]
-        following = min(step for step in steps if step > level * (1 + _ROUNDING))
-        if not self.by_volume or level < 2 * least:
+        steps = [(int(slowdown / least * (1 + _ROUNDING)) + 1) * least, *(load + least for load in self.loads)]
+        following = min(step for step in steps if step > slowdown * (1 + _ROUNDING))
+        if not self.by_volume or slowdown < 2 * least:
             return following
         own = [sum(row) for row in self.amounts]
-        large = sum(row for row, load in zip(own, self.loads, strict=True) if self._alone(load, level))
-        rest = sum(row * load for row, load in zip(own, self.loads, strict=True) if not self._alone(load, level))
+        large = sum(row for row, load in zip(own, self.loads, strict=True) if self._alone(load, slowdown))
+        rest = sum(row * load for row, load in zip(own, self.loads, strict=True) if not self._alone(load, slowdown))
         return min(following, rest / (1 - large)) if large < 1 else following
 
-    def _alone(self, load: float, level: float) -> bool:
+    def _alone(self, load: float, slowdown: float) -> bool:
         """Return whether a flow of this load leaves no room for another one on a link."""
-        return load > (level - self.loads[-1]) * (1 + _ROUNDING)
+        return load > (slowdown - self.loads[-1]) * (1 + _ROUNDING)
 
     def changes(self, highest: float) -> Iterator[float]:
         """Yield the slowdowns up to ``highest`` at which ``of`` changes.
@@ -263,13 +266,13 @@ def least_worst(needs: Sequence[Need], worst: float) -> float:
     """Return a lower bound (at least ``worst``) of a slowdown that satisfies all needs when all jobs have it.
 
     The search stops after ``_MOST_STEPS`` steps."""
-    level = worst
+    slowdown = worst
     for _ in range(_MOST_STEPS):
-        following = [need.after(level) for need in needs if need.of(level).sum() > 1 + _ROUNDING]
+        following = [need.after(slowdown) for need in needs if need.of(slowdown).sum() > 1 + _ROUNDING]
         if not following:
             break
-        level = max(following)
-    return level
+        slowdown = max(following)
+    return slowdown
 
 
 def _required(need: Need, floors: Floats) -> float:
