@@ -12,7 +12,7 @@ LOCK := .venv/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-a
 	$(foreach name,client controller offline,--no-build-isolation-package signalbox-$(name) --no-emit-package signalbox-$(name)) -p 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libraries dist deb demo demo-rewiring bench test test-unit test-wire test-lab test-os-ken test-real coverage coverage-unit coverage-wire mutants lint proto-check dashboard reference proto proto-baseline lock clean
+.PHONY: help setup libraries dist deb demo demo-rewiring bench test test-unit test-wire test-lab test-os-ken test-real coverage coverage-unit coverage-wire mutants lint proto-check dashboard docs reference proto proto-baseline lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,7 @@ bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and
 	@$(PY) -m benchmarks counters
 	@$(WITH_OVS) $(PY) -m benchmarks fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
 
-test: libraries  ## Everything that CI checks: lint, types, import rules, generated code, all tests but long ones (root)
+test: libraries  ## Everything that CI checks but the site: lint, types, import rules, generated code, all tests but long ones (root)
 	@$(MAKE) --no-print-directory --jobs 5 --output-sync test-lab test-wire test-unit lint proto-check
 
 test-unit test-wire: test-%:
@@ -104,16 +104,23 @@ proto-baseline: setup  ## Compare later changes of the API with the API as it is
 dashboard: setup  ## Generate the Grafana dashboards
 	$(PY) deploy/grafana/generate.py
 
+docs: setup  ## Build the site of the documentation, which checks every link; results in out/site
+	@cmp -s requirements/docs.txt out/venv-docs/requirements.txt || { .venv/bin/uv venv -q --clear out/venv-docs && \
+		.venv/bin/uv pip sync -q --require-hashes --python out/venv-docs/bin/python requirements/docs.txt && \
+		cp requirements/docs.txt out/venv-docs/requirements.txt; }
+	@out/venv-docs/bin/python scripts/docs_site.py
+
 reference: setup  ## Generate the pages about commands, settings and the Python API
 	$(PY) scripts/reference_pages.py
 
-lock: setup  ## Pin every dependency with its hashes, and those that each image and the Debian package need
+lock: setup  ## Pin every dependency with its hashes, and those of each image, the Debian package and the site
 	$(LOCK) --upgrade --all-extras -o requirements/lock.txt pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/controller.txt pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/emulator.txt offline/pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/web.txt --extra web client/pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/kubernetes.txt --extra kubernetes client/pyproject.toml
 	$(LOCK) -c requirements/lock.txt -o requirements/deb.txt --extra top --extra web pyproject.toml client/pyproject.toml
+	$(LOCK) --upgrade --group docs -o requirements/docs.txt
 	awk '/^uv==/ { uv = 1 } uv; uv && !/\\$$/ { exit }' requirements/lock.txt > requirements/uv.txt
 
 clean:  ## Remove the environment, caches and results

@@ -160,6 +160,16 @@ def folders(page: Page) -> list[Path]:
     ]  # fmt: skip
 
 
+# ---- the site
+
+
+def test_each_page_is_in_the_navigation_of_the_site_once() -> None:
+    navigation = re.search(r"^nav = \[.*?^\]", (ROOT / "zensical.toml").read_text(), re.MULTILINE | re.DOTALL)
+    assert navigation
+    listed = re.findall(r"\"([\w/-]+\.md)\"", navigation[0])
+    assert sorted(listed) == sorted(page.name.replace("README.md", "index.md") for page in PAGES)
+
+
 # ---- commands
 
 
