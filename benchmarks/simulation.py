@@ -104,9 +104,9 @@ def run(trial: Trial, folder: Path, intact: Fabric, failed: int, iterations: int
     return {
         "failed_spines": failed,
         "iterations": iterations,
-        "slow_down": fmean(_known(outcome.mean_slow_down) for outcome in outcomes),
-        "of_seeds": [outcome.mean_slow_down for outcome in outcomes],
-        "job_slow_down": {job.job_id: job.mean_slow_down for job in outcomes[0].jobs},
+        "slowdown": fmean(_known(outcome.mean_slowdown) for outcome in outcomes),
+        "of_seeds": [outcome.mean_slowdown for outcome in outcomes],
+        "job_slowdown": {job.job_id: job.mean_slowdown for job in outcomes[0].jobs},
         "bound": slowdown_bounds(problem).fluid,
         "plans": outcomes[0].plans,
         "adopted": outcomes[0].adopted,
@@ -131,15 +131,15 @@ def _train(trial: Trial, seed: int, problem: Problem, jobs: Sequence[WorkloadJob
     return simulate([Stage(0.0, problem)], jobs, lambda asked: plan(asked, limits), options)
 
 
-def _known(slow_down: float | None) -> float:
-    if slow_down is None:
+def _known(slowdown: float | None) -> float:
+    if slowdown is None:
         raise RuntimeError("no job could train: the failures leave some pair of hosts without a path")
-    return slow_down
+    return slowdown
 
 
 def summary(cells: Sequence[Cell]) -> Table:
     """Return a table of the mean over the workloads, the worst, the published mean, and the difference from it."""
-    table = Table("scheme", title="slow-down, mean of workloads (worst); published mean", title_justify="left")
+    table = Table("scheme", title="slowdown, mean of workloads (worst); published mean", title_justify="left")
     for failed in FAILED:
         table.add_column(f"{failed} failed", justify="right")
     for name in TRIALS:
@@ -153,10 +153,10 @@ def summary(cells: Sequence[Cell]) -> Table:
 
 def by_workload(cells: Sequence[Cell]) -> Table:
     names = [name for name in TRIALS if any(cell["scheme"] == name for cell in cells)]
-    table = Table("workload", "failed", "bound", *names, title="slow-down, mean of jobs", title_justify="left")
+    table = Table("workload", "failed", "bound", *names, title="slowdown, mean of jobs", title_justify="left")
     places = sorted({(cell["workload"], cell["failed_spines"], cell["bound"]) for cell in cells})
     for workload, failed, bound in places:
-        found = {cell["scheme"]: cell["slow_down"] for cell in _at(cells, workload, failed)}
+        found = {cell["scheme"]: cell["slowdown"] for cell in _at(cells, workload, failed)}
         table.add_row(workload, str(failed), f"{bound:.3f}", *(_number(found.get(name)) for name in names))
     return table
 
@@ -164,7 +164,7 @@ def by_workload(cells: Sequence[Cell]) -> Table:
 def _figures(name: str, failed: int, cells: Sequence[Cell]) -> str:
     if not cells:
         return ""
-    figures = [cell["slow_down"] for cell in cells]
+    figures = [cell["slowdown"] for cell in cells]
     ours = f"{fmean(figures):.3f} ({max(figures):.3f})"
     published = PUBLISHED.get(name, {}).get(failed)
     return f"{ours}; {published:.3f} {fmean(figures) / published - 1:+.0%}" if published else ours

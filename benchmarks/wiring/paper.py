@@ -59,7 +59,7 @@ def dlrm(servers: int, ratio: float, job_id: str = "dlrm") -> JobSpec:
 def dedicated(interfaces: int) -> Iterator[Row]:
     """Yield a row for each batch size of one job on all servers.
 
-    - ``slow_down``: time relative to one switch of the same cost, with ``d B / 3.2`` per server; below 1 the wiring is
+    - ``time_ratio``: time relative to one switch of the same cost, with ``d B / 3.2`` per server; below 1 the wiring is
       faster.
     - ``same_rate_s``: time on one switch with ``d B`` per server.
     - ``published_…``: values of the publication's division of interfaces, with near-geometric rings and matchings."""
@@ -85,8 +85,8 @@ def dedicated(interfaces: int) -> Iterator[Row]:
             "direct_s": direct_s,
             "same_rate_s": _on_one_switch(spec, interfaces * GBPS),
             "switch_s": switch_s,
-            "slow_down": direct_s / switch_s,
-            "break_even": even.slow_down,
+            "time_ratio": direct_s / switch_s,
+            "break_even": even.time_ratio,
             "most_ratio": even.most_ratio,
             "most_ratio_2.7": replace(even, other_bps=even.direct_bps / PUBLISHED_GAIN).most_ratio,
         }

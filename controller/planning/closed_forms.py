@@ -172,7 +172,7 @@ def _proper(left: Ints, right: Ints) -> Ints:
 class Cut(NamedTuple):
     """Line of colours that is cut into segments of common links.
 
-    - ``slowdown``: load of the most loaded common link.
+    - ``slowdown``: slowdown of the flows, that is, the largest load of a common link.
     - ``pieces``: number of subflows of each colour.
     - ``lane``, ``share``: common link and share of each subflow, colour by colour."""
 

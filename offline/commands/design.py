@@ -36,7 +36,7 @@ commands.command("wiring")(wiring)
 SHOWN_GAP = 1e-9
 """Smallest relative gap that is printed; smaller ones are rounding errors of the solver."""
 
-MOST_SLOW_DOWN = 1e6
+MOST_SLOWDOWN = 1e6
 
 PROVEN_GAP = 1e-6
 """Largest relative gap at which an answer is called the best."""
@@ -121,10 +121,10 @@ def spines(
     failing: Annotated[
         Upper | None, typer.Option(help="Fat-tree: tier whose switches fail.", show_default="core")
     ] = None,
-    slow_down: Annotated[
+    max_slowdown: Annotated[
         float,
         typer.Option(
-            min=1, max=MOST_SLOW_DOWN, help="Largest slowdown of an all-reduce with these failures; 1 for none."
+            min=1, max=MOST_SLOWDOWN, help="Largest slowdown of an all-reduce with these failures; 1 for none."
         ),
     ] = 1.0,
     max_subflows: Annotated[
@@ -154,7 +154,7 @@ def spines(
     tried = range(1, (most_spines or most) + 1)
     _refuse_too_many(there, tried, len(rates), failures)
     with waiting("designing"):
-        found = spines_report(workload, numbered, there, tried, rates, failures, slow_down, max_subflows)
+        found = spines_report(workload, numbered, there, tried, rates, failures, max_slowdown, max_subflows)
         if export and found["answer"]:
             exported(export, workload, numbered, there, found["answer"])
     show(found, lambda: _spines_tables(found, export), as_json)
@@ -312,7 +312,7 @@ def _spines_tables(found: Mapping[str, Any], export: Path | None) -> RenderableT
 
 
 def _spines_answer(found: Mapping[str, Any], counted: str, export: Path | None) -> str:
-    goal, answer = found["slow_down"], found["answer"]
+    goal, answer = found["max_slowdown"], found["answer"]
     if not found["choices"]:
         return f"every number that was tried leaves a flow without a path when {found['failures']} have failed"
     if not answer:

@@ -171,7 +171,7 @@ def simulate_command(
     if repair_at is not None and repair_at <= fail_at:
         raise typer.BadParameter(f"must be after --fail-at ({fail_at:g})", param_hint="--repair-at")
     found = _trained(options, strategy or ["planned"], how, time_limit, (fail_at, repair_at), path_stretch)
-    show(found, lambda: _slow_downs(found), as_json)
+    show(found, lambda: _slowdowns(found), as_json)
     if any(job["cut_off"] for strategy in found["strategies"] for job in strategy["jobs"]):
         raise typer.Exit(ExitStatus.PARTLY)
 
@@ -375,15 +375,15 @@ def _some(names: list[str]) -> str:
     return "\n".join([*names[:MAX_UNROUTED_SHOWN], *([f"and {rest} more"] if rest > 0 else [])])
 
 
-def _slow_downs(found: Mapping[str, Any]) -> RenderableType:
+def _slowdowns(found: Mapping[str, Any]) -> RenderableType:
     table = Table("strategy", "job")
-    for column in ("iterations", "ideal s", "mean s", "slow-down", "best", "worst", "plans", "moves"):
+    for column in ("iterations", "ideal s", "mean s", "slowdown", "best", "worst", "plans", "moves"):
         table.add_column(column, justify="right")
     for strategy in found["strategies"]:
         for job in strategy["jobs"]:
             table.add_row(escape(strategy["strategy"]), escape(job["job"]), *_times(job))
         counts = map(str, (strategy["plans"], strategy["moves"]))
-        table.add_row("", "mean of jobs", "", "", "", _number(strategy["mean_slow_down"]), "", "", *counts)
+        table.add_row("", "mean of jobs", "", "", "", _number(strategy["mean_slowdown"]), "", "", *counts)
         table.add_section()
     bound = f"With failures and all jobs at once, the worst slowdown is at least {found['bound']:.4g} for any routing."
     return Group(table, bound)
@@ -394,9 +394,9 @@ def _times(job: Mapping[str, Any]) -> list[str]:
     count = f"{len(times)}, cut off" if job["cut_off"] else str(len(times))
     if not times:
         return [count, _seconds(job["ideal_s"])]
-    slow = [iteration["slow_down"] for iteration in job["iterations"]]
+    slow = [iteration["slowdown"] for iteration in job["iterations"]]
     mean_s = sum(times) / len(times)
-    numbers = (job["mean_slow_down"], min(slow), max(slow))
+    numbers = (job["mean_slowdown"], min(slow), max(slow))
     return [count, _seconds(job["ideal_s"]), _seconds(mean_s), *map(_number, numbers)]
 
 

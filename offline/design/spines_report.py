@@ -36,7 +36,7 @@ def spines_report(
         "fabric": there.kind.value,
         "failing": there.failing,
         "failures": failures,
-        "slow_down": goal,
+        "max_slowdown": goal,
         "choices": [_row(there, each) for each in found],
         "answer": answer and _row(there, answer[0]) | {"planned": answer[1].max_slowdown, "bound": answer[1].bound},
     }

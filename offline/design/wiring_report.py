@@ -70,7 +70,7 @@ def strategy_report(each: Evaluated) -> Report:
         "bandwidth_tax": _finite(found.bandwidth_tax),
         "ratio": _finite(even.ratio),
         "most_ratio": _finite(even.most_ratio),
-        "break_even": _finite(even.slow_down),
+        "break_even": _finite(even.time_ratio),
         "solver": each.plan.solver,
         "phases": [phase._asdict() for phase in each.phases],
     }

@@ -32,7 +32,7 @@ def report(options: Options, dealing: Dealing, bound: float, outcomes: Sequence[
 
 def _scheme_fields(outcome: Outcome) -> dict[str, Any]:
     return {
-        "mean_slow_down": outcome.mean_slow_down,
+        "mean_slowdown": outcome.mean_slowdown,
         "plans": outcome.plans,
         "adopted": outcome.adopted,
         "moves": outcome.moves,
@@ -45,10 +45,10 @@ def _job_fields(job: JobTimes) -> dict[str, Any]:
     return {
         "job": job.job_id,
         "ideal_s": job.ideal_s,
-        "mean_slow_down": job.mean_slow_down,
+        "mean_slowdown": job.mean_slowdown,
         "cut_off": job.cut_off,
         "iterations": [
-            {"start_s": iteration.start_s, "all_reduce_s": iteration.all_reduce_s, "slow_down": slow_down}
-            for iteration, slow_down in zip(job.iterations, job.slow_downs, strict=True)
+            {"start_s": iteration.start_s, "all_reduce_s": iteration.all_reduce_s, "slowdown": slowdown}
+            for iteration, slowdown in zip(job.iterations, job.slowdowns, strict=True)
         ],
     }

@@ -56,14 +56,14 @@ class JobTimes:
     """Whether a failure left a flow of the job without a path, which stopped the job."""
 
     @property
-    def slow_downs(self) -> tuple[float, ...]:
+    def slowdowns(self) -> tuple[float, ...]:
         """Slowdown of each iteration: the time of the slowest ring / the ideal time."""
         return tuple(iteration.all_reduce_s / self.ideal_s for iteration in self.iterations)
 
     @property
-    def mean_slow_down(self) -> float | None:
+    def mean_slowdown(self) -> float | None:
         """Mean over the iterations; None without any."""
-        return fmean(self.slow_downs) if self.iterations else None
+        return fmean(self.slowdowns) if self.iterations else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class Outcome:
     """Time in seconds when the last job left."""
 
     @property
-    def mean_slow_down(self) -> float | None:
+    def mean_slowdown(self) -> float | None:
         """Mean over the iterations of each job, then over the jobs that had any."""
-        means = [mean for job in self.jobs if (mean := job.mean_slow_down) is not None]
+        means = [mean for job in self.jobs if (mean := job.mean_slowdown) is not None]
         return fmean(means) if means else None
 
 

@@ -29,7 +29,7 @@ class BreakEven:
     other_bps: float
 
     @property
-    def slow_down(self) -> float:
+    def time_ratio(self) -> float:
         """Time for the same bytes relative to the alternative; direct connection loses above 1."""
         if math.isinf(self.ratio):
             return self.hops * self.other_bps / self.direct_bps
@@ -37,7 +37,7 @@ class BreakEven:
 
     @property
     def loses(self) -> bool:
-        return self.slow_down > 1
+        return self.time_ratio > 1
 
     @property
     def most_ratio(self) -> float:

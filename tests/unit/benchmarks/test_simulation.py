@@ -25,7 +25,7 @@ def test_every_scheme_is_measured_and_kept(
     for scheme, failed in (("greedy", "0,8"), ("planned split", "8")):
         simulation.main(tmp_path, scheme, failed, iterations=2)
     kept = simulation._kept()
-    assert [(cell["scheme"], cell["failed_spines"], cell["slow_down"]) for cell in kept] == [
+    assert [(cell["scheme"], cell["failed_spines"], cell["slowdown"]) for cell in kept] == [
         ("greedy", 0, pytest.approx(1.0)),
         ("greedy", 8, pytest.approx(1.0)),
         ("planned split", 8, pytest.approx(1.0)),
@@ -39,12 +39,12 @@ def test_seeds_are_averaged(tmp_path: Path) -> None:
     intact = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
     cell = run(TRIALS["ecmp, ten hashes"], tmp_path, intact, 0, iterations=1)
     assert len(set(cell["of_seeds"])) > 1
-    assert min(cell["of_seeds"]) < cell["slow_down"] < max(cell["of_seeds"])
+    assert min(cell["of_seeds"]) < cell["slowdown"] < max(cell["of_seeds"])
 
 
 def test_figures_stand_beside_the_published_ones() -> None:
     cell = {"scheme": "greedy", "workload": "w", "failed_spines": 4, "bound": 8 / 7}
-    cells = [{**cell, "slow_down": 1.8}, {**cell, "workload": "v", "slow_down": 2.0}]
+    cells = [{**cell, "slowdown": 1.8}, {**cell, "workload": "v", "slowdown": 2.0}]
     console = Console(width=160, record=True, file=StringIO())
     console.print(summary(cells), by_workload(cells))
     text = console.export_text()

@@ -10,7 +10,7 @@ from controller.circuits.wiring.break_even import BreakEven
 
 
 def test_without_pairs_only_rates_count() -> None:
-    assert BreakEven(0.0, 4.0, 40e9, 12.5e9).slow_down == pytest.approx(12.5 / 40)
+    assert BreakEven(0.0, 4.0, 40e9, 12.5e9).time_ratio == pytest.approx(12.5 / 40)
 
 
 def test_it_loses_from_the_ratio_on_at_which_both_are_equal() -> None:
@@ -19,11 +19,11 @@ def test_it_loses_from_the_ratio_on_at_which_both_are_equal() -> None:
     assert known.most_ratio == pytest.approx(2.75)
     assert not BreakEven(2.74, 4.0, 40e9, 12.5e9).loses
     assert BreakEven(2.76, 4.0, 40e9, 12.5e9).loses
-    assert BreakEven(2.75, 4.0, 40e9, 12.5e9).slow_down == pytest.approx(1)
+    assert BreakEven(2.75, 4.0, 40e9, 12.5e9).time_ratio == pytest.approx(1)
 
 
 def test_pairs_alone_lose_when_they_are_forwarded_more_often_than_the_rate_is_higher() -> None:
-    assert BreakEven(math.inf, 3.0, 40e9, 12.5e9).slow_down == pytest.approx(3 * 12.5 / 40)
+    assert BreakEven(math.inf, 3.0, 40e9, 12.5e9).time_ratio == pytest.approx(3 * 12.5 / 40)
     assert BreakEven(math.inf, 4.0, 40e9, 12.5e9).loses
 
 

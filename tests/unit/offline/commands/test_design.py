@@ -246,7 +246,7 @@ def test_a_fat_trees_cores_are_an_answer_that_is_planned_simulated_and_emulated(
     files = ("--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "core0", "--json")
     assert signalbox("plan-file", *files).json["max_slowdown"] == 1
     (simulated,) = signalbox("simulate", *files, "--strategy", "planned").json["strategies"]
-    assert simulated["mean_slow_down"] == pytest.approx(1)
+    assert simulated["mean_slowdown"] == pytest.approx(1)
     lab = Graph(tmp_path / "out/fabric.json", 5)
     assert (len(lab.switches()), len(lab.hosts()), len(lab.links())) == (16 + 6, 16, 16 + 16 + 24)
     below = signalbox(*asked, "--failing", "aggregation", "--uplink-gbps", "100,200", "--json").json
@@ -278,7 +278,7 @@ def test_failures_that_cut_all_choices_off_are_said_to(signalbox: Signalbox, bet
 
 def test_a_goal_beyond_numbers_is_refused(signalbox: Signalbox, workload: Path) -> None:
     """JSON has no number for it."""
-    options = ("--leaves", 4, "--spines", 4, "--hosts-per-leaf", 4, "--slow-down", "inf", "--json")
+    options = ("--leaves", 4, "--spines", 4, "--hosts-per-leaf", 4, "--max-slowdown", "inf", "--json")
     assert signalbox("design", "spines", "--workload", workload, *options).status == 2
 
 

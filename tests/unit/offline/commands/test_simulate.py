@@ -46,10 +46,10 @@ def simulate(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     return run
 
 
-def slow_downs(result: Result) -> list[float]:
+def slowdowns(result: Result) -> list[float]:
     assert result.status == 0
     found: Any = json.loads(result.out)
-    return [strategy["mean_slow_down"] for strategy in found["strategies"]]
+    return [strategy["mean_slowdown"] for strategy in found["strategies"]]
 
 
 def test_json_has_every_iteration_of_every_job_under_every_strategy(simulate: Simulate) -> None:
@@ -62,19 +62,19 @@ def test_json_has_every_iteration_of_every_job_under_every_strategy(simulate: Si
     }  # fmt: skip
     assert [strategy["strategy"] for strategy in found["strategies"]] == ["greedy", "ecmp"]
     greedy = found["strategies"][0]
-    assert list(greedy) == ["strategy", "mean_slow_down", "plans", "adopted", "moves", "end_s", "jobs"]
+    assert list(greedy) == ["strategy", "mean_slowdown", "plans", "adopted", "moves", "end_s", "jobs"]
     (job,) = greedy["jobs"]
     assert (job["job"], job["cut_off"]) == ("job_0-TEST", False)
     assert job["ideal_s"] == pytest.approx(0.2)
-    assert [list(iteration) for iteration in job["iterations"]] == [["start_s", "all_reduce_s", "slow_down"]] * 2
+    assert [list(iteration) for iteration in job["iterations"]] == [["start_s", "all_reduce_s", "slowdown"]] * 2
     assert [iteration["start_s"] for iteration in job["iterations"]] == pytest.approx([0.0, 0.5])
     assert greedy["end_s"] == pytest.approx(0.7)
 
 
 def test_half_the_spines_take_whole_flows_and_split_ones_twice_as_long(simulate: Simulate) -> None:
     one_left = ("--fail-spines", 1, "--json", "--iterations", 2)
-    assert slow_downs(simulate(*one_left)) == pytest.approx([2.0])
-    assert slow_downs(simulate(*one_left, "--max-subflows", 2)) == pytest.approx([2.0])
+    assert slowdowns(simulate(*one_left)) == pytest.approx([2.0])
+    assert slowdowns(simulate(*one_left, "--max-subflows", 2)) == pytest.approx([2.0])
     assert json.loads(simulate(*one_left).out)["bound"] == 2.0
 
 
@@ -82,7 +82,7 @@ def test_failures_may_come_and_go(simulate: Simulate) -> None:
     """The spine fails at 0.5 s, when the second of three iterations begins, and returns before the third."""
     result = simulate("--fail-spines", 0, "--fail-at", 0.5, "--repair-at", 1.0, "--iterations", 3, "--json")
     (job,) = json.loads(result.out)["strategies"][0]["jobs"]
-    assert [iteration["slow_down"] for iteration in job["iterations"]] == pytest.approx([1.0, 2.0, 1.0])
+    assert [iteration["slowdown"] for iteration in job["iterations"]] == pytest.approx([1.0, 2.0, 1.0])
 
 
 def test_people_get_a_table(simulate: Simulate) -> None:
@@ -97,7 +97,7 @@ def test_a_job_without_a_path_is_cut_off(simulate: Simulate) -> None:
     result = simulate(*cut, "--json")
     assert result.status == 3
     (job,) = json.loads(result.out)["strategies"][0]["jobs"]
-    assert job == {"job": "job_0-TEST", "ideal_s": 0.2, "mean_slow_down": None, "cut_off": True, "iterations": []}
+    assert job == {"job": "job_0-TEST", "ideal_s": 0.2, "mean_slowdown": None, "cut_off": True, "iterations": []}
     later = simulate(*cut, "--fail-at", 0.25, "--json")
     assert later.status == 3
     assert len(json.loads(later.out)["strategies"][0]["jobs"][0]["iterations"]) == 1

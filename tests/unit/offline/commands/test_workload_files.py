@@ -309,7 +309,7 @@ def test_longer_paths_than_the_shortest(signalbox: Signalbox, beside_a_slow_cabl
         signalbox("simulate", *beside_a_slow_cable, "--iterations", 1, "--path-stretch", stretch, "--json").json
         for stretch in (0, 1)
     ]
-    assert [found["strategies"][0]["mean_slow_down"] for found in trained] == pytest.approx([5.0, 1.0], rel=1e-3)
+    assert [found["strategies"][0]["mean_slowdown"] for found in trained] == pytest.approx([5.0, 1.0], rel=1e-3)
 
 
 def test_proofs_are_over_shortest_paths(

@@ -109,7 +109,7 @@ def test_a_job_is_refused_when_all_circuits_cannot_carry_what_is_forwarded(tmp_p
     (answer,) = answers(offers_in([tmp_path / "job.json"], 24), 2, Rates(1.0, 2 / 3.2), LIMITS)
     even = answer.best.break_even
     assert even.ratio == float("inf")
-    assert even.slow_down == pytest.approx(answer.best.found.pair_hops / 3.2)
+    assert even.time_ratio == pytest.approx(answer.best.found.pair_hops / 3.2)
     assert even.loses
     assert answer.refused
     assert answer.best.planned_s > answer.other.other_s
@@ -162,7 +162,7 @@ def test_rings_without_an_interface_count_as_what_is_forwarded(tmp_path: Path) -
     sends = [{"algorithm": "all_reduce", "groups": [g["name"]], "bytes_per_iteration": 10_000_000} for g in groups]
     (tmp_path / "job.json").write_text(json.dumps({"job_id": "a", "groups": groups, "collectives": sends}))
     (answer,) = answers(offers_in([tmp_path / "job.json"], 12), 1, Rates(1.0, 1 / 3.2), LIMITS)
-    assert answer.best.break_even.slow_down == pytest.approx(answer.best.found.bandwidth_tax / 3.2)
+    assert answer.best.break_even.time_ratio == pytest.approx(answer.best.found.bandwidth_tax / 3.2)
 
 
 @given(wirings())

@@ -51,13 +51,13 @@ def run(
 @pytest.mark.parametrize("replan", Replan)
 def test_without_failures_no_job_waits(name: str, replan: Replan) -> None:
     outcome, _ = run(name, 0, 1, Options(iterations=3, replan=replan))
-    assert outcome.mean_slow_down == pytest.approx(1.0, rel=0.005)
+    assert outcome.mean_slowdown == pytest.approx(1.0, rel=0.005)
 
 
 @pytest.mark.parametrize("name", ["planned", "edge-coloring", "greedy", "ilp"])
 def test_one_job_alone_on_full_leaves_takes_twice_as_long_with_whole_flows(name: str) -> None:
     outcome, _ = run(name, 1, 1, Options(iterations=2, replan=Replan.PUBLISHED), jobs=1)
-    assert outcome.mean_slow_down == pytest.approx(2.0)
+    assert outcome.mean_slowdown == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("failed", [0, 1, 2, 3])
@@ -65,8 +65,8 @@ def test_one_job_alone_on_full_leaves_takes_twice_as_long_with_whole_flows(name:
 def test_split_flows_reach_the_bound_with_hysteresis(failed: int, seed: int) -> None:
     outcome, bound = run("planned", failed, seed, Options(iterations=4), max_subflows=2)
     assert bound == pytest.approx(SPINES / (SPINES - failed))
-    assert outcome.mean_slow_down is not None
-    assert outcome.mean_slow_down <= 1.01 * bound
+    assert outcome.mean_slowdown is not None
+    assert outcome.mean_slowdown <= 1.01 * bound
 
 
 @pytest.mark.parametrize("dealing", [Dealing.EVEN, Dealing.COMMON_QUEUE])
@@ -76,17 +76,17 @@ def test_equal_pieces_reach_the_slowdown_that_is_planned_for_them(
 ) -> None:
     """Four flows of k subflows each put at least 4k / 3 subflows, rounded up, on one of three links."""
     outcome, _ = run("planned", 1, 1, Options(iterations=3), pieces, dealing=dealing)
-    assert outcome.mean_slow_down is not None
-    assert outcome.mean_slow_down <= slowdown + 1e-9
+    assert outcome.mean_slowdown is not None
+    assert outcome.mean_slowdown <= slowdown + 1e-9
     if dealing is Dealing.EVEN:
-        assert outcome.mean_slow_down == pytest.approx(slowdown)
+        assert outcome.mean_slowdown == pytest.approx(slowdown)
 
 
 def test_whole_flows_of_equal_demand_share_alike_in_every_mode() -> None:
     outcomes = [run("greedy", 1, 2, Options(iterations=3, sharing=sharing))[0] for sharing in Sharing]
-    first, *others = [[job.slow_downs for job in outcome.jobs] for outcome in outcomes]
+    first, *others = [[job.slowdowns for job in outcome.jobs] for outcome in outcomes]
     for other in others:
-        assert [pytest.approx(slow_downs) for slow_downs in first] == other
+        assert [pytest.approx(slowdowns) for slowdowns in first] == other
 
 
 def test_the_same_seed_gives_the_same_times() -> None:
@@ -106,7 +106,7 @@ def test_a_cap_on_moves_is_kept_cycle_by_cycle_until_the_bound_is_reached() -> N
     def trained_with(cap: int) -> tuple[Outcome, list[float]]:
         live = replace(limits, max_moves=cap)
         outcome = simulate(stages, trained, lambda asked: plan(asked, limits), options, live)
-        return outcome, [max(job.slow_downs[-3:]) for job in outcome.jobs]
+        return outcome, [max(job.slowdowns[-3:]) for job in outcome.jobs]
 
     at_once, ends = trained_with(1000)
     assert max(ends) <= 1.01 * bound

@@ -34,7 +34,7 @@ def test_alone_a_ring_takes_its_ideal_time() -> None:
     alone = job(fabric, "a", [[(0, 0), (1, 0), (2, 0), (3, 0)]])
     outcome = run([stage(fabric, [alone])], [alone], over(0), replace(ONE, iterations=3))
     assert outcome.jobs[0].ideal_s == pytest.approx(6 * STEP_S)
-    assert outcome.jobs[0].slow_downs == pytest.approx((1, 1, 1))
+    assert outcome.jobs[0].slowdowns == pytest.approx((1, 1, 1))
 
 
 def test_compute_phases_lie_between_all_reduces() -> None:
@@ -96,8 +96,8 @@ def test_start_times_may_be_drawn() -> None:
 def test_two_rings_over_one_spine_take_twice_as_long() -> None:
     fabric = fabric_of(leaves=2, spines=2)
     two = job(fabric, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]])
-    assert run([stage(fabric, [two])], [two], over(0)).jobs[0].slow_downs == pytest.approx((2.0,))
-    assert run([stage(fabric, [two])], [two], greedy).jobs[0].slow_downs == pytest.approx((1.0,))
+    assert run([stage(fabric, [two])], [two], over(0)).jobs[0].slowdowns == pytest.approx((2.0,))
+    assert run([stage(fabric, [two])], [two], greedy).jobs[0].slowdowns == pytest.approx((1.0,))
 
 
 def test_a_ring_waits_for_its_slowest_flow_and_the_job_for_its_slowest_ring() -> None:
@@ -114,8 +114,8 @@ def test_a_ring_waits_for_its_slowest_flow_and_the_job_for_its_slowest_ring() ->
         return whole(problem.candidates(flow)[apart])
 
     outcome = run([stage(fabric, [meet, free])], [meet, free], every_flow(route))
-    assert [j.slow_downs for j in outcome.jobs] == [pytest.approx((2.0,)), pytest.approx((1.0,))]
-    assert outcome.mean_slow_down == pytest.approx(1.5)
+    assert [j.slowdowns for j in outcome.jobs] == [pytest.approx((2.0,)), pytest.approx((1.0,))]
+    assert outcome.mean_slowdown == pytest.approx(1.5)
 
 
 def test_half_the_time_together_costs_half_a_time_more() -> None:
@@ -126,7 +126,7 @@ def test_half_the_time_together_costs_half_a_time_more() -> None:
     a = job(fabric, "a", [[(0, 0), (1, 0)]])
     b = job(fabric, "b", [[(0, 1), (1, 1)]], start_s=STEP_S)
     outcome = run([stage(fabric, [a, b])], [a, b], over(0))
-    assert [j.slow_downs[0] for j in outcome.jobs] == pytest.approx([1.5, 1.5])
+    assert [j.slowdowns[0] for j in outcome.jobs] == pytest.approx([1.5, 1.5])
     assert outcome.end_s == pytest.approx(4 * STEP_S)
 
 
@@ -135,13 +135,13 @@ def test_jobs_that_take_turns_do_not_disturb_each_other() -> None:
     a = job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.2)
     b = job(fabric, "b", [[(0, 1), (1, 1)]], start_s=0.2, compute_s=0.2)
     outcome = run([stage(fabric, [a, b])], [a, b], over(0), replace(ONE, iterations=4))
-    assert outcome.mean_slow_down == pytest.approx(1.0)
+    assert outcome.mean_slowdown == pytest.approx(1.0)
 
 
 def test_rings_inside_a_leaf_need_no_fabric() -> None:
     fabric = fabric_of(leaves=2, spines=1)
     inside = job(fabric, "a", [[(0, 0), (0, 1)]])
-    assert run([stage(fabric, [inside])], [inside], over(0)).mean_slow_down == pytest.approx(1.0)
+    assert run([stage(fabric, [inside])], [inside], over(0)).mean_slowdown == pytest.approx(1.0)
 
 
 # ---- subflows
@@ -159,8 +159,8 @@ def test_a_full_leaf_that_splits_over_the_spines_left_reaches_the_bound() -> Non
     on = [stage(fabric, [full])]
     for sharing, dealing in product(Sharing, (Dealing.PACED, Dealing.BY_SHARE)):
         options, dealt = replace(ONE, sharing=sharing), replace(full, dealing=dealing)
-        assert run(on, [dealt], split_evenly, options).mean_slow_down == pytest.approx(1.5)
-        assert run(on, [dealt], greedy, options).mean_slow_down == pytest.approx(2.0)
+        assert run(on, [dealt], split_evenly, options).mean_slowdown == pytest.approx(1.5)
+        assert run(on, [dealt], greedy, options).mean_slowdown == pytest.approx(2.0)
 
 
 def uneven(problem: Problem) -> Plan:
@@ -184,12 +184,12 @@ def test_pieces_keep_in_step_or_race() -> None:
     on = [stage(fabric, jobs)]
     paced = run(on, [replace(one, dealing=Dealing.PACED) for one in jobs], uneven)
     by_share = run(on, [replace(one, dealing=Dealing.BY_SHARE) for one in jobs], uneven)
-    assert [j.mean_slow_down for j in paced.jobs] == pytest.approx([1.1, 1.1])
-    assert [j.mean_slow_down for j in by_share.jobs] == pytest.approx([1.1, 1.0])
+    assert [j.mean_slowdown for j in paced.jobs] == pytest.approx([1.1, 1.1])
+    assert [j.mean_slowdown for j in by_share.jobs] == pytest.approx([1.1, 1.0])
 
 
-@pytest.mark.parametrize(("dealing", "slow_down"), [(Dealing.PACED, 1.1), (Dealing.BY_SHARE, 2.0)])
-def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(dealing: Dealing, slow_down: float) -> None:
+@pytest.mark.parametrize(("dealing", "slowdown"), [(Dealing.PACED, 1.1), (Dealing.BY_SHARE, 2.0)])
+def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(dealing: Dealing, slowdown: float) -> None:
     """Two jobs with steps ten times as long each put a tenth of one flow on a direction of the third job's spine.
 
     Unpaced, each takes half of the direction for two steps of the third job: one in its first step, the other when its
@@ -209,7 +209,7 @@ def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(dealing: Dea
     planned = every_flow(route)
     assert planned(problem_of(fabric, jobs)).job_slowdown == pytest.approx({"a": 1.1, "there": 1.1, "back": 1.1})
     outcome = run([stage(fabric, jobs)], jobs, planned)
-    assert outcome.jobs[0].slow_downs == pytest.approx((slow_down,))
+    assert outcome.jobs[0].slowdowns == pytest.approx((slowdown,))
 
 
 def in_pieces(jobs: list[WorkloadJob], dealing: Dealing, pieces: int = 2) -> list[WorkloadJob]:
@@ -222,7 +222,7 @@ def two_and_one(problem: Problem) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("dealing", "slow_downs"),
+    ("dealing", "slowdowns"),
     [
         # Spine 0 has three connections, each with a third of it: all end after 3/2 steps. The half of a over spine 1
         # ends after half a step, because its NIC gives it the two thirds that the other half leaves.
@@ -232,14 +232,12 @@ def two_and_one(problem: Problem) -> Plan:
         (Dealing.COMMON_QUEUE, [1.0, 4 / 3]),
     ],
 )
-def test_equal_parts_wait_for_the_slowest_and_a_common_queue_does_not(
-    dealing: Dealing, slow_downs: list[float]
-) -> None:
+def test_equal_parts_wait_for_the_slowest_and_a_common_queue_does_not(dealing: Dealing, slowdowns: list[float]) -> None:
     fabric = fabric_of(leaves=2, spines=2)
     jobs = in_pieces([job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])], dealing)
     assert job_slowdowns(problem_of(fabric, jobs), two_and_one(problem_of(fabric, jobs)).routes) == {"a": 1.5, "b": 1.5}
     outcome = run([stage(fabric, jobs)], jobs, two_and_one)
-    assert [j.mean_slow_down for j in outcome.jobs] == pytest.approx(slow_downs)
+    assert [j.mean_slowdown for j in outcome.jobs] == pytest.approx(slowdowns)
 
 
 @pytest.mark.parametrize("dealing", [Dealing.EVEN, Dealing.COMMON_QUEUE])
@@ -251,11 +249,11 @@ def test_a_piece_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(dealing: 
     stages = [stage(intact, [alone]), stage(broken, [alone], from_s=STEP_S / 2)]
     outcome = run(stages, [alone], greedy, Options(iterations=1, replan=Replan.NEVER))
     assert outcome.moves == 2, "one half each way"
-    assert outcome.jobs[0].slow_downs == pytest.approx((1.0,)), "one spine carries one flow"
+    assert outcome.jobs[0].slowdowns == pytest.approx((1.0,)), "one spine carries one flow"
 
 
-@pytest.mark.parametrize(("sharing", "slow_down"), [(Sharing.WEIGHTED, 1.0), (Sharing.EQUAL, 1.25)])
-def test_weights_give_the_busy_host_what_it_needs(sharing: Sharing, slow_down: float) -> None:
+@pytest.mark.parametrize(("sharing", "slowdown"), [(Sharing.WEIGHTED, 1.0), (Sharing.EQUAL, 1.25)])
+def test_weights_give_the_busy_host_what_it_needs(sharing: Sharing, slowdown: float) -> None:
     """A host sends twice as much as the two others; together they send just what the uplink carries.
 
     In equal shares (2/3 each) the others finish after 0.15 s. The rest of 0.2 s cannot be sent faster than the NIC
@@ -266,7 +264,7 @@ def test_weights_give_the_busy_host_what_it_needs(sharing: Sharing, slow_down: f
     links = (*busy.virtual_links, *others.virtual_links)
     together = replace(busy, virtual_links=links, rings=((0, 1), (2, 3), (4, 5)))
     outcome = run([stage(fabric, [together])], [together], over(0), replace(ONE, sharing=sharing))
-    assert outcome.mean_slow_down == pytest.approx(slow_down)
+    assert outcome.mean_slowdown == pytest.approx(slowdown)
 
 
 # ---- the controller
@@ -287,7 +285,7 @@ def test_published_plans_see_only_who_sends_and_are_always_adopted() -> None:
     outcome = run([stage(fabric, [a, b])], [a, b], watch, options)
     assert seen == [{"a"}, {"a", "b"}, {"b"}]
     assert outcome.plans == 3
-    assert outcome.mean_slow_down == pytest.approx(1.0)
+    assert outcome.mean_slowdown == pytest.approx(1.0)
 
 
 def test_hysteresis_plans_for_all_jobs_and_moves_only_for_a_gain() -> None:
@@ -306,15 +304,15 @@ def test_hysteresis_plans_for_all_jobs_and_moves_only_for_a_gain() -> None:
     assert outcome.moves == 0
 
 
-@pytest.mark.parametrize(("min_gain", "slow_down"), [(0.02, 1.0), (0.6, 2.0)])
-def test_hysteresis_adopts_a_gain(min_gain: float, slow_down: float) -> None:
+@pytest.mark.parametrize(("min_gain", "slowdown"), [(0.02, 1.0), (0.6, 2.0)])
+def test_hysteresis_adopts_a_gain(min_gain: float, slowdown: float) -> None:
     """Each ring gets its own spine from the second plan on, which is made when the first iteration ends."""
     fabric = fabric_of(leaves=2, spines=2)
     both = job(fabric, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]])
     answers = iter([over(0), *[greedy] * 9])
     options = Options(iterations=3, min_gain=min_gain)
     outcome = run([stage(fabric, [both])], [both], lambda problem: next(answers)(problem), options)
-    assert outcome.jobs[0].slow_downs == pytest.approx((2.0, slow_down, slow_down))
+    assert outcome.jobs[0].slowdowns == pytest.approx((2.0, slowdown, slowdown))
 
 
 @pytest.mark.parametrize(("lose_sent", "all_reduce_s"), [(False, 0.2), (True, 0.225)])
@@ -359,7 +357,7 @@ def test_a_spine_that_comes_back_is_used_again() -> None:
     repaired = replace(problem_of(intact, [two]), generation=9)
     stages = [stage(broken, [two]), Stage(0.45, repaired)]
     outcome = run(stages, [two], greedy, Options(iterations=2))
-    assert outcome.jobs[0].slow_downs == pytest.approx((2.0, 1.0))
+    assert outcome.jobs[0].slowdowns == pytest.approx((2.0, 1.0))
 
 
 def test_a_job_without_a_path_stops_and_the_others_go_on() -> None:
@@ -372,7 +370,7 @@ def test_a_job_without_a_path_stops_and_the_others_go_on() -> None:
     assert [(j.cut_off, len(j.iterations)) for j in outcome.jobs] == [(True, 0), (False, 3)]
     from_the_start = run([stage(cut, [off, on])], [off, on], greedy, ONE)
     assert [j.cut_off for j in from_the_start.jobs] == [True, False]
-    assert from_the_start.mean_slow_down == pytest.approx(1.0)
+    assert from_the_start.mean_slowdown == pytest.approx(1.0)
 
 
 # ---- in general
@@ -400,9 +398,9 @@ def test_no_job_is_slower_than_its_planned_slowdown(data: st.DataObject) -> None
         cut = (Subflow(paths[0], share), Subflow(paths[-1], 1 - share))
         routes[flow.id] = whole(paths[0]) if share == 1.0 or len(paths) == 1 else cut
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=3))
-    slowdowns = job_slowdowns(problem, routes)
+    predicted = job_slowdowns(problem, routes)
     for times in outcome.jobs:
-        assert all(1 - 1e-6 <= slow_down <= slowdowns[times.job_id] + 1e-6 for slow_down in times.slow_downs)
+        assert all(1 - 1e-6 <= slowdown <= predicted[times.job_id] + 1e-6 for slowdown in times.slowdowns)
 
 
 @given(st.data(), st.sampled_from([Dealing.EVEN, Dealing.COMMON_QUEUE]), st.integers(2, 4))
@@ -420,9 +418,9 @@ def test_no_job_is_slower_than_the_slowdown_planned_for_equal_pieces(
     problem = problem_of(fabric, jobs)
     routes = {flow.id: whole(data.draw(st.sampled_from(problem.candidates(flow)))) for flow in problem.flows}
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=3))
-    slowdowns = job_slowdowns(problem, routes)
+    predicted = job_slowdowns(problem, routes)
     for times in outcome.jobs:
-        assert all(1 - 1e-6 <= slow_down <= slowdowns[times.job_id] + 1e-6 for slow_down in times.slow_downs)
+        assert all(1 - 1e-6 <= slowdown <= predicted[times.job_id] + 1e-6 for slowdown in times.slowdowns)
 
 
 @given(st.data())
@@ -446,7 +444,7 @@ def test_of_jobs_dealt_in_several_ways_only_the_outweighed_are_slower_than_plann
     slower = outweighed(problem, planned.routes)
     for times in outcome.jobs:
         if times.job_id not in slower:
-            assert max(times.slow_downs) <= planned.job_slowdown[times.job_id] + 1e-6
+            assert max(times.slowdowns) <= planned.job_slowdown[times.job_id] + 1e-6
 
 
 @pytest.mark.parametrize(("dealing", "slower"), [(Dealing.PACED, True), (Dealing.EVEN, False)])
@@ -460,7 +458,7 @@ def test_a_ring_is_slower_than_its_slowdown_beside_more_connections(dealing: Dea
     routes = {flow.id: whole(problem.candidates(flow)[0]) for flow in problem.flows}
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=5))
     assert outweighed(problem, routes) == ({"ring"} if slower else set())
-    assert (max(outcome.jobs[0].slow_downs) > job_slowdowns(problem, routes)[ring.id] * 1.01) == slower
+    assert (max(outcome.jobs[0].slowdowns) > job_slowdowns(problem, routes)[ring.id] * 1.01) == slower
 
 
 @given(st.integers(0, 5), st.sampled_from([1, 2, 3]))
@@ -472,5 +470,5 @@ def test_hashed_flows_stay_where_they_are(seed: int, iterations: int) -> None:
     options = Options(iterations=iterations, seed=seed)
     outcome = run([stage(fabric, [a])], [a], lambda problem: NoPlan(problem.generation, "no answer"), options)
     assert outcome.moves == 0
-    first = outcome.jobs[0].slow_downs[0]
-    assert outcome.jobs[0].slow_downs == pytest.approx([first] * iterations)
+    first = outcome.jobs[0].slowdowns[0]
+    assert outcome.jobs[0].slowdowns == pytest.approx([first] * iterations)
