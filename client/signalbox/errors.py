@@ -54,8 +54,8 @@ class FieldProblem:
 class SignalboxError(Exception):
     """Base of all errors for callers; its text is ``legible``.
 
-    ``about``: values of the message for programs, by the names listed in ``docs/reference/api.md``. ``reason``: name of
-    the API's ``ErrorReason`` without prefix; empty for an error that did not come from the API or has none."""
+    ``about``: values of the message for programs, by the names that the proto file has at ``ErrorReason``. ``reason``:
+    name of the API's ``ErrorReason`` without prefix; empty for an error that did not come from the API or has none."""
 
     def __init__(self, message: str = "", about: Mapping[str, object] = MappingProxyType({})) -> None:
         super().__init__(legible(message, kept="\n"))
