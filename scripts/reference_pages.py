@@ -94,6 +94,12 @@ def shared_options() -> Mapping[str, Sequence[Any]]:
     }
 
 
+NAMED = {
+    f"{word}{more}" for word in ("JOB", "SWITCH", "HOST", "LINK", "ALARM", "KIND", "SUBJECT") for more in ("", "...")
+}
+"""Arguments that the section Names of the page explains for all commands."""
+
+
 @cache
 def group() -> tuple[Any, Any]:
     """Return the command ``signalbox`` and a context for it."""
@@ -131,14 +137,24 @@ def of_command(path: str, command: Any) -> Iterator[str]:
             words.append(f"[{word}]" if keys <= optional else word)
             own = {key: param for key, param in own.items() if key not in keys}
     mine = [*own.values()]
+    earlier = described().setdefault((command.help, usage("", command, mine, words)), path)
     yield f"### {path}"
     yield f"    {usage(path, command, mine, words)}"
+    if earlier != path:
+        yield f"As [`{earlier}`](#{earlier.replace(' ', '-')})."
+        return
     for paragraph in (command.help or "").split("\n\n"):
         yield filled(prose(paragraph))
     if command.epilog:
         yield f"Example: `{command.epilog.removeprefix('Example: ')}`"
-    if mine:
-        yield options(mine)
+    if listed := [param for param in mine if not (isinstance(param, TyperArgument) and signature(param) in NAMED)]:
+        yield options(listed)
+
+
+@cache
+def described() -> dict[Any, str]:
+    """Return the commands that were described, by help and usage."""
+    return {}
 
 
 def usage(path: str, command: Any, own: Sequence[Any], shared: Sequence[str]) -> str:

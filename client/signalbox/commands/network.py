@@ -48,7 +48,7 @@ class View(StrEnum):
 def plan(
     view: Annotated[
         View | None,
-        typer.Argument(metavar="diff", help="diff: changes of the newest plan to the routes that switches hold."),
+        typer.Argument(metavar="diff", help="Show the changes of the newest plan to the routes that switches hold."),
     ] = None,
     now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now and wait for the result.")] = False,
     proof: Annotated[

@@ -23,7 +23,7 @@ def topology(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File with names and addresses of nodes, as for 'signalbox jobs keep'; other hosts are left out.",
+            help="File with names and addresses of nodes, as for signalbox jobs keep; other hosts are left out.",
             parser=file_to_read,
         ),
     ] = None,
