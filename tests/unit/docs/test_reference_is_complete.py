@@ -68,8 +68,8 @@ def test_every_alert_has_a_row_and_a_remedy() -> None:
     rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]
     names = [rule["alert"] for rule in rules]
     of_alarms = {cell for row in ALARM_ROWS for cell in row[3:] if cell.startswith("*")}
-    assert [name for name in names if f"\n| `{name}` | " not in ALARMS] == []
-    assert [name for name in names if f"\n**{name}.** " not in ALARMS and f"*{name}*" not in of_alarms] == []
+    own = [name for name in names if f"*{name}*" not in of_alarms]
+    assert [name for name in own if f"\n| `{name}` | " not in ALARMS or f"\n**{name}.** " not in ALARMS] == []
 
 
 @pytest.mark.parametrize("kind", AlarmKind)
