@@ -97,7 +97,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     with started("--leaves", "2", "--spines", "1", "--out", str(tmp_path)) as bench:
         (controller,) = controllers_of(bench.pid)
         bench.kill()
-        bench.wait(10)
+        bench.wait(60)
         assert len(bridges_of(bench.pid)) == 3
         wait_for(lambda: not Path(f"/proc/{controller}").exists(), "its controller to end with it")
         assert openvswitch.remove_leftovers() == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from mininet_topos.probe.queues import (
 )
 from mininet_topos.probe.report import Pair, Stream
 from offline.scenarios.circuits_config import circuits_config
-from offline.scenarios.topologies import optical
+from offline.scenarios.topologies import Host, optical
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb
@@ -38,7 +39,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 pytestmark = pytest.mark.lab
 
 SERVERS, INTERFACES, MBPS = 8, 3, 3.0
-BEGIN_S = 40.0
+BEGIN_S = 60.0
 PROBE_S = 0.02
 
 
@@ -110,6 +111,13 @@ def goes_on(folder: Path, job_id: str, more: int = 2) -> Callable[[], bool]:
     return lambda: iterations(folder, job_id) >= done + more
 
 
+def sent_datagrams(lab: Lab, host: Host) -> int:
+    """Return how many datagrams of UDP the host has sent, which are its probes."""
+    text = run("ip", "netns", "exec", lab.namespace(host), "cat", "/proc/net/snmp")
+    names, counts = re.findall(r"^Udp: (.*)$", text, re.MULTILINE)
+    return int(dict(zip(names.split(), counts.split(), strict=True))["OutDatagrams"])
+
+
 def circuits(client: Client, job_id: str) -> set[tuple[tuple[int, int], tuple[int, int]]]:
     found = client.get_job(job_id).wiring.circuits
     return {((each.src.dpid, each.src.port), (each.dst.dpid, each.dst.port)) for each in found}
@@ -132,7 +140,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
     with Probing(lab, hosts, tmp_path / "probes", PROBE_TOS) as probes:
         for pair in permutations([host.ip for host in hosts], 2):
             probes.send(pair, PROBE_S)
-        time.sleep(1)
+        wait_for(lambda: all(sent_datagrams(lab, host) > 50 for host in hosts), "probes of all pairs", 60)
         second = train(running, tmp_path, "second", range(5, 9))
         streams, _ = probes.finish()
     assert sum(len(stream.sent) for stream in streams.values()) > 1000
@@ -144,32 +152,32 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
     # A fibre pair is cut: iterations continue, and other circuits are made.
     before = circuits(client, "first")
     lab.cut("server2", "optical2")
-    wait_for(lambda: circuits(client, "first") != before, "other circuits", 20)
-    wait_for(goes_on(tmp_path, "first"), "iterations after the cut", 20)
-    wait_for(lambda: circuits(client, "first") <= made(client), "the other circuits to be made", 10)
+    wait_for(lambda: circuits(client, "first") != before, "other circuits", 60)
+    wait_for(goes_on(tmp_path, "first"), "iterations after the cut", 60)
+    wait_for(lambda: circuits(client, "first") <= made(client), "the other circuits to be made", 60)
     assert not any((2, 3) in each for each in circuits(client, "first"))
     assert [(alarm.kind, alarm.subject) for alarm in client.get_status().alarms] == [
         (pb.ALARM_KIND_INTERFACE_DARK, f"{lab.bridge('server2')}:3")
     ]
     lab.plug("server2", "optical2")
-    wait_for(lambda: not client.get_status().alarms, "the alarm to end", 10)
+    wait_for(lambda: not client.get_status().alarms, "the alarm to end", 60)
 
     # The controller is killed: switches keep forwarding, and the next controller finds everything unchanged.
     process = controller.process
     assert process
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_for(goes_on(tmp_path, "first"), "iterations without a controller", 20)
+    wait_for(goes_on(tmp_path, "first"), "iterations without a controller", 60)
     held = held_by(lab)
     controller.start()
-    wait_for(lambda: controller.ready(client), "the controller", 30)
-    wait_for(lambda: {each.state for each in client.list_jobs()} == {pb.JOB_STATE_PINNED}, "pins", 30)
+    wait_for(lambda: controller.ready(client), "the controller", 60)
+    wait_for(lambda: {each.state for each in client.list_jobs()} == {pb.JOB_STATE_PINNED}, "pins", 60)
     assert held_by(lab) == held
-    wait_for(goes_on(tmp_path, "second"), "iterations of both", 20)
+    wait_for(goes_on(tmp_path, "second"), "iterations of both", 60)
     for training in (first, second):
         training.stop()
         training.wait()
-    wait_for(lambda: not client.list_jobs(), "both jobs to be released", 10)
+    wait_for(lambda: not client.list_jobs(), "both jobs to be released", 60)
 
 
 def held_by(lab: Lab) -> dict[str, set[str]]:
@@ -204,10 +212,10 @@ def test_a_controller_killed_at_any_instant_of_a_change_is_followed_by_one_that_
                 process.send_signal(signal.SIGKILL)
                 process.wait()
                 controller.start()
-                wait_for(lambda: controller.ready(client), "the controller", 30)
+                wait_for(lambda: controller.ready(client), "the controller", 60)
                 wait_for(lambda: client.get_job("second").state == pb.JOB_STATE_PINNED, "its pins", 60)
                 both = circuits(client, "first") | circuits(client, "second")
-                wait_for(lambda both=both: both <= made(client), "all circuits", 10)  # type: ignore[misc]
+                wait_for(lambda both=both: both <= made(client), "all circuits", 60)  # type: ignore[misc]
                 client.deregister_job("second", force=True)
             streams, _ = probes.finish()
         assert lost(streams) <= excused(drops, lab)

@@ -6,10 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -25,13 +25,13 @@ from mininet_topos.trainer.announcement import announcement
 from mininet_topos.trainer.log import read_rank_log
 from signalbox.client import Client
 from signalbox.jobs.spec import Algorithm, Dealing
+from tests.support.lab.counters import quiet
 
 pytestmark = pytest.mark.lab
 
 FABRIC_MBPS, HOST_MBPS = 5.0, 10.0
 RATES: Settings = {"fabric": {"link_bps": FABRIC_MBPS * 1e6, "host_link_bps": HOST_MBPS * 1e6}}
 ELEMENTS = 20_000
-COUNTERS_LAG_S = 1.2
 MEASURED = 4
 THIRD_BYTES = 300_000
 
@@ -74,7 +74,7 @@ def go_on(running: Training, more: int = 3) -> None:
         running.read_new_lines()
         return running.latest()[job_id][0] >= before + more
 
-    wait_for(finished, f"{more} more iterations of {job_id}", 30)
+    wait_for(finished, f"{more} more iterations of {job_id}", 60)
 
 
 def spines(client: Client, job_id: str) -> dict[Pair, list[str]]:
@@ -85,13 +85,13 @@ def spines(client: Client, job_id: str) -> dict[Pair, list[str]]:
 
 
 @contextmanager
-def paused(*trainings: Training) -> Iterator[None]:
+def paused(lab: Lab, *trainings: Training) -> Iterator[None]:
     """Stop the first ranks while the block runs, so that nothing is sent; the counters include everything before."""
     ranks = [running.rank_process(running.jobs[0].job_id, 0) for running in trainings]
     for rank in ranks:
         rank.send_signal(signal.SIGSTOP)
     try:
-        time.sleep(COUNTERS_LAG_S)
+        quiet(partial(rule_bytes, lab))
         yield
     finally:
         for rank in ranks:
@@ -139,16 +139,16 @@ def test_two_jobs_on_the_same_hosts_travel_apart_and_are_counted_apart(lab_prefi
         first, second = trainings = [training(lab, job, controller.address, tmp_path) for job in jobs]
         for one in trainings:
             one.start()
-        wait_for(lambda: [job.pinned for job in client.list_jobs()] == [4, 4], "the pins of both jobs", 30)
+        wait_for(lambda: [job.pinned for job in client.list_jobs()] == [4, 4], "the pins of both jobs", 60)
         on = {job.job_id: spines(client, job.job_id) for job in jobs}
         pairs = list(on["first"])
         assert all(on["first"][pair] != on["second"][pair] for pair in pairs), "different spines"
 
-        with paused(first, second):
+        with paused(lab, first, second):
             rules, uplinks = rule_bytes(lab), uplink_bytes(lab)
         go_on(first)
         go_on(second)
-        with paused(first, second):
+        with paused(lab, first, second):
             sent, carried = rule_bytes(lab) - rules, Counter(uplink_bytes(lab)) - Counter(uplinks)
             leaf_of = {host.ip: host.leaf for host in lab.hosts}
             for job_id, own_rule in (("first", False), ("second", True)):
@@ -156,15 +156,14 @@ def test_two_jobs_on_the_same_hosts_travel_apart_and_are_counted_apart(lab_prefi
                     (spine,) = on[job_id][pair]
                     assert sent[pair, own_rule] == pytest.approx(carried[leaf_of[pair[0]], spine], rel=0.1)
             send_third(lab, stack)
-            time.sleep(COUNTERS_LAG_S)
-            third = rule_bytes(lab) - rules - sent
+            third = quiet(partial(rule_bytes, lab)) - rules - sent
         here, there = lab.hosts[0].ip, lab.hosts[1].ip
         assert third[(here, there), False] > THIRD_BYTES
         assert third[(here, there), True] < 0.02 * THIRD_BYTES
 
         first.stop()
         go_on(second)
-        wait_for(lambda: [job.pinned for job in client.list_jobs()] == [4], "the second job alone", 10)
+        wait_for(lambda: [job.pinned for job in client.list_jobs()] == [4], "the second job alone", 60)
         go_on(second)
         second.stop()
     assert_right(tmp_path)
@@ -179,8 +178,8 @@ def send_third(lab: Lab, stack: ExitStack) -> None:
     with server.stdout as said:
         assert said.readline() == "ready\n"
     client = lab.popen(here.name, [sys.executable, "-c", THIRD_CLIENT, there.ip])
-    assert client.wait(20) == 0
-    assert server.wait(20) == 0
+    assert client.wait(60) == 0
+    assert server.wait(60) == 0
 
 
 @pytest.mark.alone
@@ -196,10 +195,10 @@ def test_even_connections_from_any_port_use_every_spine(lab_prefix: str, tmp_pat
         job = TrainingJob("ring", lab.hosts, 2, Dealing.EVEN, reports_connections=True)
         running = training(lab, job, controller.address, tmp_path, elements)
         running.start()
-        wait_for(lambda: client.get_job("ring").pinned == 2, "the pins of whole flows", 30)
+        wait_for(lambda: client.get_job("ring").pinned == 2, "the pins of whole flows", 60)
         whole = communication_s(running, tmp_path)
         client.deregister_job("ring")
-        wait_for(lambda: [one.subflows for one in client.list_jobs()] == [4], "the connections are split", 30)
+        wait_for(lambda: [one.subflows for one in client.list_jobs()] == [4], "the connections are split", 60)
         assert all(len(set(used)) == 2 for used in spines(client, "ring").values())
         split = communication_s(running, tmp_path)
         running.stop()

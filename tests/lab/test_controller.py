@@ -39,7 +39,7 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     soon = {"discovery": {"hold_down_s": 0.5}}
     with running_fabric(size, tmp_path_factory.mktemp("controller"), settings=soon) as (lab, controller, client):
         client.register_job(ring(lab, "ring", 1))
-        wait_for(lambda: pinned(client, "ring") == LEAVES, "the ring's pins", 30)
+        wait_for(lambda: pinned(client, "ring") == LEAVES, "the ring's pins", 60)
         yield lab, controller, client
 
 
@@ -94,8 +94,8 @@ def test_a_killed_controller_costs_no_rule_and_no_packet(fabric: Fabric, tmp_pat
     with Snoop(lab, tmp_path) as snoop:
         controller.start()
         wait_for(lambda: settled(client, LINKS), "adoption", 60)
-        wait_for(lambda: snoop.count("OFPT_MULTIPART_REQUEST|OFPST_PORT request") > 0, "counters polled", 20)
-        wait_for(lambda: client.get_plan() is not None, "a plan after the restart", 20)
+        wait_for(lambda: snoop.count("OFPT_MULTIPART_REQUEST|OFPST_PORT request") > 0, "counters polled", 60)
+        wait_for(lambda: client.get_plan() is not None, "a plan after the restart", 60)
         assert snoop.count("OFPT_FLOW_MOD") == 0
         assert snoop.count("OFPT_GROUP_MOD") == 0
         assert snoop.count("OFPT_PACKET_OUT") > 0, "the snoop does see what the controller sends"
@@ -124,7 +124,7 @@ def test_jobs_exchange_hosts_by_the_command_line_without_a_lost_packet(fabric: F
 
     for one in files(one=near, other=back):
         jobs("register", one)
-    wait_for(lambda: pinned(client, "one") + pinned(client, "other") == 2 * LEAVES, "the pins of both", 30)
+    wait_for(lambda: pinned(client, "one") + pinned(client, "other") == 2 * LEAVES, "the pins of both", 60)
     before = spine_of(client, "one"), spine_of(client, "other")
     pings = [
         lab.popen(src, ["ping", "-q", "-i", "0.01", "-c", "500", "-W", "3", address(lab, dst)], stdout=subprocess.PIPE)
@@ -134,7 +134,7 @@ def test_jobs_exchange_hosts_by_the_command_line_without_a_lost_packet(fabric: F
         given = (back, near) if turn % 2 == 0 else (near, back)
         changed = json.loads(jobs("update", *files(one=given[0], other=given[1])))
         assert [job["spec"]["endpoints"] for job in changed] == [*given]
-        wait_for(lambda: pinned(client, "one") + pinned(client, "other") == 2 * LEAVES, "the pins of both", 30)
+        wait_for(lambda: pinned(client, "one") + pinned(client, "other") == 2 * LEAVES, "the pins of both", 60)
         now = spine_of(client, "one"), spine_of(client, "other")
         assert now == (before[::-1] if turn % 2 == 0 else before)
     for ping in pings:
@@ -172,13 +172,13 @@ def test_a_cut_cable_is_repaired_and_comes_back(fabric: Fabric) -> None:
     spine = spine_of(client, "ring")[address(lab, "h1_1")].removeprefix(lab.topo.prefix)
     lab.cut("leaf1", spine)
     try:
-        wait_for(lambda: settled(client, LINKS - 2), "the cut is noticed and repaired", 20)
+        wait_for(lambda: settled(client, LINKS - 2), "the cut is noticed and repaired", 60)
         assert_pings(lab, "h1_1", "h2_1")
         assert_pings(lab, "h3_1", "h1_1")
     finally:
         lab.plug("leaf1", spine)
-    wait_for(lambda: settled(client, LINKS), "the cable is used again", 30)
-    wait_for(lambda: pinned(client, "ring") == LEAVES, "all pins are back", 30)
+    wait_for(lambda: settled(client, LINKS), "the cable is used again", 60)
+    wait_for(lambda: pinned(client, "ring") == LEAVES, "all pins are back", 60)
     assert_pings(lab, "h1_1", "h2_1")
 
 
@@ -204,7 +204,7 @@ def test_a_refused_job_changes_nothing(
 ) -> None:
     lab, _, client = fabric
     with Snoop(lab, tmp_path) as snoop:
-        wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes", 20)
+        wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes", 60)
         with pytest.raises(error):
             client.register_job(wrong(lab))
         assert snoop.count("OFPT_FLOW_MOD") == 0
@@ -215,7 +215,7 @@ def test_a_refused_job_changes_nothing(
 def test_a_job_that_ends_gives_its_pins_back(fabric: Fabric) -> None:
     lab, _, client = fabric
     client.register_job(ring(lab, "second", 2))
-    wait_for(lambda: pinned(client, "second") == LEAVES, "the second job's pins", 30)
+    wait_for(lambda: pinned(client, "second") == LEAVES, "the second job's pins", 60)
     client.deregister_job("second")
-    wait_for(lambda: client.get_status().pins == 2 * LEAVES, "only the first job's pins are left", 20)
+    wait_for(lambda: client.get_status().pins == 2 * LEAVES, "only the first job's pins are left", 60)
     assert_pings(lab, "h1_2", "h2_2")

@@ -63,8 +63,8 @@ def test_a_circuit_carries_the_rate_of_an_interface_and_not_more(fabric: Lab, tm
     sink_argv = [*program, "sink", "--bind", address(fabric, "h2_1"), *shared]
     sink = fabric.popen("h2_1", sink_argv, stdout=subprocess.PIPE, text=True)
     source = fabric.popen("h1_1", [*program, "source", "--seconds", str(TRAFFIC_S), *shared], stdout=subprocess.DEVNULL)
-    carried = json.loads(sink.communicate(timeout=30)[0])
-    assert source.wait(timeout=30) == 0
+    carried = json.loads(sink.communicate(timeout=60)[0])
+    assert source.wait(60) == 0
     mbps = carried["bytes"] * 8 / carried["seconds"] / 1e6
     assert 0.6 * MBPS < mbps < 1.02 * MBPS  # 0.956 is the ideal; a busy machine may give less
 
@@ -106,7 +106,7 @@ def test_a_job_trains_until_it_is_stopped(fabric: Lab, tmp_path: Path) -> None:
     transfer = {"src": 0, "dst": 7, "bytes_per_iteration": 1000}
     file.write_text(json.dumps(job(fabric, collectives=[], transfers=[transfer])))
     training = WholeTraining(fabric, file, tmp_path / "training")
-    wait_for(lambda: (tmp_path / "training" / "rank0.jsonl").exists(), "rank 0 to begin", 30)
+    wait_for(lambda: (tmp_path / "training" / "rank0.jsonl").exists(), "rank 0 to begin", 60)
     training.stop()
     training.wait()
     assert {len(log.iterations) for log in training.logs()} == {len(training.logs()[0].iterations)}
@@ -123,7 +123,7 @@ def test_when_a_rank_is_killed_the_others_end_and_what_one_says_is_told(fabric: 
     file = tmp_path / "job.json"
     file.write_text(json.dumps(job(fabric)))
     training = WholeTraining(fabric, file, tmp_path / "training")
-    wait_for(lambda: "mono" in text_of(tmp_path / "training" / "rank0.jsonl"), "all to be connected", 30)
+    wait_for(lambda: "mono" in text_of(tmp_path / "training" / "rank0.jsonl"), "all to be connected", 60)
     training.process(5).kill()
     with pytest.raises(LabError, match=r"rank 0 ended with status 1: recommender rank 0: training ended: .*rank"):
         training.wait()

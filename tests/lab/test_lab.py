@@ -99,7 +99,7 @@ def test_a_link_carries_its_rate_and_not_more(lab: Lab) -> None:
     assert sink.stdout
     sink.stdout.readline()
     lab.popen("h1_1", [sys.executable, "-c", SOURCE, address(lab, "h2_1")])
-    mbps = float(sink.communicate(timeout=30)[0])
+    mbps = float(sink.communicate(timeout=60)[0])
     assert 2 < mbps < 5.1  # 4.8 is the ideal; a busy machine may give less
 
 
@@ -112,7 +112,7 @@ def test_a_program_is_its_own_process(lab: Lab) -> None:
     program = lab.popen("h1_1", ["sleep", "60"])
     wait_for(lambda: Path(f"/proc/{program.pid}/comm").read_text() == "sleep\n", "the program to start")
     program.send_signal(signal.SIGTERM)
-    assert program.wait(timeout=10) == -signal.SIGTERM
+    assert program.wait(60) == -signal.SIGTERM
 
 
 def test_a_cut_stops_packets_and_the_carrier_and_plugging_brings_both_back(lab: Lab) -> None:
@@ -211,7 +211,7 @@ def test_what_a_killed_lab_left_goes_with_the_next_labs_start(lab_prefix: str) -
     other = f"u{lab_prefix[1:]}"
     with Lab(LeafSpine(1, 1, 1, prefix=other), controller=None):
         assert traces(lab_prefix) == []
-        assert program.wait(timeout=10) == -signal.SIGKILL
+        assert program.wait(60) == -signal.SIGKILL
 
 
 def test_taps_of_a_dead_lab_go_though_open_vswitch_stopped_before_it(

@@ -37,7 +37,7 @@ def test_what_switches_count_decides(lab_prefix: str, tmp_path: Path) -> None:
             client.register_job(announcement(job, pair_of(lab, number)))
         wait_for(lambda: sources(client) == ["confirmed", "measured", "measured"], "all to be judged", 60)
         wait_for(lambda: not client.get_status().jobs_learning, "learning to end", 60)
-        wait_for(lambda: states(client) == {pb.JOB_STATE_PINNED}, "what is measured to be pinned", 20)
+        wait_for(lambda: states(client) == {pb.JOB_STATE_PINNED}, "what is measured to be pinned", 60)
         (alarm,) = client.get_status().alarms
         assert alarm.text.startswith("job backwards sends other traffic than it announced")
         for number, job in enumerate(JOBS[1:], 1):

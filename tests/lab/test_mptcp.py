@@ -41,8 +41,10 @@ RECEIVE_BUFFER = "4096 131072 6291456"
 LINKS_ARE_FULL = 0.85
 """Share of a link's rate, in payload, from which the link counts as full: headers and acknowledgements take 5 %."""
 INTERVAL_S = 0.5
-SETTLE_S = 1.0
-MEASURED_S = 2.5
+SETTLE_BYTES = 1_250_000
+"""Bytes of one second, when both uplinks are full."""
+MEASURED_BYTES = 4_400_000
+"""Bytes of two and a half seconds, and of an interval of iperf3 at each end."""
 IPERF_PORT, SECOND_PORT = 5201, 9000
 MPTCPIZE = ["mptcpize", "run"]
 
@@ -58,7 +60,7 @@ def test_two_subflows_on_two_spines_are_as_fast_as_both_together(lab_prefix: str
         prepare_hosts(lab)
         with transfer(lab, tmp_path / "plain.json", ["-P", "2"]) as plain:
             announce(client, lab, "plain", subflows=2)
-            wait_for(lambda: len(received_much(lab)) == 2, "two connections that carry data", 10)
+            wait_for(lambda: len(received_much(lab)) == 2, "two connections that carry data", 60)
             client.report_connections("plain", lab.hosts[1].ip, received_much(lab))
             wait_pinned(client, "plain", spines=2)
             plain.measure("each")
@@ -104,8 +106,14 @@ def uplink_bytes(lab: Lab) -> list[int]:
     return [int(sent[str(port)]) for port in ports]
 
 
+def wait_carried(lab: Lab, count: int) -> None:
+    """Wait until the uplinks have sent so many more bytes."""
+    before = sum(uplink_bytes(lab))
+    wait_for(lambda: sum(uplink_bytes(lab)) >= before + count, f"{count} bytes", 120, 0.1)
+
+
 def in_host(lab: Lab, host: Host, *argv: str) -> None:
-    assert lab.popen(host.name, argv).wait(10) == 0
+    assert lab.popen(host.name, argv).wait(60) == 0
 
 
 @dataclass
@@ -114,14 +122,15 @@ class Transfer:
 
     ``spans``: seconds after its start, by name."""
 
+    lab: Lab
     output: Path
     started: float
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def measure(self, name: str) -> None:
-        time.sleep(SETTLE_S)
+        wait_carried(self.lab, SETTLE_BYTES)
         begin = time.monotonic() - self.started
-        time.sleep(MEASURED_S + 2 * INTERVAL_S)
+        wait_carried(self.lab, MEASURED_BYTES)
         self.spans[name] = begin, time.monotonic() - self.started
 
     def per_stream_bps(self, name: str) -> list[int]:
@@ -141,13 +150,13 @@ def transfer(lab: Lab, output: Path, options: list[str], wrapper: list[str] | No
     iperf3 = [*(wrapper or []), "iperf3"]
     with output.open("w") as file:
         server = lab.popen(sink.name, [*iperf3, "-s", "-1", "-J", "-i", str(INTERVAL_S)], stdout=file)
-    wait_for(lambda: listens(lab, sink), "iperf3's server", 10)
+    wait_for(lambda: listens(lab, sink), "iperf3's server", 60)
     argv = [*iperf3, "-c", sink.ip, "-t", "60", "-C", "cubic", *options]  # some machines are set to BBR, which pauses
     client = lab.popen(source.name, argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    yield Transfer(output, time.monotonic())
+    yield Transfer(lab, output, time.monotonic())
     client.terminate()
-    client.wait(10)
-    server.wait(10)
+    client.wait(60)
+    server.wait(60)
 
 
 def listens(lab: Lab, host: Host) -> bool:
@@ -169,14 +178,14 @@ def reporting(lab: Lab, job_id: str, api: str, token_file: Path) -> Iterator[Non
     def subflows() -> frozenset[Connected]:
         return carrying(read_parts(lab.namespace(source)), source.ip, [sink.ip])
 
-    wait_for(lambda: len(subflows()) == 2, "two subflows with data", 10)
+    wait_for(lambda: len(subflows()) == 2, "two subflows with data", 60)
     module = [sys.executable, "-m", "mininet_topos.joining.mptcp"]
     options = ["--job", job_id, "--address", source.ip, "--api", api, "--lease-token-file", str(token_file)]
     token_file.touch(0o600)
     reporter = lab.popen(source.name, [*module, *options])
     yield
     reporter.terminate()
-    reporter.wait(10)
+    reporter.wait(60)
 
 
 def announce(client: Client, lab: Lab, job_id: str, subflows: int) -> str:
@@ -201,4 +210,4 @@ def wait_pinned(client: Client, job_id: str, spines: int) -> None:
         paths = {tuple(piece.switches) for piece in route.subflows}
         return len(paths) == spines and sum(len(piece.connections) for piece in route.subflows) == 2
 
-    wait_for(pinned, f"both connections of {job_id} on {spines} spines", 20)
+    wait_for(pinned, f"both connections of {job_id} on {spines} spines", 60)

@@ -109,7 +109,7 @@ def test_a_signal_reaches_the_command_and_the_daemons_still_stop(private: Mappin
         else:
             command.send_signal(how)
         assert command.stdout.read() == "cleaned up\n"
-        assert command.wait(timeout=30) == 5
+        assert command.wait(60) == 5
     assert not is_running(private)
 
 

@@ -29,14 +29,14 @@ def test_training_goes_on_when_the_controller_is_killed_and_started_again(lab_pr
         lab, controller, client = stack.enter_context(running_fabric(size, tmp_path))
         training = Training(lab, [TrainingJob("ring", lab.hosts)], ELEMENTS, controller.address, ports, raw)
         training.start()
-        wait_for(lambda: pins(client) == LEAVES, "the ring's pins", 30)
+        wait_for(lambda: pins(client) == LEAVES, "the ring's pins", 60)
 
         controller.kill()
         trains_on(training)
         snoop = stack.enter_context(Snoop(lab, tmp_path))
         controller.start()
         wait_for(lambda: settled(client, 2 * LEAVES * SPINES), "adoption", 60)
-        wait_for(lambda: reported(client) > 0, "iterations are reported again", 30)
+        wait_for(lambda: reported(client) > 0, "iterations are reported again", 60)
         trains_on(training)
         assert snoop.count("OFPT_FLOW_MOD") == snoop.count("OFPT_GROUP_MOD") == 0
         assert snoop.count("OFPT_PACKET_OUT") > 0

@@ -170,8 +170,8 @@ def test_routes_of_a_job_from_before_a_restart_wait_until_it_is_known_what_switc
         with ThreadPoolExecutor() as beside:
             first = beside.submit(next, client.watch_routes("ring"))
             client.register_job(ring("other", endpoints=("10.0.9.1", "10.0.9.2")))
-            with pytest.raises(TimeoutError):
-                first.result(timeout=0.3)
+            client.get_status()  # answered after whatever was ready before
+            assert not first.done()
             api.control.set_route(FlowId(H1, H2), VIA_SPINE)
             found = first.result(timeout=30)
     assert [(r.src, r.pinned) for r in found.routes] == [(H1, True), (H2, False)]

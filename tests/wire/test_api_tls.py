@@ -71,7 +71,7 @@ def test_tls_before_1_2_is_refused(secured: Secured) -> None:
             context.maximum_version = ssl.TLSVersion.TLSv1_1
         host, port = api.addresses[0].split(":")
         with (
-            socket.create_connection((host, int(port)), timeout=5) as sock,
+            socket.create_connection((host, int(port)), timeout=60) as sock,
             pytest.raises((ssl.SSLError, ConnectionError)),
         ):
             context.wrap_socket(sock, server_hostname="localhost")

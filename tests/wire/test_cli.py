@@ -477,7 +477,7 @@ def test_what_a_drained_part_waits_for_is_named(api: Running, signalbox: Signalb
     published = threading.Event()
     api.control.put(lambda: None)
     api.control.put(published.set)
-    assert published.wait(10)
+    assert published.wait(60)
     assert "waiting for leaf1 (no control connection), leaf2 (counters)" in " ".join(signalbox("status").out.split())
     (part,) = signalbox("drain", "--json").json["drains"]
     assert (part["state"], part["waits_for"]) == ("confirming", list(waits.waits_for))

@@ -55,7 +55,7 @@ def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connectio
                         held.sendall(http2.hello())
         switch = FakeSwitch(controller.openflow_port, 7).connect()
         stack.callback(switch.close)
-        wait_for(lambda: switches(client) == 1, "the switch", 30, 0.05)
+        wait_for(lambda: switches(client) == 1, "the switch", 60, 0.05)
         for number in range(20):
             client.register_job(job(number))
         controller.kill()

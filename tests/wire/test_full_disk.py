@@ -196,7 +196,7 @@ def commit(store: SqliteStore, before: SavedState, after: SavedState) -> int | O
     """Commit, and return the new revision, or the error."""
     done: Future[int | OSError] = Future()
     store.commit(changes(before, after), done.set_result)
-    return done.result(10)
+    return done.result(60)
 
 
 def exchanged(turn: int) -> list[JobSpec]:
@@ -232,7 +232,7 @@ def test_an_exchange_is_saved_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
         wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 60)
         client.update_jobs(exchanged(0))
         pool.submit(exchange, client)
-        assert answered.wait(30)
+        assert answered.wait(60)
         controller.kill()
     with controller.running() as client:
         assert hosts(client) in [[spec.endpoints for spec in exchanged(turn)] for turn in range(2)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -90,15 +90,25 @@ def test_others_are_answered_while_a_long_answer_is_made(
 def test_the_conversion_of_a_request_does_not_count_against_the_time_of_its_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(guard, "ANSWER_S", 2.0)
+    limits, timeout = [], asyncio.timeout
+
+    def recorded(seconds: float | None) -> asyncio.Timeout:
+        limit = timeout(seconds)
+        if seconds == guard.ANSWER_S:
+            limits.append(limit)
+        return limit
+
+    monkeypatch.setattr(guard, "ANSWER_S", 1234.5)
+    monkeypatch.setattr(asyncio, "timeout", recorded)
     with running_api() as api, Client(api.addresses[0]) as client:
         held = Held(spec_messages.job_spec)
         monkeypatch.setattr(spec_messages, "job_spec", held)
         with together(lambda: client.register_job(large_job())) as results:
             assert held.begun.wait(DEADLINE_S)
-            time.sleep(2.5)
+            assert [limit.when() for limit in limits] == [None]
             held.may_end.set()
         assert len(results) == 1
+    assert limits[0].when() is not None
 
 
 def test_a_plan_is_encoded_once_until_something_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from mininet_topos.controller_process import reserve_port
-from mininet_topos.lab.record import wait_for
 from mininet_topos.probe.prober import overflows
 from mininet_topos.probe.report import read_streams
+from tests.support.waiting import DEADLINE_S
 
-ONE, TWO = "127.77.0.1", "127.77.0.2"
+ONE, TWO, LISTENER = "127.77.0.1", "127.77.0.2", "127.77.0.3"
 
 
 def prober(ip: str, port: int, out: Path) -> subprocess.Popen[str]:
@@ -29,15 +31,23 @@ def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path)
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
     began = time.monotonic()
-    send(processes[ONE], f"{TWO} 0.002 60")
-    send(processes[TWO], f"{ONE} 0.004 1000")
-    wait_for(lambda: time.monotonic() > began + 0.2, "some packets")
-    send(processes[ONE], f"{TWO} 0 60")
-    send(processes[TWO], f"{ONE} 0 1000")
+    with socket.socket(type=socket.SOCK_DGRAM) as listener:
+        listener.bind((LISTENER, port))
+        listener.settimeout(DEADLINE_S)
+        send(processes[ONE], f"{TWO} 0.002 60")
+        send(processes[TWO], f"{ONE} 0.004 1000")
+        send(processes[TWO], f"{LISTENER} 0.004 60")
+        for _ in range(50):
+            listener.recv(2000)
+        send(processes[ONE], f"{TWO} 0 60")
+        send(processes[TWO], f"{ONE} 0 1000")
+        send(processes[TWO], f"{LISTENER} 0 60")
     for process in processes.values():
         process.communicate(timeout=60)
         assert process.returncode == 0
-    streams, late = read_streams(outs.values())
+    heard = tmp_path / "listener.json"
+    heard.write_text(json.dumps({"ip": LISTENER, "sent": {}, "received": {}, "overflows": 0}))
+    streams, late = read_streams([*outs.values(), heard])
     assert late == 2 * overflows(Path("/proc/self/net/snmp").read_text()), "one machine, counted by both"
     for pair in ((ONE, TWO), (TWO, ONE)):
         outcome = streams[pair].outcome(began, began + 60)

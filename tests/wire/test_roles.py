@@ -232,7 +232,7 @@ def call(served: Served, method: str, metadata: tuple[tuple[str, str], ...], lea
         try:
             if found.server_streaming:
                 ask: Any = channel.unary_stream(path, **options)
-                stream = ask(request, metadata=metadata, timeout=5)
+                stream = ask(request, metadata=metadata, timeout=60)
                 response = next(stream)
                 stream.cancel()
             else:

@@ -214,7 +214,7 @@ def test_the_terminal_is_as_before(fabric: tuple[ServedFabric, str], end: str | 
             process.send_signal(end)
         while b"\x1b[?1049l" not in said:
             said += terminal.read(65536)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert termios.tcgetattr(theirs) == before
         os.close(theirs)
 

@@ -295,7 +295,7 @@ def test_drains_are_offered_to_operators_alone_after_a_question(looking: Looking
 def test_a_page_of_another_name_is_refused(looking: Looking) -> None:
     for headers in ({"Host": "elsewhere.example"}, {"Origin": "http://elsewhere.example"}):
         with pytest.raises(HTTPError, match="400"):
-            urlopen(Request(looking.page.url, headers=headers), timeout=10)
+            urlopen(Request(looking.page.url, headers=headers), timeout=60)
 
 
 def test_it_says_what_is_wrong_with_where_it_listens(signalbox: Signalbox) -> None:
@@ -315,7 +315,7 @@ def test_without_a_controller_it_says_so_and_a_page_that_stays_open_is_live_afte
         chromium.driver.get(page.url)
         chromium.until(lambda: "This view is out of date" in chromium.text(".banner"))
         page.process.send_signal(signal.SIGTERM)
-        said = page.process.communicate(timeout=20)[1]
+        said = page.process.communicate(timeout=60)[1]
         assert page.process.returncode == 0
         assert f"The page is at {page.url}" in said
         assert said.count("warning: ") == 1, said

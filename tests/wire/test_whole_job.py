@@ -77,11 +77,16 @@ def train_together(
     count: int | None,
     stop: StopRequest | None = None,
     connected: Callable[[int, Iterable[Mesh]], object] = lambda *_: None,
+    finished: Callable[[Iteration], object] = lambda _: None,
 ) -> list[list[Iteration]]:
     def one_rank(rank: int) -> list[Iteration]:
         with Meeting(directory, rank, SIZE) as meeting, connections(job, rank, directory, DEADLINE_S) as meshes:
             connected(rank, meshes.values())
-            return list(iterations(job, meshes, meeting, stop or StopRequest(), count))
+            done = []
+            for iteration in iterations(job, meshes, meeting, stop or StopRequest(), count):
+                done.append(iteration)
+                finished(iteration)
+            return done
 
     return in_parallel(one_rank)
 
@@ -131,10 +136,13 @@ def test_a_wrong_result_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_all_ranks_end_after_the_iteration_in_which_rank_0_is_told(tmp_path: Path) -> None:
     stop = StopRequest()
-    threading.Timer(0.5, lambda: setattr(stop, "made", True)).start()
-    done = train_together(whole_job(spec_of(COLLECTIVES[4:5], [])), tmp_path, None, stop)
+
+    def finished(iteration: Iteration) -> None:
+        stop.made = stop.made or iteration.index == 3
+
+    done = train_together(whole_job(spec_of(COLLECTIVES[4:5], [])), tmp_path, None, stop, finished=finished)
     assert len({len(each) for each in done}) == 1
-    assert done[0]
+    assert len(done[0]) > 3
 
 
 def test_when_a_rank_ends_all_others_end(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class KeepProcess:
     def end(self, number: int = signal.SIGTERM) -> int:
         """End the process and return its exit status."""
         self._process.send_signal(number)
-        return self._process.wait(30)
+        return self._process.wait(60)
 
     def kill(self) -> None:
         self.end(signal.SIGKILL)

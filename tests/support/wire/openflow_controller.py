@@ -20,7 +20,7 @@ from controller.tables.messages import FromSwitches
 from controller.tls import TlsContext
 
 Found = TypeVar("Found")
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 Framework = Literal["ryu", "os_ken"]

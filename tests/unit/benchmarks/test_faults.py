@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.live import faults_seen
 from benchmarks.live.faults import ROUNDS
 from benchmarks.live.faults_asked import EMPTY, asked
 from benchmarks.live.faults_made import Series, Site
@@ -50,9 +51,22 @@ def test_an_alert_has_an_episode_from_pending_to_its_end_and_another_when_it_com
     assert (second.pending, second.firing, second.gone) == (4.0, None, None)
 
 
-def test_conditions_are_looked_at_side_by_side_until_each_holds_or_time_is_over() -> None:
-    now = time.monotonic()
-    soon, never = first_times(now + 0.3, lambda: time.monotonic() > now + 0.1, lambda: False)
+def test_conditions_are_looked_at_side_by_side_until_each_holds_or_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, has_held = 0.0, False
+
+    def holds() -> bool:
+        nonlocal has_held
+        has_held = True
+        return True
+
+    def never_holds() -> bool:
+        nonlocal now
+        now += 100.0 * has_held
+        return False
+
+    monkeypatch.setattr(faults_seen, "time", SimpleNamespace(monotonic=lambda: now))
+    soon, never = first_times(50.0, holds, never_holds)
     assert soon is not None
-    assert soon > now + 0.1
     assert never is None

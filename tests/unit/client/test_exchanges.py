@@ -13,7 +13,8 @@ from signalbox.errors import Conflict, HostNotAllowed, InvalidInput, SignalboxEr
 from signalbox.exchanges import Change, entry_at_fault, update_with_others
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.keeping import Keeper
-from tests.unit.client.test_keeping import FakeController, kept, wait_until
+from tests.support.waiting import until
+from tests.unit.client.test_keeping import FakeController, kept
 
 PAIRS = [("10.0.1.1", "10.0.2.1"), ("10.0.3.1", "10.0.4.1"), ("10.0.5.1", "10.0.6.1"), ("10.0.7.1", "10.0.8.1")]
 
@@ -70,42 +71,42 @@ def keeper(controller: Controller) -> Iterator[Keeper]:
     with kept(controller) as keeper:
         for n, name in enumerate("abc"):
             keeper.keep(job(name, n))
-        wait_until(lambda: len(controller.jobs) == 3)
+        until(lambda: len(controller.jobs) == 3)
         yield keeper
 
 
 def test_two_jobs_whose_specs_change_together_exchange_hosts(controller: Controller, keeper: Keeper) -> None:
     keeper.keep(job("a", 1))
     keeper.keep(job("b", 0))
-    wait_until(lambda: controller.has(job("a", 1), job("b", 0)))
+    until(lambda: controller.has(job("a", 1), job("b", 0)))
 
 
 def test_three_jobs_take_turns_one_spec_after_the_other(controller: Controller, keeper: Keeper) -> None:
     for name, pair in (("a", 1), ("b", 2)):
         keeper.keep(job(name, pair))
-        wait_until(lambda name=name: "update" in controller.told(name))  # type: ignore[misc]
+        until(lambda name=name: "update" in controller.told(name))  # type: ignore[misc]
     assert controller.has(job("a", 0), job("b", 1)), "each is refused until the last one has changed"
     keeper.keep(job("c", 0))
-    wait_until(lambda: controller.has(job("a", 1), job("b", 2), job("c", 0)))
-    wait_until(lambda: not any(one.membership.change for one in keeper._jobs.values()))
+    until(lambda: controller.has(job("a", 1), job("b", 2), job("c", 0)))
+    until(lambda: not any(one.membership.change for one in keeper._jobs.values()))
 
 
 def test_a_change_that_cannot_be_does_not_keep_others_from_theirs(controller: Controller, keeper: Keeper) -> None:
     """The hosts that it wants belong to a job of another process."""
     controller.registry.register(RegisterJob(job("foreign", 3), uid="foreign"), 0.0)
     keeper.keep(job("c", 3))
-    wait_until(lambda: "update" in controller.told("c"))
+    until(lambda: "update" in controller.told("c"))
     keeper.keep(job("a", 1))
     keeper.keep(job("b", 0))
-    wait_until(lambda: controller.has(job("a", 1), job("b", 0)))
+    until(lambda: controller.has(job("a", 1), job("b", 0)))
     assert controller.has(job("c", 2))
 
 
 def test_what_was_refused_is_tried_again_when_a_job_is_released(controller: Controller, keeper: Keeper) -> None:
     keeper.keep(job("a", 1))
-    wait_until(lambda: "update" in controller.told("a"))
+    until(lambda: "update" in controller.told("a"))
     keeper.release("b")
-    wait_until(lambda: controller.has(job("a", 1)))
+    until(lambda: controller.has(job("a", 1)))
 
 
 # ---- choice of the other jobs

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,8 +21,8 @@ from signalbox.joining import _between
 from signalbox.membership import Ended, Membership
 from signalbox.remote_client import RemoteClient
 from signalbox.step import Step
+from tests.support.waiting import until
 
-DEADLINE_S = 30.0
 ENDPOINTS = ["10.0.1.1", "10.0.2.1"]
 SPEC = {"job_id": "job", "endpoints": ENDPOINTS, "lease_s": 30.0}
 
@@ -66,20 +65,13 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
     return FakeClient
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize("more", [{}, {"lease_s": 5.0}], ids=["as it is", "changed"])
 @pytest.mark.parametrize("given", ["job", SPEC, JobSpec.parse(SPEC)], ids=["keywords", "mapping", "spec"])
 def test_a_spec_is_given_in_any_form(given: Any, more: dict[str, Any], clients: type[FakeClient]) -> None:
     fields = {**SPEC, **more} if given == "job" else more
     fields = {name: value for name, value in fields.items() if name != "job_id"}
     with signalbox.join(given, **fields) as job:
-        wait_until(lambda: job.registered)
+        until(lambda: job.registered)
         assert job.id == "job"
         assert job.ended is None
     assert clients.specs == [JobSpec.parse({**SPEC, **more})]
@@ -89,7 +81,7 @@ def test_a_spec_is_given_in_any_form(given: Any, more: dict[str, Any], clients: 
 def test_what_started_the_program_names_its_job(clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGNALBOX_JOB", "of-the-launcher")
     with signalbox.join(endpoints=ENDPOINTS) as job:
-        wait_until(lambda: job.registered)
+        until(lambda: job.registered)
         assert job.id == clients.specs[0].job_id == "of-the-launcher"
 
 
@@ -107,7 +99,7 @@ def test_a_program_takes_over_the_job_of_what_started_it_unless_told_otherwise(
     if environment is not None:
         monkeypatch.setenv("SIGNALBOX_TAKE_OVER", environment)
     with signalbox.join(SPEC, take_over=given) as job:
-        wait_until(lambda: job.registered)
+        until(lambda: job.registered)
     assert clients.took_over == [takes_over]
 
 
@@ -119,7 +111,7 @@ def test_an_announcement_is_updated_and_wrong_updates_are_only_logged(
         job.update(transfers=[{"src": 0, "dst": 2, "bytes_per_iteration": 1000}])
         assert "stays announced as it was, the training continues: transfers[0].dst: rank 2" in caplog.text
         job.update(transfers=transfers)
-        wait_until(lambda: len(clients.specs) == 2)
+        until(lambda: len(clients.specs) == 2)
     job.update(transfers=[])
     assert clients.specs == [JobSpec.parse(SPEC), JobSpec.parse({**SPEC, "transfers": transfers})]
 
@@ -130,9 +122,9 @@ def test_address_and_credentials_are_those_of_the_environment_unless_given(
     monkeypatch.setenv("SIGNALBOX_ADDRESS", "192.0.2.10:50051")
     monkeypatch.setenv("SIGNALBOX_TLS_CA", "/etc/signalbox/ca.pem")
     with signalbox.join(SPEC):
-        wait_until(lambda: bool(clients.specs))
+        until(lambda: bool(clients.specs))
     with signalbox.join(SPEC, address="unix:/run/signalbox/api.sock"):
-        wait_until(lambda: len(clients.specs) == 2)
+        until(lambda: len(clients.specs) == 2)
     addresses, credentials = zip(*clients.made, strict=True)
     assert addresses == ("192.0.2.10:50051", "unix:/run/signalbox/api.sock")
     assert str(credentials[0].tls_ca) == "/etc/signalbox/ca.pem"
@@ -143,7 +135,7 @@ def test_files_of_credentials_stay_the_same_when_the_program_changes_its_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with signalbox.join(SPEC, credentials=Credentials(tls_ca="ca.pem")):
-        wait_until(lambda: bool(clients.specs))
+        until(lambda: bool(clients.specs))
     assert clients.made[0][1] == Credentials(tls_ca=tmp_path / "ca.pem")
 
 
@@ -188,7 +180,7 @@ def test_an_environment_whose_grpc_cannot_be_imported_trains_on(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("signalbox.joining.RemoteClient", RemoteClient)
     with signalbox.join(SPEC) as job:
-        wait_until(lambda: bool(caplog.records))
+        until(lambda: bool(caplog.records))
         assert not job.registered
     assert "does not start: ImportError: built for another C library" in caplog.text
     assert len(caplog.records) == 1
@@ -214,7 +206,7 @@ def test_iterations_are_numbered_and_times_that_cannot_be_are_left_out(
         job.iteration(1.0, float("nan"))
         job.iteration(2.0)
         job.iteration(3.0, 3.5)
-        wait_until(lambda: job.registered)
+        until(lambda: job.registered)
     times = [(one.index, one.duration_s, one.communication_s) for one in clients.reported]
     assert times == [(0, 1.0, 0.5), (1, 2.0, 2.0), (2, 3.0, 3.0)]
     assert len(caplog.records) == 1
@@ -229,10 +221,10 @@ def test_a_long_iteration_is_reported_at_once(clients: type[FakeClient], monkeyp
 
     monkeypatch.setattr(Membership, "round", no_other_round_is_due)
     with signalbox.join(SPEC) as job:
-        wait_until(lambda: job.registered)
+        until(lambda: job.registered)
         began = time.monotonic()
         job.iteration(REPORT_S)
-        wait_until(lambda: bool(clients.reported))
+        until(lambda: bool(clients.reported))
         (reported,) = clients.reported
         assert reported.ended_at is not None
         assert began <= reported.ended_at <= time.monotonic()
@@ -270,7 +262,7 @@ def test_threads_that_report_at_the_same_time_lose_nothing(clients: type[FakeCli
             thread.start()
         for thread in threads:
             thread.join()
-        wait_until(lambda: job.registered)
+        until(lambda: job.registered)
     assert sorted(iteration.index for iteration in clients.reported) == list(range(800))
 
 
@@ -285,9 +277,9 @@ def test_connections_that_cannot_be_asked_for_are_logged_once_and_hold_nothing_u
         raise ZeroDivisionError("a fault of the training program")
 
     with signalbox.join(SPEC, reports_connections=True, connections=fail) as job:
-        wait_until(lambda: len(asked) > 1)
+        until(lambda: len(asked) > 1)
         job.iteration(1.0)
-        wait_until(lambda: bool(clients.reported))
+        until(lambda: bool(clients.reported))
     assert ["a fault of the training program" in record.getMessage() for record in caplog.records] == [True]
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,8 @@ from signalbox.errors import AlreadyExists, Gone, InvalidInput, NotFound, Signal
 from signalbox.jobs.spec import JobSpec
 from signalbox.keeping import WORKERS, Keeper, NoTokens
 from signalbox.membership import Ended
+from tests.support.waiting import DEADLINE_S, until
 
-DEADLINE_S = 30.0
 HERE, THERE, ELSEWHERE = "10.0.1.1", "10.0.2.1", "10.0.3.1"
 
 
@@ -120,13 +119,6 @@ def kept(controller: FakeController, release: bool = False, **more: Any) -> Iter
         assert not any(thread.is_alive() for thread in keeper._threads)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the pauses after failures."""
@@ -136,11 +128,11 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_jobs_are_registered_changed_and_released(controller: FakeController, keeper: Keeper) -> None:
     for job in ("a", "b"):
         keeper.keep(spec(job))
-    wait_until(lambda: set(controller.jobs) == {"a", "b"})
+    until(lambda: set(controller.jobs) == {"a", "b"})
     keeper.keep(changed := spec("a", HERE, ELSEWHERE))
-    wait_until(lambda: controller.jobs["a"][0] == changed)
+    until(lambda: controller.jobs["a"][0] == changed)
     keeper.release("b")
-    wait_until(lambda: set(controller.jobs) == {"a"})
+    until(lambda: set(controller.jobs) == {"a"})
     assert controller.told("a") == ["register", "update"]
 
 
@@ -148,7 +140,7 @@ def test_a_few_threads_keep_thousands_of_jobs(controller: FakeController, keeper
     before = threading.active_count()
     for n in range(3000):
         keeper.keep(spec(f"job{n}"))
-    wait_until(lambda: len(controller.jobs) == 3000)
+    until(lambda: len(controller.jobs) == 3000)
     assert threading.active_count() <= before  # a thread of another test may end meanwhile
     assert len(controller.threads) <= WORKERS
     assert controller.opened <= WORKERS
@@ -156,49 +148,49 @@ def test_a_few_threads_keep_thousands_of_jobs(controller: FakeController, keeper
 
 def test_the_same_spec_again_is_not_told_again(controller: FakeController, keeper: Keeper) -> None:
     keeper.keep(spec("a"))
-    wait_until(lambda: keeper.registered("a"))
+    until(lambda: keeper.registered("a"))
     keeper.keep(spec("a"))
     keeper.keep(spec("b"))
-    wait_until(lambda: keeper.registered("b"))
+    until(lambda: keeper.registered("b"))
     assert controller.told("a") == ["register"]
 
 
 def test_what_comes_while_a_call_is_under_way_is_told_after_it(controller: FakeController, keeper: Keeper) -> None:
     controller.answering.clear()
     keeper.keep(spec("a"))
-    wait_until(lambda: bool(controller.threads))
+    until(lambda: bool(controller.threads))
     keeper.keep(spec("a", HERE, ELSEWHERE))
     keeper.release("a")
     keeper.keep(last := spec("a", THERE, ELSEWHERE))
     controller.answering.set()
-    wait_until(lambda: "a" in controller.jobs and controller.jobs["a"][0] == last)
+    until(lambda: "a" in controller.jobs and controller.jobs["a"][0] == last)
 
 
 def test_a_job_that_comes_back_while_it_is_released_is_registered_again(
     controller: FakeController, keeper: Keeper
 ) -> None:
     keeper.keep(spec("a"))
-    wait_until(lambda: keeper.registered("a"))
+    until(lambda: keeper.registered("a"))
     first = controller.jobs["a"][1]
     controller.threads.clear()
     controller.answering.clear()
     keeper.release("a")
-    wait_until(lambda: bool(controller.threads))
+    until(lambda: bool(controller.threads))
     keeper.keep(spec("a"))
     controller.answering.set()
-    wait_until(lambda: "a" in controller.jobs and controller.jobs["a"][1] != first)
-    wait_until(lambda: keeper.registered("a"))
+    until(lambda: "a" in controller.jobs and controller.jobs["a"][1] != first)
+    until(lambda: keeper.registered("a"))
 
 
 def test_nothing_is_lost_while_the_controller_is_away(controller: FakeController, keeper: Keeper) -> None:
     keeper.keep(spec("a"))
-    wait_until(lambda: keeper.registered("a"))
+    until(lambda: keeper.registered("a"))
     controller.away = SignalboxError("no answer")
     keeper.release("a")
     keeper.keep(spec("b"))
-    wait_until(lambda: len(controller.told("b")) > 2)
+    until(lambda: len(controller.told("b")) > 2)
     controller.away = None
-    wait_until(lambda: set(controller.jobs) == {"b"})
+    until(lambda: set(controller.jobs) == {"b"})
 
 
 def test_wrong_credentials_are_read_again(controller: FakeController) -> None:
@@ -213,7 +205,7 @@ def test_wrong_credentials_are_read_again(controller: FakeController) -> None:
     try:
         keeper.keep(spec("a"))
         broken = False
-        wait_until(lambda: keeper.registered("a"))
+        until(lambda: keeper.registered("a"))
     finally:
         keeper.close(release=False)
 
@@ -224,10 +216,10 @@ def test_wrong_credentials_are_read_again(controller: FakeController) -> None:
 def taken_over(controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]) -> None:
     """Let the program itself take over the job."""
     keeper.keep(spec("a"))
-    wait_until(lambda: keeper.registered("a"))
+    until(lambda: keeper.registered("a"))
     controller.jobs["a"] = (spec("a"), "the program's")
     keeper.keep(spec("a", HERE, ELSEWHERE))
-    wait_until(lambda: ends == [("a", Ended.TAKEN_OVER)])
+    until(lambda: ends == [("a", Ended.TAKEN_OVER)])
 
 
 def test_a_job_that_its_program_takes_over_is_left_to_it(
@@ -237,7 +229,7 @@ def test_a_job_that_its_program_takes_over_is_left_to_it(
     keeper.keep(spec("a", THERE, ELSEWHERE))
     keeper.release("a")
     keeper.keep(spec("b"))
-    wait_until(lambda: keeper.registered("b"))
+    until(lambda: keeper.registered("b"))
     assert controller.jobs["a"][1] == "the program's"
     assert not keeper.registered("a")
 
@@ -248,37 +240,37 @@ def test_a_job_that_was_taken_over_begins_anew_after_its_release(
     taken_over(controller, keeper, ends)
     keeper.release("a")
     keeper.keep(spec("a"))
-    wait_until(lambda: len(controller.told("a")) > 3)
+    until(lambda: len(controller.told("a")) > 3)
     assert controller.jobs["a"][1] == "the program's", "it is waited for"
     del controller.jobs["a"]
-    wait_until(lambda: keeper.registered("a"))
+    until(lambda: keeper.registered("a"))
 
 
 def test_a_job_that_an_operator_ends_begins_anew_with_another_spec(
     controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]
 ) -> None:
     keeper.keep(spec("a"))
-    wait_until(lambda: keeper.registered("a"))
+    until(lambda: keeper.registered("a"))
     controller.ends["a"] = Gone.JOB_DEREGISTERED
     del controller.jobs["a"]
     keeper.keep(changed := spec("a", HERE, ELSEWHERE))
-    wait_until(lambda: ends == [("a", Ended.DEREGISTERED)])
+    until(lambda: ends == [("a", Ended.DEREGISTERED)])
     keeper.keep(changed)
     assert not controller.jobs
     keeper.keep(spec("a", THERE, ELSEWHERE))
-    wait_until(lambda: keeper.registered("a"))
+    until(lambda: keeper.registered("a"))
 
 
 def left_alone(controller: FakeController, keeper: Keeper, job_id: str, *specs: JobSpec) -> bool:
     """Return whether the keeper makes no call for the job when it is to keep these specs.
 
     ``keeper``: has one worker, which handles another job afterwards."""
-    wait_until(lambda: not keeper._jobs[job_id].busy)
+    until(lambda: not keeper._jobs[job_id].busy)
     calls = len(controller.told(job_id))
     for one in specs:
         keeper.keep(one)
     keeper.keep(spec("marker"))
-    wait_until(lambda: keeper.registered("marker"))
+    until(lambda: keeper.registered("marker"))
     return len(controller.told(job_id)) == calls
 
 
@@ -293,14 +285,14 @@ def test_a_job_that_an_operator_has_ended_stays_so_with_the_same_spec(controller
     ends: list[tuple[str, Ended]] = []
     with kept(controller, on_end=lambda *end: ends.append(end), workers=1) as keeper:
         keeper.keep(spec("a"))
-        wait_until(lambda: keeper.registered("a"))
+        until(lambda: keeper.registered("a"))
         controller.ends["a"] = Gone.JOB_DEREGISTERED
         del controller.jobs["a"]
         keeper.keep(changed := spec("a", HERE, ELSEWHERE))
-        wait_until(lambda: ends == [("a", Ended.DEREGISTERED)])
+        until(lambda: ends == [("a", Ended.DEREGISTERED)])
         assert left_alone(controller, keeper, "a", changed)
         keeper.keep(spec("a"))
-        wait_until(lambda: keeper.registered("a"))
+        until(lambda: keeper.registered("a"))
 
 
 def test_whoever_looks_while_a_job_begins_sees_that_it_is_not_registered(controller: FakeController) -> None:
@@ -316,7 +308,7 @@ def test_whoever_looks_while_a_job_begins_sees_that_it_is_not_registered(control
         keepers.append(one)
         one.keep(spec("a"))
         assert seen == [False]
-        wait_until(lambda: one.registered("a"))
+        until(lambda: one.registered("a"))
 
 
 def test_a_job_that_ended_and_is_released_is_kept_again_also_before_its_release_is_done(
@@ -330,7 +322,7 @@ def test_a_job_that_ended_and_is_released_is_kept_again_also_before_its_release_
 
     with kept(controller, on_end=on_end, workers=1) as keeper:
         keeper.keep(spec("a"))
-        wait_until(lambda: keeper.registered("a"))
+        until(lambda: keeper.registered("a"))
         controller.ends["a"] = Gone.JOB_DEREGISTERED
         del controller.jobs["a"]
         keeper.keep(spec("a", HERE, ELSEWHERE))
@@ -338,7 +330,7 @@ def test_a_job_that_ended_and_is_released_is_kept_again_also_before_its_release_
         keeper.release("a")
         keeper.keep(spec("a"))
         go_on.set()
-        wait_until(lambda: keeper.registered("a"))
+        until(lambda: keeper.registered("a"))
         assert controller.jobs["a"][0] == spec("a")
 
 
@@ -357,12 +349,12 @@ def test_a_process_that_is_started_anew_goes_on_with_its_registrations(
     with kept(controller, tokens=tokens) as keeper:
         for job in ("same", "changed"):
             keeper.keep(spec(job))
-        wait_until(lambda: len(controller.jobs) == 2)
+        until(lambda: len(controller.jobs) == 2)
     before = dict(controller.jobs)
     with kept(controller, tokens=tokens) as keeper:
         keeper.keep(spec("same"))
         keeper.keep(spec("changed", HERE, ELSEWHERE))
-        wait_until(lambda: keeper.registered("same") and keeper.registered("changed"))
+        until(lambda: keeper.registered("same") and keeper.registered("changed"))
     assert controller.jobs["same"] == before["same"]
     assert controller.jobs["changed"] == (spec("changed", HERE, ELSEWHERE), before["changed"][1])
 
@@ -370,7 +362,7 @@ def test_a_process_that_is_started_anew_goes_on_with_its_registrations(
 def test_the_token_of_a_released_job_is_forgotten(controller: FakeController, tokens: LeaseFiles) -> None:
     with kept(controller, release=True, tokens=tokens) as keeper:
         keeper.keep(spec("a"))
-        wait_until(lambda: tokens.kept("a") != "")
+        until(lambda: tokens.kept("a") != "")
     assert tokens.kept("a") == ""
     assert not controller.jobs
 
@@ -381,12 +373,12 @@ def test_tokens_that_cannot_be_written_keep_no_job_from_its_registration(
     (tmp_path / "signalbox").write_text("no folder")
     with kept(controller, tokens=tokens) as keeper:
         keeper.keep(spec("a"))
-        wait_until(lambda: keeper.registered("a"))
+        until(lambda: keeper.registered("a"))
     assert "job 'a': " in caplog.text
 
 
 def test_a_process_that_ends_leaves_its_jobs_registered(controller: FakeController) -> None:
     with kept(controller) as keeper:
         keeper.keep(spec("a"))
-        wait_until(lambda: keeper.registered("a"))
+        until(lambda: keeper.registered("a"))
     assert set(controller.jobs) == {"a"}

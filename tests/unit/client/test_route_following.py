@@ -24,8 +24,8 @@ from signalbox.route_following import (
     told_routes,
 )
 from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.waiting import DEADLINE_S, until
 
-DEADLINE_S = 30.0
 SRC, DST = "10.0.1.1", "10.0.2.1"
 SPLIT = ((0.5, 0, 2), (0.5, 2, 2))
 
@@ -215,14 +215,7 @@ def test_a_silent_stream_is_opened_again_when_asked_and_ends_with_the_follower()
     stream = SilentStream()
     before = threading.active_count()
     with RouteFollower(stream.connect, "job", lambda _: None, max_pause_s=0.01) as follower:
-        wait_until(lambda: bool(follower.routes))
+        until(lambda: bool(follower.routes))
         follower.reopen()
-        wait_until(lambda: stream.opened == 2)
-    wait_until(lambda: threading.active_count() == before)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+        until(lambda: stream.opened == 2)
+    until(lambda: threading.active_count() == before)

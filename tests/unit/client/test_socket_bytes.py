@@ -5,16 +5,15 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from signalbox.jobs.reports import Connected
 from signalbox.socket_bytes import Exchanged, OwnSockets
+from tests.support.waiting import until
 
 HERE, THERE = "127.0.0.11", "127.0.0.12"
-DEADLINE_S = 30.0
 BYTES = 300_000
 EDGE = 2
 """Bytes that TCP acknowledges for the beginning and the end of a connection."""
@@ -68,13 +67,6 @@ def polled(sockets: OwnSockets) -> dict[tuple[str, str], Exchanged]:
     return sockets.exchanged
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def carried(sockets: OwnSockets, there: int, back: int) -> bool:
     """Return whether both ends have counted that, each on its own; acknowledgements may arrive later."""
     exchanged = polled(sockets)
@@ -88,9 +80,9 @@ def test_bytes_of_both_directions_are_counted_at_both_ends(loopback: Loopback) -
     near, far = loopback.connect()
     send(near, far, BYTES)
     send(far, near, 1000)
-    wait_until(lambda: carried(sockets, BYTES, 1000))
+    until(lambda: carried(sockets, BYTES, 1000))
     send(near, far, 5)
-    wait_until(lambda: carried(sockets, BYTES + 5, 1000))
+    until(lambda: carried(sockets, BYTES + 5, 1000))
 
 
 def test_connections_have_this_process_as_their_source(loopback: Loopback) -> None:
@@ -108,7 +100,7 @@ def test_bytes_of_a_closed_connection_are_kept_and_it_is_open_no_more(loopback: 
     sockets = OwnSockets(ours)
     near, far = loopback.connect()
     send(near, far, BYTES)
-    wait_until(lambda: carried(sockets, BYTES, 0))
+    until(lambda: carried(sockets, BYTES, 0))
     near.close()
     far.close()
     before = polled(sockets)[HERE, THERE].sent
@@ -116,7 +108,7 @@ def test_bytes_of_a_closed_connection_are_kept_and_it_is_open_no_more(loopback: 
     assert sockets.connections == frozenset()
     near, far = loopback.connect()
     send(near, far, 1000)
-    wait_until(lambda: polled(sockets)[HERE, THERE].sent >= before + 1000)
+    until(lambda: polled(sockets)[HERE, THERE].sent >= before + 1000)
     assert len(sockets.connections) == 2
 
 
@@ -124,7 +116,7 @@ def test_a_connection_that_was_reset_is_counted_once(loopback: Loopback) -> None
     sockets = OwnSockets(ours)
     near, far = loopback.connect()
     send(near, far, BYTES)
-    wait_until(lambda: carried(sockets, BYTES, 0))
+    until(lambda: carried(sockets, BYTES, 0))
     far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     far.close()
     for _ in range(3):
@@ -185,7 +177,7 @@ def test_a_kernel_that_does_not_tell_is_an_error(monkeypatch: pytest.MonkeyPatch
     sockets = OwnSockets(ours)
     near, far = loopback.connect()
     send(near, far, BYTES)
-    wait_until(lambda: carried(sockets, BYTES, 0))
+    until(lambda: carried(sockets, BYTES, 0))
     monkeypatch.setattr("signalbox.socket_bytes.SOCK_DIAG_BY_FAMILY", 21)
     with pytest.raises(OSError, match="sock_diag") as error:
         sockets.poll()

@@ -28,6 +28,7 @@ from mininet_topos.lab.record import wait_for
 from tests.support.planning.ending_planners import Fatal, Halting, ShortLived, Silent, TellsSlowdowns, broken
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 from tests.support.planning.snapshots import snapshot_of
+from tests.support.waiting import until
 
 DEADLINE_S = 60
 LIMITS = PlanLimits()
@@ -219,13 +220,23 @@ def test_a_plan_that_is_not_awaited_any_more_is_never_late(
     planning = start(make=Silent)
     planning.submit(request(2))
     inbox.planned()  # the process has started, however long that took
-    for name, value in (("STUCK_S", 1.0), ("STUCK_LIMITS", 0), ("LOOK_S", 0.05)):
-        monkeypatch.setattr(process, name, value)
+    monkeypatch.setattr(process, "LOOK_S", 0.05)
+    plan, slowdowns = request(3), WorkOutSlowdowns(request(5).snapshot, draws=2)
+    for asked in (plan, slowdowns):
+        planning.submit(asked)
+        until(lambda asked=asked: planning._child.asked is asked)  # type: ignore[misc]
+    looks, end_if_late = [], process._Child.end_if_late
+
+    def looked(child: Any) -> None:
+        end_if_late(child)
+        looks.append(child)
+
+    monkeypatch.setattr(process._Child, "end_if_late", looked)
+    monkeypatch.setattr(process, "STUCK_S", 0.0)
+    monkeypatch.setattr(process, "STUCK_LIMITS", 0)
+    until(lambda: len(looks) > 2)
+    monkeypatch.setattr(process, "STUCK_S", 60.0)
     (child,) = multiprocessing.active_children()
-    planning.submit(request(3))
-    child.join(0.3)  # it has the request by then
-    planning.submit(WorkOutSlowdowns(request(5).snapshot, draws=2))
-    child.join(2.0)
     assert child.is_alive()
     planning.submit(request(6))
     assert inbox.planned().answer.generation == 6

@@ -19,7 +19,7 @@ from controller.planning.worker import PlanningWorker
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 from tests.support.planning.snapshots import snapshot_of
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 LIMITS = PlanLimits()
 
 

@@ -145,7 +145,7 @@ def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_c
     done: Future[int | OSError] = Future()
     jobs = registered(*(Registration(ring_job(job_id, ["10.0.0.1", "10.0.0.2"])) for job_id in "a"))
     store.commit(changes(SavedState(), SavedState(jobs)), done.set_result)
-    assert done.result(10) == 1
+    assert done.result(60) == 1
     with pytest.raises(InvalidInput, match=r"lease\.key is missing, and jobs are registered"):
         preflight.check_saved(Config(state_dir=tmp_path / "state"))
     key = tmp_path / "state" / "lease.key"

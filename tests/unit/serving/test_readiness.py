@@ -13,7 +13,7 @@ from controller.serving import readiness
 def told(address: str, monkeypatch: pytest.MonkeyPatch) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(address.replace("@", "\0"))
-        manager.settimeout(5)
+        manager.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", address)
         readiness.ready("stands by")
         return manager.recv(100)

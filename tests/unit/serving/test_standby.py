@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from controller.serving.serve import serve
 from controller.serving.standby import wait_for_turn
 from controller.store.directory_claim import MARK
 from controller.store.sqlite_store import SqliteStore
-from mininet_topos.lab.record import wait_for
 from signalbox.errors import InvalidInput
+from tests.support.waiting import until
 
 
 def test_a_free_directory_is_taken_at_once(tmp_path: Path) -> None:
@@ -23,6 +24,18 @@ def test_a_free_directory_is_taken_at_once(tmp_path: Path) -> None:
     assert wait_for_turn(store)
     assert not SqliteStore(tmp_path).claim()
     store.close()
+
+
+def once(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
+    """Start a thread that acts once the condition holds."""
+
+    def run() -> None:
+        until(condition)
+        act()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
 
 
 def test_without_a_directory_there_is_nothing_to_wait_for() -> None:
@@ -34,10 +47,9 @@ def test_without_a_directory_there_is_nothing_to_wait_for() -> None:
 def test_a_signal_ends_the_wait_and_changes_nothing(tmp_path: Path, number: signal.Signals) -> None:
     active, handler = SqliteStore(tmp_path), signal.getsignal(number)
     assert active.claim()
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), number))
-    timer.start()
+    thread = once(active.has_standby, lambda: os.kill(os.getpid(), number))
     assert not wait_for_turn(SqliteStore(tmp_path))
-    timer.join()
+    thread.join()
     assert active.owner() == str(os.getpid())
     assert signal.getsignal(number) is handler
     active.close()
@@ -46,10 +58,9 @@ def test_a_signal_ends_the_wait_and_changes_nothing(tmp_path: Path, number: sign
 def test_the_end_of_the_other_is_noticed_at_once(tmp_path: Path) -> None:
     active, waiting = SqliteStore(tmp_path), SqliteStore(tmp_path)
     assert active.claim()
-    timer = threading.Timer(0.1, active.close)
-    timer.start()
+    thread = once(active.has_standby, active.close)
     assert wait_for_turn(waiting)
-    timer.join()
+    thread.join()
     waiting.close()
 
 
@@ -58,28 +69,35 @@ def test_the_active_sees_who_waits_and_only_while_it_does(tmp_path: Path) -> Non
     assert not SqliteStore(tmp_path / "none").has_standby()
     assert active.claim()
     assert not active.has_standby()
-    seen = threading.Event()
+    seen: list[bool] = []
 
-    def watch() -> None:
-        wait_for(lambda: active.has_standby() and active.has_standby(), "the standby", 60, 0.01)
-        seen.set()
+    def end() -> None:
+        seen.append(active.has_standby())
         active.close()
 
-    thread = threading.Thread(target=watch)
-    thread.start()
+    thread = once(active.has_standby, end)
     assert wait_for_turn(waiting)
     thread.join()
-    assert seen.is_set()
+    assert seen == [True]
     assert not active.has_standby()
     waiting.close()
 
 
-def test_a_directory_that_takes_no_mark_is_waited_for_all_the_same(tmp_path: Path) -> None:
+def test_a_directory_that_takes_no_mark_is_waited_for_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     active, waiting = SqliteStore(tmp_path), SqliteStore(tmp_path)
     (tmp_path / MARK).mkdir()
     assert active.claim()
-    timer = threading.Timer(0.1, active.close)
-    timer.start()
+    claims: list[bool] = []
+    claim = waiting.claim
+
+    def claimed(wait: bool = False) -> bool:
+        claims.append(wait)
+        return claim(wait)
+
+    monkeypatch.setattr(waiting, "claim", claimed)
+    thread = once(lambda: claims == [False, True], active.close)
     assert wait_for_turn(waiting)
-    timer.join()
+    thread.join()
     waiting.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from controller.southbound.outbox import Outbox
 from controller.tables.messages import ReadRules
 from signalbox.addresses import is_loopback
 from signalbox.errors import InvalidInput
+from tests.support.waiting import DEADLINE_S
 
 
 def test_importing_ryu_patches_nothing() -> None:
@@ -88,9 +90,19 @@ def test_commands_of_other_threads_arrive_in_their_order_and_stop_ends_the_waiti
 
 def test_a_stop_from_another_thread_wakes_a_hub_that_waits() -> None:
     outbox = Outbox()
-    stopper = threading.Timer(0.05, outbox.stop)
+    waits = threading.Event()
+
+    def wait(wakes: socket.socket) -> None:
+        waits.set()
+        wait_readable(wakes)
+
+    def stop() -> None:
+        assert waits.wait(DEADLINE_S)
+        outbox.stop()
+
+    stopper = threading.Thread(target=stop)
     stopper.start()
-    assert list(outbox.receive(wait_readable)) == []
+    assert list(outbox.receive(wait)) == []
     stopper.join()
     outbox.close()
 

@@ -73,7 +73,7 @@ def commit(store: Store, before: SavedState, after: SavedState) -> int | OSError
     """Commit, and return the revision that the store then reports, or its error."""
     done: Future[int | OSError] = Future()
     store.commit(changes(before, after), done.set_result)
-    return done.result(10)
+    return done.result(60)
 
 
 def written(directory: Path, *states: SavedState) -> None:
@@ -583,7 +583,7 @@ def test_commits_that_wait_together_share_one(tmp_path: Path) -> None:
         done.append(Future())
         store.commit(changes(before, after), done[-1].set_result)
         before = after
-    revisions = [future.result(10) for future in done]
+    revisions = [future.result(60) for future in done]
     store.close()
     assert len(set(revisions)) < 200
     assert read(tmp_path) == before
@@ -635,9 +635,9 @@ def test_who_waits_has_the_directory_as_soon_as_it_is_free(tmp_path: Path) -> No
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(second.claim, wait=True)
         with pytest.raises(TimeoutError):
-            waiting.result(0.05)
+            waiting.result(0.05)  # on a busy machine an early answer may come later: the test passes then
         first.close()
-        assert waiting.result(5)
+        assert waiting.result(60)
     assert not first.claim()
     second.close()
 
