@@ -33,7 +33,7 @@ from offline.schemes import SCHEMES
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Outcome, Stage, simulate
 from signalbox.commands.output import AsJson
-from signalbox.jobs.spec import Dealing
+from signalbox.jobs.spec import Striping
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
 """Fabric for which the published workloads are made."""
@@ -57,7 +57,7 @@ class Trial(NamedTuple):
     replan: Replan = Replan.PUBLISHED
     lose_sent: bool = False
     max_subflows: int = 1
-    dealing: Dealing = Dealing.PACED
+    striping: Striping = Striping.PACED
     seeds: tuple[int, ...] = (1,)
     """Seeds of the runs, whose mean counts."""
     shuffled: bool = False
@@ -73,7 +73,7 @@ TRIALS: Mapping[str, Trial] = {
     "planned whole": Trial("planned", Replan.HYSTERESIS),
     "planned split": Trial("planned", Replan.HYSTERESIS, max_subflows=2),
     "planned split, published re-plans": Trial("planned", max_subflows=2),
-    "planned split, by share": Trial("planned", Replan.HYSTERESIS, max_subflows=2, dealing=Dealing.BY_SHARE),
+    "planned split, by share": Trial("planned", Replan.HYSTERESIS, max_subflows=2, striping=Striping.BY_SHARE),
     "planned whole, published re-plans": Trial("planned"),
     "greedy, once": Trial("greedy", Replan.NEVER),
     "edge-coloring, once": Trial("edge-coloring", Replan.NEVER),
@@ -97,7 +97,7 @@ PUBLISHED: Mapping[str, Mapping[int, float]] = {
 def run(trial: Trial, folder: Path, intact: Fabric, failed: int, iterations: int) -> Cell:
     """Return the cell of one workload under one trial."""
     fabric = without(intact, spine_links(intact, range(SPINES - failed, SPINES))) if failed else intact
-    jobs = read_workload(folder, intact, trial.max_subflows, trial.dealing)
+    jobs = read_workload(folder, intact, trial.max_subflows, trial.striping)
     problem = problem_of(fabric, jobs)
     started = time.perf_counter()
     outcomes = [_train(trial, seed, problem, jobs, iterations) for seed in trial.seeds]

@@ -120,7 +120,7 @@ def spec(rng: Random, job_id: str) -> pb.JobSpec:
     made: Any = found
     made.transport = rng.choice(pb.Transport.values())
     made.library = rng.choice((pb.LIBRARY_UNSPECIFIED, pb.LIBRARY_GENERIC, *pb.Library.values()))
-    made.dealing = rng.choice(pb.Dealing.values())
+    made.striping = rng.choice(pb.Striping.values())
     made.reports_connections = rng.random() < 0.7
     made.lease.seconds = LEASE_S
     match rng.randrange(5):

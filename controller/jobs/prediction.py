@@ -16,7 +16,7 @@ from signalbox.jobs.formulas import (
     QUATERNARY_TREE,
     RECURSIVE_HALVING_REDUCE_SCATTER,
 )
-from signalbox.jobs.spec import Dealing, Library
+from signalbox.jobs.spec import Library, Striping
 
 STEPS_WAIT = (HALVING_DOUBLING_ALL_REDUCE, RECURSIVE_HALVING_REDUCE_SCATTER)
 
@@ -46,7 +46,7 @@ def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False)
         return f"one host sends to up to {most} at once; in which order is not known"
     if job.spec.library not in ONE_WAY_EACH and links.exchanges:
         return "hosts that send to each other at once may take turns; that depends on the library"
-    if split and job.spec.dealing is Dealing.BY_SHARE:
+    if split and job.spec.striping is Striping.BY_SHARE:
         return "its flows are split, and connections that are not paced do not keep to their shares of a link"
     if outweighed:
         return "other jobs have more connections per flow on its links, and each connection has the same part of a link"

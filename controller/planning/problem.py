@@ -29,7 +29,7 @@ from controller.planning.numbered import Links, Numbers
 from controller.planning.tiers import Tiers, find_tiers
 from controller.shared_map import SharedMap, differing, updated
 from signalbox.jobs.collectives import VirtualLink
-from signalbox.jobs.spec import Dealing, JobId
+from signalbox.jobs.spec import JobId, Striping
 from signalbox.jobs.subflows import Dividing
 
 MIN_CAPACITY_FRACTION = 0.05
@@ -352,7 +352,7 @@ def take_snapshot(
 
 def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:
     part = SILENT_PART if job.silent else 1.0
-    paced = job.dividing.dealing is Dealing.PACED
+    paced = job.dividing.striping is Striping.PACED
     nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
 
     def flows(pair: tuple[str, str], demand_bps: tuple[tuple[int, float], ...]) -> Iterator[Flow]:

@@ -24,13 +24,16 @@ from controller.silence import Silence
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import Connected
-from signalbox.jobs.spec import NEWER_FIELDS, JobId, JobSpec
+from signalbox.jobs.spec import EARLIER_NAMES, NEWER_FIELDS, JobId, JobSpec, with_present_names
 from signalbox.words import Strategy
 
 FORMAT = 7
 """Version of the format that ``encode`` writes. Version 1 was a JSON file with the records of version 2. Version 3
 added owners of jobs, 4 ends, 5 their request ids. Version 6 added parts of the fabric, drains and silences. Version 7
 added strategies, arrangements (as "wiring") and revisions of jobs."""
+
+_SAVED_NAMES = {new: old for old, new in EARLIER_NAMES.items()}
+"""Names of a spec's fields in format 7, where they differ from the present ones."""
 
 ROUNDING = 1e-9
 
@@ -91,9 +94,7 @@ def encode(key: Key, value: Any) -> str:
         case Kind.JOB:
             return json.dumps(
                 {
-                    "spec": value.spec.model_dump(
-                        mode="json", exclude={name for name in NEWER_FIELDS if not getattr(value.spec, name)}
-                    ),
+                    "spec": _spec_data(value.spec),
                     "uid": value.uid,
                     "tenant": value.tenant,
                     "registered_at": value.registered_at,
@@ -238,8 +239,14 @@ def _decoded(key: Key, data: Any) -> Any:
             return _part(_part_key(key.key), data)
 
 
+def _spec_data(spec: JobSpec) -> dict[str, Any]:
+    """Return the fields of a spec as earlier versions can read them, under the names that these have."""
+    data = spec.model_dump(mode="json", exclude={name for name in NEWER_FIELDS if not getattr(spec, name)})
+    return {_SAVED_NAMES.get(name, name): value for name, value in data.items()}
+
+
 def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
-    spec = JobSpec.parse(data["spec"])
+    spec = JobSpec.parse(with_present_names(data["spec"]))
     if spec.job_id != job_id:
         raise ValueError(f"it is of job '{spec.job_id}'")
     texts = (str(data["uid"]), str(data["tenant"]), str(data["request_id"]))
@@ -251,12 +258,12 @@ def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
 
 
 def _arrangement_data(arrangement: Arrangement) -> Mapping[str, Any]:
-    return {**arrangement.details, "runs": arrangement.runs.model_dump(mode="json")}
+    return {**arrangement.details, "runs": _spec_data(arrangement.runs)}
 
 
 def _arrangement(data: Mapping[str, Any]) -> Arrangement:
     details = {name: value for name, value in data.items() if name != "runs"}
-    return Arrangement(JobSpec.parse(data["runs"]), details)
+    return Arrangement(JobSpec.parse(with_present_names(data["runs"])), details)
 
 
 def _end(uid: str, data: Mapping[str, Any]) -> JobEnd:

@@ -23,7 +23,7 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from offline.scenarios.topologies import Host
 from signalbox.client import Client
-from signalbox.jobs.spec import Dealing
+from signalbox.jobs.spec import Striping
 from signalbox.route_following import Route, RouteFollower
 
 POLL_S = 0.1
@@ -65,13 +65,13 @@ class _Rank:
 class TrainingJob:
     """Ring job; ``hosts`` are in ring order.
 
-    ``max_subflows``: connections to the next host. ``dealing``: how bytes are striped over them.
+    ``max_subflows``: connections to the next host. ``striping``: how bytes are striped over them.
     ``reports_connections``: whether it reports its connections to the controller."""
 
     job_id: str
     hosts: tuple[Host, ...]
     max_subflows: int = 1
-    dealing: Dealing = Dealing.BY_SHARE
+    striping: Striping = Striping.BY_SHARE
     reports_connections: bool = False
 
 
@@ -128,7 +128,7 @@ class Training:
             "--api": self.api,
             "--lease-s": self.lease_s,
             "--max-subflows": job.max_subflows,
-            "--dealing": job.dealing,
+            "--striping": job.striping,
             "--stall-timeout-s": self.stall_s,
             "--rendezvous": self.rendezvous / job.job_id,
             "--out": log,

@@ -23,7 +23,7 @@ from mininet_topos.trainer.shares import SharesFile
 from mininet_topos.trainer.sockets import find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
 from signalbox.errors import InvalidInput
-from signalbox.jobs.spec import MAX_SUBFLOWS, Algorithm, Dealing
+from signalbox.jobs.spec import MAX_SUBFLOWS, Algorithm, Striping
 from signalbox.jobs.subflows import port_classes
 
 FLOAT_BYTES = 4
@@ -55,7 +55,7 @@ def _announced(
         spec.elements * FLOAT_BYTES,
         lease_s,
         spec.max_subflows,
-        spec.dealing,
+        spec.striping,
         reports_connections,
     )
     shares = SharesFile(directory)
@@ -85,9 +85,9 @@ def run(
     max_subflows: Annotated[
         int, typer.Option(min=1, max=MAX_SUBFLOWS, help="Connections to each neighbour, for split flows.")
     ] = 1,
-    dealing: Annotated[
-        Dealing, typer.Option(help="Striping of bytes over the connections: even or by_share.")
-    ] = Dealing.BY_SHARE,
+    striping: Annotated[
+        Striping, typer.Option(help="Striping of bytes over the connections: even or by_share.")
+    ] = Striping.BY_SHARE,
     reports_connections: Annotated[
         bool,
         typer.Option(
@@ -98,9 +98,9 @@ def run(
 ) -> None:
     """Train as one rank of a job until rank 0 stops it."""
     addresses = tuple(peers.split(","))
-    spec = RankSpec(job, rank, addresses, algorithm, elements, compute_s, iterations, max_subflows, dealing)
-    if dealing not in (Dealing.EVEN, Dealing.BY_SHARE):
-        raise typer.BadParameter(f"dealing '{dealing}' is not emulated; choose even or by_share")
+    spec = RankSpec(job, rank, addresses, algorithm, elements, compute_s, iterations, max_subflows, striping)
+    if striping not in (Striping.EVEN, Striping.BY_SHARE):
+        raise typer.BadParameter(f"striping '{striping}' is not emulated; choose even or by_share")
     if algorithm not in COLLECTIVES:
         raise typer.BadParameter(f"'{algorithm}' is not emulated; choose one of {', '.join(COLLECTIVES)}")
     if not rank < spec.size >= 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from signalbox.jobs.spec import Algorithm, Dealing, JobSpec
+from signalbox.jobs.spec import Algorithm, JobSpec, Striping
 
 
 def announcement(
@@ -14,7 +14,7 @@ def announcement(
     vector_bytes: int,
     lease_s: float,
     max_subflows: int = 1,
-    dealing: Dealing = Dealing.BY_SHARE,
+    striping: Striping = Striping.BY_SHARE,
     reports_connections: bool = False,
 ) -> JobSpec:
     """Return the spec of a job of one group that runs one collective per iteration. Raises ``InvalidInput``.
@@ -27,7 +27,7 @@ def announcement(
             "groups": [{"name": "all", "ranks": tuple(range(len(peers)))}],
             "collectives": [{"algorithm": algorithm, "groups": ["all"], "bytes_per_iteration": vector_bytes}],
             "max_subflows": max_subflows,
-            "dealing": dealing,
+            "striping": striping,
             "reports_connections": reports_connections,
             "lease_s": lease_s,
         }

@@ -19,7 +19,7 @@ from mininet_topos.trainer.collective import COLLECTIVES, Vector, expected_resul
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh
 from mininet_topos.trainer.shares import SharesFile, weights_of
-from signalbox.jobs.spec import Algorithm, Dealing
+from signalbox.jobs.spec import Algorithm, Striping
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class RankSpec:
     """Parameters of one rank.
 
     ``elements``: float32 values per vector, M = 4 x ``elements`` bytes. ``compute_s``: idle seconds per iteration.
-    ``max_subflows``: connections to each neighbour. ``dealing``: striping over them, even or by share."""
+    ``max_subflows``: connections to each neighbour. ``striping``: striping over them, even or by share."""
 
     job_id: str
     rank: int
@@ -37,7 +37,7 @@ class RankSpec:
     compute_s: float = 0.0
     iterations: int | None = None
     max_subflows: int = 1
-    dealing: Dealing = Dealing.BY_SHARE
+    striping: Striping = Striping.BY_SHARE
 
     @property
     def size(self) -> int:
@@ -46,7 +46,7 @@ class RankSpec:
     @property
     def follows_shares(self) -> bool:
         """Whether it follows the shares in the controller's route stream."""
-        return self.max_subflows > 1 and self.dealing is not Dealing.EVEN
+        return self.max_subflows > 1 and self.striping is not Striping.EVEN
 
 
 class StopRequest:
@@ -71,7 +71,7 @@ def train(spec: RankSpec, mesh: Mesh, stop: StopRequest, shares: SharesFile | No
     even, the first connection takes all bytes. The next data and the right result are computed while the network is
     busy. Raises ``PeerLostError`` and ``ProtocolError``."""
     collective = COLLECTIVES[spec.algorithm]
-    if spec.dealing is Dealing.EVEN:
+    if spec.striping is Striping.EVEN:
         for bundle in mesh.to.values():
             bundle.outgoing.set((1,) * len(bundle.connections))
     with ThreadPoolExecutor(max_workers=1) as pool:

@@ -30,7 +30,7 @@ from offline.simulator.options import Options, Replan, Sharing
 from signalbox.commands.exit_status import ExitStatus
 from signalbox.commands.output import AsJson, escape, show, waiting
 from signalbox.errors import SignalboxError
-from signalbox.jobs.spec import Dealing
+from signalbox.jobs.spec import Striping
 from signalbox.jobs.subflows import Pair
 from signalbox.live.shown import proven_over
 
@@ -107,7 +107,7 @@ def plan_file(
     if proof:
         with waiting("looking for proofs"):
             _write_proof(proof, known.names, problem, plan)
-    found = _plan_report(strategy, known, options.dealing, problem, plan)
+    found = _plan_report(strategy, known, options.striping, problem, plan)
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
         raise typer.Exit(ExitStatus.PARTLY)
@@ -210,7 +210,7 @@ def _trained(
             return simulate(stages, known.jobs, lambda problem: schemes[name](problem, limits), how, own)
 
     bound = slowdown_bounds(failed).fluid
-    return report(how, options.dealing, bound, [(name, outcome_of(name)) for name in schemes])
+    return report(how, options.striping, bound, [(name, outcome_of(name)) for name in schemes])
 
 
 @commands.command("generate-workload")
@@ -247,7 +247,7 @@ def generate_workload(
 # ---- reports for programs (docs/reference/json-output.md)
 
 
-def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Problem, plan: Plan) -> dict[str, Any]:
+def _plan_report(strategy: str, known: Scenario, striping: Striping, problem: Problem, plan: Plan) -> dict[str, Any]:
     """Return a plan as plain data. ``ecmp_slowdown`` is None when the plan has no ECMP draws."""
     slowdowns = {job: _rounded(slowdown) for job, slowdown in plan.job_slowdown.items()}
     unrouted = set(plan.unrouted)
@@ -258,11 +258,11 @@ def _plan_report(strategy: str, known: Scenario, dealing: Dealing, problem: Prob
     ecmp = plan.ecmp
     return {
         "strategy": strategy,
-        "dealing": dealing.value,
+        "striping": striping.value,
         "flows": len({flow.id.pair for flow in problem.flows}),
         "subflows": plan.subflows,
         "max_subflows_of_a_flow": max(pieces.values(), default=0),
-        "if_paced": dealing is Dealing.BY_SHARE and plan.subflows > len(plan.routes),
+        "if_paced": striping is Striping.BY_SHARE and plan.subflows > len(plan.routes),
         "max_slowdown": _rounded(plan.max_slowdown),
         "bound": _rounded(plan.bound),
         "fluid_bound": _rounded(plan.fluid_bound),
@@ -326,7 +326,7 @@ def _rounded(slowdown: float) -> float:
 
 def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     proven, jobs, ecmp = found["slowdowns_proven"], found["job_slowdown"], found["ecmp_slowdown"]
-    equal = found["max_subflows_of_a_flow"] > 1 and found["dealing"] in (Dealing.EVEN, Dealing.COMMON_QUEUE)
+    equal = found["max_subflows_of_a_flow"] > 1 and found["striping"] in (Striping.EVEN, Striping.COMMON_QUEUE)
     whole = "in equal pieces" if equal else "without splitting"
     facts = {
         "strategy": found["strategy"],

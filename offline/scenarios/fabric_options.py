@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from signalbox.errors import InvalidInput
-from signalbox.jobs.spec import Dealing
+from signalbox.jobs.spec import Striping
 
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
 """Limits of rates in Gbit/s: a value outside them is a typing error, and far outside arithmetic overflows."""
@@ -87,8 +87,8 @@ class FabricOptions:
         failure_option(min=0, help="Number of further cables that fail, drawn at random (--seed)."),
     ] = 0
     max_subflows: Annotated[int, typer.Option(min=1, help="Most subflows of a flow; 1 keeps it whole.")] = 1
-    dealing: Annotated[Dealing, typer.Option(help="How a sender divides the bytes of a flow over its subflows.")] = (
-        Dealing.BY_SHARE
+    striping: Annotated[Striping, typer.Option(help="How a sender divides the bytes of a flow over its subflows.")] = (
+        Striping.BY_SHARE
     )
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of failures, hashes and searches.")

@@ -20,7 +20,7 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.workload_job import WorkloadJob
 from offline.scenarios.workloads import Line, Numbering, to_job
 from signalbox.errors import InvalidInput
-from signalbox.jobs.spec import Dealing
+from signalbox.jobs.spec import Striping
 
 BYTES_PER_PARAMETER = 4
 START_SPREAD_NS = 15_000_000_000
@@ -88,11 +88,11 @@ def generate(
 
 
 def jobs_of(
-    workload: Workload, fabric: Fabric, max_subflows: int = 1, dealing: Dealing = Dealing.BY_SHARE
+    workload: Workload, fabric: Fabric, max_subflows: int = 1, striping: Striping = Striping.BY_SHARE
 ) -> tuple[WorkloadJob, ...]:
     """Return the jobs that ``read_workload`` would return for these lines in files."""
     numbering = Numbering(fabric)
-    return tuple(to_job(name, lines, numbering, max_subflows, dealing) for name, lines in sorted(workload.items()))
+    return tuple(to_job(name, lines, numbering, max_subflows, striping) for name, lines in sorted(workload.items()))
 
 
 class _Places:

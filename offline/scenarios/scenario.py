@@ -67,7 +67,7 @@ def scenario(options: FabricOptions) -> Scenario:
     read."""
     intact = build_fabric(options)
     fabric = fail(intact, options)
-    jobs = read_workload(options.workload, intact, options.max_subflows, options.dealing)
+    jobs = read_workload(options.workload, intact, options.max_subflows, options.striping)
     return Scenario(intact, fabric, jobs, Names(intact))
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from controller.public.problems import Fabric, ideal_communication_s
 from signalbox.jobs.collectives import VirtualLink, virtual_links
-from signalbox.jobs.spec import Dealing, JobId, JobSpec, Transport
+from signalbox.jobs.spec import JobId, JobSpec, Striping, Transport
 from signalbox.jobs.subflows import Dividing, Pair
 
 
@@ -32,7 +32,7 @@ class WorkloadJob:
     """Time in seconds of the all-reduce alone on an idle fabric; the busiest NIC limits it."""
     max_subflows: int = 1
     """Most subflows of a flow."""
-    dealing: Dealing = Dealing.BY_SHARE
+    striping: Striping = Striping.BY_SHARE
     """Division of the bytes of a flow over its subflows."""
     transport: Transport = Transport.TCP
     """Transport protocol, by which switches would distinguish the subflows."""
@@ -53,7 +53,7 @@ class WorkloadJob:
 
     @cached_property
     def dividing(self) -> Dividing:
-        return Dividing(self.max_subflows, self.dealing)
+        return Dividing(self.max_subflows, self.striping)
 
     @cached_property
     def pairs(self) -> frozenset[Pair]:
@@ -75,7 +75,7 @@ def announced(spec: JobSpec, fabric: Fabric, compute_s: float = 0.0) -> Workload
         compute_s=compute_s,
         ideal_s=ideal_communication_s(links, {ip: host.nic_bps for ip, host in fabric.hosts.items()}),
         max_subflows=spec.max_subflows,
-        dealing=spec.dealing,
+        striping=spec.striping,
         steps=(1,) * len(phases),
         parts=tuple(range(len(phases))),
     )

@@ -20,7 +20,7 @@ from controller.public.problems import Fabric, ideal_communication_s
 from offline.scenarios.workload_job import WorkloadJob
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.jobs.collectives import VirtualLink
-from signalbox.jobs.spec import Dealing, JobId
+from signalbox.jobs.spec import JobId, Striping
 from signalbox.standard_input import read_bytes
 
 SUFFIX = ".txt"
@@ -64,12 +64,12 @@ class Numbering:
 
 
 def read_workload(
-    folder: Path, fabric: Fabric, max_subflows: int = 1, dealing: Dealing = Dealing.BY_SHARE
+    folder: Path, fabric: Fabric, max_subflows: int = 1, striping: Striping = Striping.BY_SHARE
 ) -> tuple[WorkloadJob, ...]:
     """Return the jobs of a folder. Raises ``InvalidInput`` with every wrong line, or when there is nothing to read."""
     numbering = Numbering(fabric)
     lines = lines_in(folder, numbering)
-    return tuple(to_job(name, of_job, numbering, max_subflows, dealing) for name, of_job in lines.items())
+    return tuple(to_job(name, of_job, numbering, max_subflows, striping) for name, of_job in lines.items())
 
 
 def lines_in(folder: Path, numbering: Numbering) -> dict[str, list[Line]]:
@@ -95,7 +95,7 @@ def to_job(
     lines: Sequence[Line],
     numbering: Numbering,
     max_subflows: int = 1,
-    dealing: Dealing = Dealing.BY_SHARE,
+    striping: Striping = Striping.BY_SHARE,
 ) -> WorkloadJob:
     """Return the job of these lines, which must be valid for the fabric."""
     members: defaultdict[int, list[int]] = defaultdict(list)
@@ -120,7 +120,7 @@ def to_job(
         compute_s=lines[0].compute_time / 1e9,
         ideal_s=ideal_communication_s(links, numbering.nic_bps),
         max_subflows=max_subflows,
-        dealing=dealing,
+        striping=striping,
     )
 
 

@@ -24,7 +24,7 @@ class Sharing(StrEnum):
     """Shares of connections in a full link: ``EQUAL``, or ``WEIGHTED`` by the demand of their flows.
 
     The weights are those of the planner (``efficiency``). Both are the same where all demands are equal, as in the
-    published workloads. How a sender divides a flow over its connections is a property of the job (``Dealing``)."""
+    published workloads. How a sender divides a flow over its connections is a property of the job (``Striping``)."""
 
     EQUAL = "equal"
     WEIGHTED = "weighted"

@@ -7,20 +7,22 @@ from typing import Any
 
 from offline.simulator.options import Options
 from offline.simulator.training import JobTimes, Outcome
-from signalbox.jobs.spec import Dealing
+from signalbox.jobs.spec import Striping
 
 
-def report(options: Options, dealing: Dealing, bound: float, outcomes: Sequence[tuple[str, Outcome]]) -> dict[str, Any]:
+def report(
+    options: Options, striping: Striping, bound: float, outcomes: Sequence[tuple[str, Outcome]]
+) -> dict[str, Any]:
     """Return a simulation as plain data; its fields are an interface (docs/reference/json-output.md).
 
-    - ``dealing``: that of all jobs.
+    - ``striping``: that of all jobs.
     - ``bound``: lower bound of the worst job's slowdown, for any splitting of flows.
     - ``outcomes``: outcome of each scheme, with its name."""
     return {
         "iterations": options.iterations,
         "random_starts_s": options.random_starts_s,
         "replan": options.replan.value,
-        "dealing": dealing.value,
+        "striping": striping.value,
         "sharing": options.sharing.value,
         "lose_sent": options.lose_sent,
         "max_moves": options.max_moves,

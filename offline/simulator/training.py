@@ -27,7 +27,7 @@ from offline.simulator.fluid import Fluid
 from offline.simulator.options import CYCLE_S, Options, Replan, Sharing
 from offline.simulator.routing import Routing, Scheme
 from signalbox.jobs.collectives import VirtualLink
-from signalbox.jobs.spec import Dealing, JobId
+from signalbox.jobs.spec import JobId, Striping
 
 
 class Stage(NamedTuple):
@@ -333,12 +333,12 @@ class _Simulation:
         for line in dict.fromkeys(chain.from_iterable(self._lines_of[flow] for flow in changed)):
             left = sum(self._fluid.stop(connection, sent_until_s) for connection in line.connections)
             pieces = tuple(piece for flow in line.flows for piece in self._routing.routes[flow])
-            dealing = line.ring.job.spec.dealing
-            ways = [pieces] if dealing is Dealing.PACED else [(Subflow(path, 1.0),) for path, _ in pieces]
+            striping = line.ring.job.spec.striping
+            ways = [pieces] if striping is Striping.PACED else [(Subflow(path, 1.0),) for path, _ in pieces]
             while len(line.connections) < len(ways):
                 line.connections.append(self._fluid.connect(dict.fromkeys(line.nics, 1.0)))
                 self._sends.append(line)
-            queue = dealing is Dealing.COMMON_QUEUE
+            queue = striping is Striping.COMMON_QUEUE
             line.helpers = line.connections[1 : len(ways)] if queue else ()
             line.shares = (1.0,) if queue or len(ways) == 1 else tuple(share for _, share in pieces)
             parts = (1.0,) * len(ways) if self._options.sharing is Sharing.EQUAL or queue else line.shares
@@ -373,7 +373,7 @@ class _Simulation:
     def _lines(self, ring: _Ring, link: VirtualLink, flows: Mapping[FlowId, Flow]) -> Iterator[_Line]:
         dividing, pair = ring.job.spec.dividing, (link.src_ip, link.dst_ip)
         ids, parts = flow_ids(dividing, pair), dividing.pieces(pair).weights
-        together = [ids] if dividing.dealing is Dealing.COMMON_QUEUE else [(one,) for one in ids]
+        together = [ids] if dividing.striping is Striping.COMMON_QUEUE else [(one,) for one in ids]
         for of, part in zip(together, (1.0,) if len(together) == 1 else parts, strict=True):
             flow = flows[of[0]]
             nics = self._number[flow.nic_links[0]], self._number[flow.nic_links[1]]

@@ -24,7 +24,7 @@ from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.announcement import announcement
 from mininet_topos.trainer.log import read_rank_log
 from signalbox.client import Client
-from signalbox.jobs.spec import Algorithm, Dealing
+from signalbox.jobs.spec import Algorithm, Striping
 from tests.support.lab.counters import quiet
 
 pytestmark = pytest.mark.lab
@@ -192,7 +192,7 @@ def test_even_connections_from_any_port_use_every_spine(lab_prefix: str, tmp_pat
     with running_fabric(size, tmp_path, settings=RATES) as (lab, controller, client):
         peers = [host.ip for host in lab.hosts]
         client.register_job(announcement("ring", peers, Algorithm.RING_ALL_REDUCE, 4 * elements, lease_s=600))
-        job = TrainingJob("ring", lab.hosts, 2, Dealing.EVEN, reports_connections=True)
+        job = TrainingJob("ring", lab.hosts, 2, Striping.EVEN, reports_connections=True)
         running = training(lab, job, controller.address, tmp_path, elements)
         running.start()
         wait_for(lambda: client.get_job("ring").pinned == 2, "the pins of whole flows", 60)

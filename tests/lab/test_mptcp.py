@@ -195,7 +195,7 @@ def announce(client: Client, lab: Lab, job_id: str, subflows: int) -> str:
         "endpoints": [host.ip for host in lab.hosts],
         "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}],
         "max_subflows": subflows,
-        "dealing": "common_queue",
+        "striping": "common_queue",
         "reports_connections": True,
         "lease_s": 600,
     }

@@ -27,7 +27,7 @@ from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer.shares import SharesFile
 from mininet_topos.trainer.sockets import find, find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
-from signalbox.jobs.spec import Algorithm, Dealing, JobId
+from signalbox.jobs.spec import Algorithm, JobId, Striping
 from signalbox.jobs.subflows import port_classes
 from signalbox.joining import join
 from signalbox.membership import Ended
@@ -119,9 +119,11 @@ def test_bytes_go_over_the_connections_in_proportion(tmp_path: Path) -> None:
     assert whole[1] < 100 < whole[0], "a flow without shares uses one connection, apart from the greetings"
 
 
-def test_even_dealing_gives_every_connection_the_same_bytes_from_any_port(tmp_path: Path) -> None:
+def test_even_striping_gives_every_connection_the_same_bytes_from_any_port(tmp_path: Path) -> None:
     def one_rank(rank: int) -> list[int]:
-        spec = RankSpec("job", rank, addresses(2), elements=400_000, iterations=2, max_subflows=3, dealing=Dealing.EVEN)
+        spec = RankSpec(
+            "job", rank, addresses(2), elements=400_000, iterations=2, max_subflows=3, striping=Striping.EVEN
+        )
         with connect(tmp_path, rank, addresses(2), {1 - rank}, {1 - rank}, classes=(None,) * 3) as mesh:
             publish_opened(tmp_path, rank, mesh.opened)
             assert all(done.ok for done in train(spec, mesh, StopRequest()))

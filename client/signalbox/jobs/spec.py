@@ -83,7 +83,7 @@ class Library(StrEnum):
     NCCL = "nccl"
 
 
-class Dealing(StrEnum):
+class Striping(StrEnum):
     """Striping: how a sender divides the bytes of a virtual link over its connections.
 
     - ``paced`` and ``by_share``: in proportion to the shares of its subflows; ``paced`` sends each at its own steady
@@ -259,7 +259,7 @@ class JobSpec(Frozen):
     - ``rails``: further NICs; every transfer is divided evenly over the first NICs and the rails, from NIC k to NIC k
     - ``max_subflows``: largest number of subflows into which the job can divide each virtual link; 1 for whole flows
     - ``transport``: transport of its connections; it matters only to subflows
-    - ``dealing``: striping, how the job divides a virtual link over its connections
+    - ``striping``: how the job divides the bytes of a virtual link over its connections
     - ``reports_connections``: whether the job reports its open connections, so that subflows need no port classes
     - ``lease_s``: seconds without renewal after which the job is removed
     - ``provisional``: whether the job may soon announce something else; until then measured traffic has precedence, and
@@ -274,7 +274,7 @@ class JobSpec(Frozen):
     rails: Annotated[tuple[Rail, ...], at_most(MAX_RAILS)] = ()
     max_subflows: Whole = Field(default=1, ge=1, le=MAX_SUBFLOWS)
     transport: Transport = Transport.TCP
-    dealing: Dealing = Dealing.BY_SHARE
+    striping: Striping = Striping.BY_SHARE
     reports_connections: StrictBool = False
     lease_s: Seconds = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
     strategies: Annotated[tuple[ParallelStrategy, ...], at_most(MAX_STRATEGIES)] = ()
@@ -443,12 +443,26 @@ def _in_items(sending: Sequence[Any], rails: Sequence[Any]) -> Iterator[_Count]:
     yield "rails", "addresses in all rails", sum(len(rail.endpoints) for rail in rails), MAX_RAILS * MAX_ENDPOINTS
 
 
-NOT_TRAFFIC = ("lease_s", "max_subflows", "dealing", "provisional")
+NOT_TRAFFIC = ("lease_s", "max_subflows", "striping", "provisional")
 
 NEWER_FIELDS = ("strategies", "provisional")
 """Fields of a ``JobSpec`` that earlier versions of the controller lack.
 
 A saved spec omits them when they are empty, so that those versions can read it."""
+
+
+EARLIER_NAMES = {"dealing": "striping"}
+"""Present names of fields by earlier names, which job files and saved states may have."""
+
+
+def with_present_names(data: Any) -> Any:
+    """Return the fields of a spec with present names instead of earlier ones; anything but a dictionary is unchanged.
+
+    A field that has both names keeps the earlier one, which is then unknown."""
+    if not isinstance(data, dict) or not EARLIER_NAMES.keys() & data.keys():
+        return data
+    renamed = {old: new for old, new in EARLIER_NAMES.items() if new not in data}
+    return {renamed.get(name, name): value for name, value in data.items()}
 
 
 def same_traffic(one: JobSpec, other: JobSpec) -> bool:

@@ -9,7 +9,7 @@ class. ECMP hashes their packets, and those of classes without a subflow.
 By connection: the connections of a job that reports them are distinguished by both ports. Such a job can share pairs of
 hosts with other jobs, and chooses no ports.
 
-The gain of a division depends on the sender's striping (``Dealing``). A sender that follows shares gives each subflow
+The gain of a division depends on the sender's striping (``Striping``). A sender that follows shares gives each subflow
 its own. A sender that stripes evenly, or from a common queue, cannot follow shares. The planner then treats each of its
 connections, or bundle of them, as a flow of its own."""
 
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from signalbox.jobs.spec import Dealing, JobSpec
+from signalbox.jobs.spec import JobSpec, Striping
 
 Pair = tuple[str, str]
 
@@ -90,13 +90,13 @@ class Dividing:
     ``connections``: as reported."""
 
     max_subflows: int = 1
-    dealing: Dealing = Dealing.BY_SHARE
+    striping: Striping = Striping.BY_SHARE
     owner: str = ""
     connections: Connections = field(default_factory=dict)
 
     @classmethod
     def of(cls, spec: JobSpec) -> Dividing:
-        return cls(spec.max_subflows, spec.dealing, spec.job_id if spec.reports_connections else "")
+        return cls(spec.max_subflows, spec.striping, spec.job_id if spec.reports_connections else "")
 
     def bundles(self, pair: Pair) -> tuple[tuple[Ports, ...], ...]:
         """Return the packets of each subflow of the pair's flow, in order.
@@ -113,6 +113,6 @@ class Dividing:
         """Return the pair's flow as the planner treats it."""
         total = len(self.connections.get(pair, ())) if self.owner else self.max_subflows
         count = min(self.max_subflows, total)
-        if self.dealing not in (Dealing.EVEN, Dealing.COMMON_QUEUE) or count <= 1:
+        if self.striping not in (Striping.EVEN, Striping.COMMON_QUEUE) or count <= 1:
             return Pieces((1.0,), max(1, count))
         return Pieces(tuple(len(range(number, total, count)) / total for number in range(count)), 1)

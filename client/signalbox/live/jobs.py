@@ -255,7 +255,7 @@ def job_facts(job: Job) -> dict[str, object]:
         "flows": f"{job.virtual_links}, {job.pinned} pinned, in {job.subflows} subflows"
         + (f"; {job.flows_without_path} without a path" if job.flows_without_path else "")
         + (f"; {of_which_strategy(job)}" if spec.strategies else ""),
-        "may be split": f"{split}, striped {word(word_in(spec, 'dealing'))}" if spec.max_subflows > 1 else "no",
+        "may be split": f"{split}, striped {word(word_in(spec, 'striping'))}" if spec.max_subflows > 1 else "no",
         "connections": "reported by the job" if spec.reports_connections else "not reported",
         "planned for": _planned_in_words(job.demand),
         "traffic": _traffic(job),

@@ -60,13 +60,13 @@ class Library(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LIBRARY_OPENMPI: _ClassVar[Library]
     LIBRARY_NCCL: _ClassVar[Library]
 
-class Dealing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class Striping(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    DEALING_UNSPECIFIED: _ClassVar[Dealing]
-    DEALING_PACED: _ClassVar[Dealing]
-    DEALING_BY_SHARE: _ClassVar[Dealing]
-    DEALING_EVEN: _ClassVar[Dealing]
-    DEALING_COMMON_QUEUE: _ClassVar[Dealing]
+    STRIPING_UNSPECIFIED: _ClassVar[Striping]
+    STRIPING_PACED: _ClassVar[Striping]
+    STRIPING_BY_SHARE: _ClassVar[Striping]
+    STRIPING_EVEN: _ClassVar[Striping]
+    STRIPING_COMMON_QUEUE: _ClassVar[Striping]
 
 class Transport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -307,11 +307,11 @@ LIBRARY_GENERIC: Library
 LIBRARY_GLOO: Library
 LIBRARY_OPENMPI: Library
 LIBRARY_NCCL: Library
-DEALING_UNSPECIFIED: Dealing
-DEALING_PACED: Dealing
-DEALING_BY_SHARE: Dealing
-DEALING_EVEN: Dealing
-DEALING_COMMON_QUEUE: Dealing
+STRIPING_UNSPECIFIED: Striping
+STRIPING_PACED: Striping
+STRIPING_BY_SHARE: Striping
+STRIPING_EVEN: Striping
+STRIPING_COMMON_QUEUE: Striping
 TRANSPORT_UNSPECIFIED: Transport
 TRANSPORT_TCP: Transport
 TRANSPORT_ROCE_V2: Transport
@@ -449,7 +449,7 @@ RULE_PURPOSE_FOUND: RulePurpose
 RULE_PURPOSE_DROP: RulePurpose
 
 class JobSpec(_message.Message):
-    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections", "strategies", "provisional")
+    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "striping", "rails", "reports_connections", "strategies", "provisional")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -459,7 +459,7 @@ class JobSpec(_message.Message):
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     TRANSFERS_FIELD_NUMBER: _ClassVar[int]
     LIBRARY_FIELD_NUMBER: _ClassVar[int]
-    DEALING_FIELD_NUMBER: _ClassVar[int]
+    STRIPING_FIELD_NUMBER: _ClassVar[int]
     RAILS_FIELD_NUMBER: _ClassVar[int]
     REPORTS_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     STRATEGIES_FIELD_NUMBER: _ClassVar[int]
@@ -473,12 +473,12 @@ class JobSpec(_message.Message):
     transport: Transport
     transfers: _containers.RepeatedCompositeFieldContainer[Transfer]
     library: Library
-    dealing: Dealing
+    striping: Striping
     rails: _containers.RepeatedCompositeFieldContainer[Rail]
     reports_connections: bool
     strategies: _containers.RepeatedCompositeFieldContainer[ParallelStrategy]
     provisional: bool
-    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., dealing: _Optional[_Union[Dealing, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ..., strategies: _Optional[_Iterable[_Union[ParallelStrategy, _Mapping]]] = ..., provisional: _Optional[bool] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., striping: _Optional[_Union[Striping, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ..., strategies: _Optional[_Iterable[_Union[ParallelStrategy, _Mapping]]] = ..., provisional: _Optional[bool] = ...) -> None: ...
 
 class ParallelStrategy(_message.Message):
     __slots__ = ("name", "groups", "collectives", "transfers", "compute")

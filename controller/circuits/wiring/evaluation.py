@@ -149,7 +149,7 @@ class _Alone:
 
     @property
     def dividing(self) -> Dividing:
-        return Dividing(self.spec.max_subflows, self.spec.dealing)
+        return Dividing(self.spec.max_subflows, self.spec.striping)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from controller.status import ExtensionStatus, JobState, JobStatus, Status, Swit
 from controller.tables.default_table import Dropped
 from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import IterationTime
-from signalbox.jobs.spec import Algorithm, Dealing, JobId, JobSpec, Library, Transport
+from signalbox.jobs.spec import Algorithm, JobId, JobSpec, Library, Striping, Transport
 from signalbox.jobs.subflows import Dividing
 from signalbox.mapping import duration, message_of, number_of, seconds, word_of
 from signalbox.spec_messages import job_spec, spec_message
@@ -89,7 +89,7 @@ plain_specs = st.builds(
     transfers=st.lists(transfers, max_size=5),
     library=st.sampled_from([pb.LIBRARY_GENERIC, pb.LIBRARY_GLOO, pb.LIBRARY_NCCL]),
     rails=st.lists(rails, unique_by=tuple).map(lambda found: [pb.Rail(endpoints=rail) for rail in found]),
-    dealing=st.sampled_from([pb.DEALING_PACED, pb.DEALING_BY_SHARE, pb.DEALING_EVEN, pb.DEALING_COMMON_QUEUE]),
+    striping=st.sampled_from([pb.STRIPING_PACED, pb.STRIPING_BY_SHARE, pb.STRIPING_EVEN, pb.STRIPING_COMMON_QUEUE]),
     reports_connections=st.booleans(),
     lease=st.floats(1.0, 86_400.0).map(duration),
     max_subflows=st.integers(1, 16),
@@ -327,11 +327,11 @@ def test_a_whole_route_is_one_subflow_of_every_source_port() -> None:
 def test_a_job_without_word_of_subflows_stays_whole_over_tcp() -> None:
     message = spec_message(job_status().spec)
     message.ClearField("max_subflows")
-    for field in ("transport", "library", "dealing"):
+    for field in ("transport", "library", "striping"):
         message.ClearField(field)
     spec = job_spec(message)
     assert (spec.max_subflows, spec.transport) == (1, Transport.TCP)
-    assert (spec.library, spec.dealing) == (Library.GENERIC, Dealing.BY_SHARE)
+    assert (spec.library, spec.striping) == (Library.GENERIC, Striping.BY_SHARE)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_job_without_word_of_subflows_stays_whole_over_tcp() -> None:
         ("max_subflows", 17, "16"),
         ("transport", 9, "TRANSPORT_ROCE_V2"),
         ("library", 9, "LIBRARY_OPENMPI"),
-        ("dealing", 9, "DEALING_COMMON_QUEUE"),
+        ("striping", 9, "STRIPING_COMMON_QUEUE"),
     ],
 )
 def test_wrong_fields_of_one_value_are_named(field: str, value: int, told: str) -> None:

@@ -21,7 +21,7 @@ from controller.status import JobState
 from signalbox import mapping
 from signalbox.commands.output import fields
 from signalbox.errors import InvalidInput
-from signalbox.jobs.spec import Algorithm, Collective, Compute, Dealing, JobSpec, Library, ParallelStrategy, Transport
+from signalbox.jobs.spec import Algorithm, Collective, Compute, JobSpec, Library, ParallelStrategy, Striping, Transport
 from signalbox.spec_messages import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import AlarmKind, FailureKind, Strategy
@@ -29,7 +29,7 @@ from signalbox.words import AlarmKind, FailureKind, Strategy
 ENUMS: list[tuple[Any, Iterable[str]]] = [
     (pb.Algorithm, Algorithm),
     (pb.Library, Library),
-    (pb.Dealing, Dealing),
+    (pb.Striping, Striping),
     (pb.Transport, Transport),
     (pb.JobState, get_args(JobState)),
     (pb.DemandSource, DemandSource),
@@ -89,7 +89,7 @@ def test_times_are_of_unix() -> None:
         ("groups[0].color.of", "groups[0].color.of", None),
         ("strategies[2].collectives[3].algorithm", "strategies[2].collectives[3].algorithm", "Algorithm"),
         ("strategies[2].compute[0].seconds", "strategies[2].compute[0].seconds", None),
-        ("dealing", "dealing", "Dealing"),
+        ("striping", "striping", "Striping"),
         ("", "", None),
     ],
 )

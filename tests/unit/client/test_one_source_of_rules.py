@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from signalbox import mapping
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import check
-from signalbox.jobs.spec import MAX_RANKS, Algorithm, Dealing, JobSpec, Library, Transport
+from signalbox.jobs.spec import MAX_RANKS, Algorithm, JobSpec, Library, Striping, Transport
 from signalbox.spec_messages import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
 
@@ -72,7 +72,7 @@ def specs_with(wrong: bool) -> st.SearchStrategy[dict[str, Any]]:
         ),
         "library": some(Library, NONSENSE),
         "transport": some(Transport, NONSENSE),
-        "dealing": some(Dealing, NONSENSE),
+        "striping": some(Striping, NONSENSE),
         "max_subflows": some([1, 2, 16], 17),
         "reports_connections": st.booleans(),
         "lease_s": some([1.0, 59.5, 86_400.0], 0.0, 0.999, 86_400.5),
@@ -113,7 +113,7 @@ def problems(error: InvalidInput) -> dict[str, str]:
 def proto_json(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the spec as ``grpcurl`` takes it."""
     message = dict(spec)
-    for name in ("library", "transport", "dealing"):
+    for name in ("library", "transport", "striping"):
         if name in message:
             message[name] = enum_value(name, message[name])
     message |= with_enums(message)

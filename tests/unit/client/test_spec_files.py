@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.errors import InvalidInput
-from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.spec import EARLIER_NAMES, JobSpec
 from signalbox.spec_files import jobs_in
 
 SPEC: dict[str, Any] = {
@@ -95,6 +95,15 @@ def test_a_file_may_have_several_jobs(files: Files, name: str, text: str) -> Non
     assert [spec.job_id for spec in files.specs(text, name)] == ["ring", "other"]
 
 
+@pytest.mark.parametrize(("old", "new"), EARLIER_NAMES.items())
+def test_a_field_may_have_its_earlier_name_but_not_both(files: Files, old: str, new: str) -> None:
+    assert files.specs(YAML + f"{old}: even\n") == files.specs(YAML + f"{new}: even\n") != files.specs(YAML)
+    (problem,) = files.problems(YAML + f"{old}: fair\n")
+    assert problem.startswith(f"job.yaml:1:1: {new}: must be")
+    (problem,) = files.problems(YAML + f"{old}: even\n{new}: even\n")
+    assert problem.startswith(f"job.yaml:8:1: {old}: unknown field")
+
+
 def test_problems_of_all_jobs_have_their_places(files: Files) -> None:
     wrong = YAML.replace("job_id: ring", "job_id: Ring\ncolor: blue").replace("1000", "0")
     assert files.problems(YAML + "---\n" + wrong) == [
@@ -102,7 +111,7 @@ def test_problems_of_all_jobs_have_their_places(files: Files) -> None:
         "a letter or digit at both ends (given: 'Ring')",
         "job.yaml:16:48: collectives[0].bytes_per_iteration: must be at least 1 (given: 0)",
         "job.yaml:10:1: color: unknown field; known are job_id, endpoints, groups, collectives, transfers, library, "
-        "rails, max_subflows, transport, dealing, reports_connections, lease_s, strategies, provisional, hosts, "
+        "rails, max_subflows, transport, striping, reports_connections, lease_s, strategies, provisional, hosts, "
         "ranks_per_host, model, parallelism",
     ]
     listed = json.dumps([SPEC, {**SPEC, "groups": [{"name": "dp", "ranks": [0, 7]}]}], indent=1)

@@ -90,9 +90,9 @@ def test_the_last_job_of_a_pair_gets_all_of_its_packets(fabric: FakeFabric) -> N
     assert spine(fabric, PORTS[0]) == spine(fabric, PORTS[3]) == planned_spine(fabric, "second")
 
 
-@pytest.mark.parametrize("dealing", ["even", "common_queue"])
-def test_connections_that_are_dealt_the_same_bytes_are_planned_one_by_one(fabric: FakeFabric, dealing: str) -> None:
-    spec = ring_job("first", [A, B], 600, reports_connections=True, max_subflows=4, dealing=dealing)
+@pytest.mark.parametrize("striping", ["even", "common_queue"])
+def test_connections_with_the_same_bytes_are_planned_one_by_one(fabric: FakeFabric, striping: str) -> None:
+    spec = ring_job("first", [A, B], 600, reports_connections=True, max_subflows=4, striping=striping)
     fabric.send(RegisterJob(spec))
     report(fabric, "first", PORTS)
     found = route(fabric, "first")
@@ -103,7 +103,7 @@ def test_connections_that_are_dealt_the_same_bytes_are_planned_one_by_one(fabric
 
 
 def test_more_connections_than_subflows_are_bundled(fabric: FakeFabric) -> None:
-    spec = ring_job("first", [A, B], 600, reports_connections=True, max_subflows=3, dealing="even")
+    spec = ring_job("first", [A, B], 600, reports_connections=True, max_subflows=3, striping="even")
     fabric.send(RegisterJob(spec))
     report(fabric, "first", PORTS)
     found = route(fabric, "first")
@@ -126,7 +126,7 @@ def test_other_connections_replace_those_that_were_reported(fabric: FakeFabric) 
 
 def test_a_restart_keeps_the_rules_of_connections(fabric: FakeFabric) -> None:
     fabric.send(RegisterJob(ring_job("first", [A, B], 600)))
-    fabric.send(RegisterJob(ring_job("second", [A, B], 600, reports_connections=True, max_subflows=2, dealing="even")))
+    fabric.send(RegisterJob(ring_job("second", [A, B], 600, reports_connections=True, max_subflows=2, striping="even")))
     report(fabric, "second", PORTS[:2])
     before = {job_id: dict(job.routes) for job_id, job in fabric.status.jobs.items()}
     fabric.forget_mods()
@@ -153,7 +153,7 @@ def test_reports_that_cannot_be_are_refused_and_change_nothing(fabric: FakeFabri
 
 def test_queue_pairs_of_roce_send_from_one_port_both_ways_and_to_one(fabric: FakeFabric) -> None:
     """A change of the transport removes the reported TCP connections."""
-    spec = ring_job("first", [A, B], 600, reports_connections=True, max_subflows=2, dealing="even")
+    spec = ring_job("first", [A, B], 600, reports_connections=True, max_subflows=2, striping="even")
     fabric.send(RegisterJob(spec))
     report(fabric, "first", PORTS)
     fabric.send(UpdateJob(spec.model_copy(update={"transport": Transport.ROCE_V2})))

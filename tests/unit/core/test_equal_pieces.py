@@ -15,7 +15,7 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
 from controller.planning.problem import FlowId, Route
 from controller.status import JobStatus
 from controller.tables.pinned_table import read_pin
-from signalbox.jobs.spec import Dealing, JobId
+from signalbox.jobs.spec import JobId, Striping
 from signalbox.jobs.subflows import port_classes
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.fake_switch import Packet
@@ -27,12 +27,12 @@ JOB = JobId("ring")
 LISTENER = 45_000
 
 
-def started(max_subflows: int, dealing: str) -> FakeFabric:
+def started(max_subflows: int, striping: str) -> FakeFabric:
     """Return a fabric with a job of four flows out of each of two leaves, over three spines."""
     fabric = FakeFabric(2, SPINES, HOSTS)
     fabric.start(CONFIG)
     fabric.run(3)
-    fabric.send(RegisterJob(ring_job(JOB, RING, lease_s=600, max_subflows=max_subflows, dealing=dealing)))
+    fabric.send(RegisterJob(ring_job(JOB, RING, lease_s=600, max_subflows=max_subflows, striping=striping)))
     fabric.run(3)
     return fabric
 
@@ -69,11 +69,11 @@ def assert_each_class_takes_its_path(fabric: FakeFabric, count: int) -> None:
                 assert spines(fabric, flow, port & ~ports.mask | ports.value) == {f"spine{path[0].port}"}
 
 
-@pytest.mark.parametrize("dealing", ["even", "common_queue"])
+@pytest.mark.parametrize("striping", ["even", "common_queue"])
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
-def test_every_class_is_an_equal_piece_on_one_path(count: int, dealing: str) -> None:
+def test_every_class_is_an_equal_piece_on_one_path(count: int, striping: str) -> None:
     """Four flows of n subflows each put at least 4n/3 subflows, rounded up, on one of three links."""
-    fabric = started(count, dealing)
+    fabric = started(count, striping)
     assert fabric.status.jobs[JOB].slowdown == pytest.approx(ceil(HOSTS * count / SPINES) / count)
     assert_each_class_takes_its_path(fabric, count)
 
@@ -125,7 +125,7 @@ def test_pieces_of_a_lost_link_get_other_paths_and_stay_equal() -> None:
     assert_each_class_takes_its_path(fabric, 4)
 
 
-def test_another_dealing_is_planned_anew_and_loses_no_packet() -> None:
+def test_another_striping_is_planned_anew_and_loses_no_packet() -> None:
     """Shares that a sender can follow reach 4/3 here with four subflows, equal shares 3/2."""
     fabric = started(4, "paced")
     spec = fabric.status.jobs[JOB].spec
@@ -135,7 +135,7 @@ def test_another_dealing_is_planned_anew_and_loses_no_packet() -> None:
         assert all(spines(fabric, flow, port) for flow in map(FlowId, RING[:3], RING[1:4]) for port in (32_768, 32_774))
 
     fabric.after_each_mod = all_arrive
-    fabric.send(UpdateJob(spec.model_copy(update={"dealing": Dealing.EVEN})))
+    fabric.send(UpdateJob(spec.model_copy(update={"striping": Striping.EVEN})))
     fabric.run(5)
     assert fabric.status.jobs[JOB].slowdown == pytest.approx(3 / 2)
     assert_each_class_takes_its_path(fabric, 4)
@@ -144,12 +144,12 @@ def test_another_dealing_is_planned_anew_and_loses_no_packet() -> None:
     assert fabric.status.jobs[JOB].slowdown == pytest.approx(4 / 3)
 
 
-@pytest.mark.parametrize(("dealing", "predicted"), [("paced", 3 / 4), ("by_share", None), ("even", 2 / 3)])
-def test_a_job_is_told_an_efficiency_only_where_its_sender_reaches_it(dealing: str, predicted: float | None) -> None:
-    job = started(4, dealing).status.jobs[JOB]
+@pytest.mark.parametrize(("striping", "predicted"), [("paced", 3 / 4), ("by_share", None), ("even", 2 / 3)])
+def test_a_job_is_told_an_efficiency_only_where_its_sender_reaches_it(striping: str, predicted: float | None) -> None:
+    job = started(4, striping).status.jobs[JOB]
     assert job.efficiency_predicted == (predicted and pytest.approx(predicted, rel=1e-3))
     assert bool(job.prediction_withheld) == (not predicted)
-    assert not started(1, dealing).status.jobs[JOB].prediction_withheld, "whole flows are not divided"
+    assert not started(1, striping).status.jobs[JOB].prediction_withheld, "whole flows are not divided"
 
 
 @pytest.mark.parametrize(("others", "withheld"), [(1, False), (4, True)])
@@ -160,7 +160,7 @@ def test_a_job_beside_one_with_more_connections_per_flow_is_told_no_efficiency(o
     fabric.run(3)
     fabric.send(RegisterJob(ring_job("one", [f"10.0.{leaf}.1" for leaf in (1, 2, 3)], lease_s=600)))
     ring = [f"10.0.{leaf}.2" for leaf in (1, 2, 3)]
-    more = ring_job("more", ring, lease_s=600, max_subflows=others, dealing="even")
+    more = ring_job("more", ring, lease_s=600, max_subflows=others, striping="even")
     fabric.send(RegisterJob(more))
     fabric.run(3)
     one, other = one_of(fabric, "one"), one_of(fabric, "more")

@@ -90,7 +90,7 @@ def started(**liar: object) -> Sending:
 
 
 def test_connections_that_do_not_exist_take_no_room_after_one_window() -> None:
-    fabric = started(max_subflows=8, dealing="even")
+    fabric = started(max_subflows=8, striping="even")
     path = fabric.passes(VICTIMS)
     fabric.send(ReportConnections(LIAR, A, ABSENT))
     fabric.carry(1, VICTIMS)
@@ -126,7 +126,7 @@ def test_a_thousand_times_the_bytes_change_nothing() -> None:
 
 
 def test_connections_that_another_job_has_reported_are_refused_from_either_end() -> None:
-    fabric = started(max_subflows=2, dealing="even")
+    fabric = started(max_subflows=2, striping="even")
     path = fabric.passes(VICTIMS)
     fabric.send(ReportConnections(LIAR, A, frozenset({LIARS})))
     there, back = VICTIMS, Connected(*VICTIMS[2:], *VICTIMS[:2])

@@ -126,7 +126,7 @@ def test_no_measured_iteration_began_before_the_epoch(
     assert changed
 
 
-@pytest.mark.parametrize("other", [{"lease_s": 99.0}, {"max_subflows": 2}, {"dealing": "even"}])
+@pytest.mark.parametrize("other", [{"lease_s": 99.0}, {"max_subflows": 2}, {"striping": "even"}])
 def test_measured_times_outlive_an_update_of_what_they_do_not_follow_from(
     followed: Followed, other: dict[str, Any]
 ) -> None:

@@ -462,7 +462,7 @@ def test_another_lease_or_number_of_subflows_is_no_reason_to_measure_anew(
             cluster.connect(src, dst, port)
     before = cluster.train(600, traffic)
     assert before.source is known
-    for change in ({"lease_s": 99.0}, {"max_subflows": 4}, {"dealing": "even", "lease_s": 60.0}):
+    for change in ({"lease_s": 99.0}, {"max_subflows": 4}, {"striping": "even", "lease_s": 60.0}):
         cluster.update(**change)
         assert cluster.of_job is before
     after = cluster.train(20, traffic)

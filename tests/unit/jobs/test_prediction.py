@@ -9,7 +9,7 @@ from controller.jobs.messages import RegisterJob
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import JobRegistry
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
-from signalbox.jobs.spec import Dealing, JobId, JobSpec
+from signalbox.jobs.spec import JobId, JobSpec, Striping
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_only_what_links_decide_is_predicted(library: str, algorithm: str, ranks
     assert (prediction_withheld(job) == "") == predicted
 
 
-@pytest.mark.parametrize("dealing", Dealing)
-def test_a_job_whose_independent_connections_have_unequal_shares_gets_none(dealing: Dealing) -> None:
+@pytest.mark.parametrize("striping", Striping)
+def test_a_job_whose_independent_connections_have_unequal_shares_gets_none(striping: Striping) -> None:
     ips = ["10.0.1.1", "10.0.2.1"]
     transfer = {"src": 0, "dst": 1, "bytes_per_iteration": 480_000}
-    spec = {"job_id": "job", "endpoints": ips, "transfers": [transfer], "max_subflows": 2, "dealing": dealing}
+    spec = {"job_id": "job", "endpoints": ips, "transfers": [transfer], "max_subflows": 2, "striping": striping}
     jobs = JobRegistry(1)
     jobs.register(RegisterJob(JobSpec.parse(spec)), 0.0)
     [job] = jobs.jobs.values()
     assert not prediction_withheld(job)
-    assert bool(prediction_withheld(job, split=True)) == (dealing is Dealing.BY_SHARE)
+    assert bool(prediction_withheld(job, split=True)) == (striping is Striping.BY_SHARE)
 
 
 def test_a_job_beside_others_with_more_connections_per_flow_gets_none() -> None:

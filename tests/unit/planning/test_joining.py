@@ -21,7 +21,7 @@ from controller.planning.problem import FlowId, PlanLimits, Problem, whole
 from offline.scenarios.fabrics import fat_tree, spine_links, without, without_random_links
 from offline.scenarios.scenario import problem_of
 from offline.scenarios.workload_job import WorkloadJob
-from signalbox.jobs.spec import Dealing
+from signalbox.jobs.spec import Striping
 from tests.support.simulator_scenes import LINK_BPS, Host, fabric_of, job
 
 LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
@@ -31,7 +31,7 @@ DEAD_SPINE = without(INTACT, spine_links(INTACT, [0]))
 
 
 def even(fabric: Fabric, name: str, hosts: list[Host], pieces: int) -> WorkloadJob:
-    return replace(job(fabric, name, [hosts]), max_subflows=pieces, dealing=Dealing.EVEN)
+    return replace(job(fabric, name, [hosts]), max_subflows=pieces, striping=Striping.EVEN)
 
 
 def ring(hosts: int, first: int = 0) -> list[Host]:

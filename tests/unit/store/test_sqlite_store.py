@@ -44,7 +44,7 @@ from controller.store.store import Store
 from signalbox.errors import InvalidInput, NotFound
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import Connected
-from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.jobs.spec import EARLIER_NAMES, JobId, JobSpec
 from signalbox.words import Strategy
 from tests.support.by_id import registered
 
@@ -104,7 +104,7 @@ def full() -> SavedState:
             "rails": [{"endpoints": ["10.1.0.1", "10.1.0.2"]}],
             "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 5, "phase": 1, "step": 2}],
             "library": "gloo",
-            "dealing": "even",
+            "striping": "even",
             "reports_connections": True,
         }
     )
@@ -170,6 +170,16 @@ def test_a_job_without_newer_fields_is_saved_as_versions_without_them_read_it() 
     assert plain["spec"].keys().isdisjoint({"strategies", "provisional"})
     assert plain.keys().isdisjoint({"wiring", "revision"})
     assert [way["name"] for way in several["spec"]["strategies"]] == ["one", "two"]
+
+
+def test_fields_that_were_renamed_are_saved_and_read_under_their_earlier_names() -> None:
+    key, job = Key(Kind.JOB, "c"), full().jobs[JobId("c")]
+    saved = encode(key, job)
+    assert json.loads(saved)["spec"].keys() >= EARLIER_NAMES.keys()
+    assert json.loads(saved)["spec"].keys().isdisjoint(EARLIER_NAMES.values())
+    for old, new in EARLIER_NAMES.items():
+        for text in (saved, saved.replace(f'"{old}"', f'"{new}"')):
+            assert decode([(key, text)]).jobs == {"c": job}
 
 
 def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from signalbox.jobs.spec import MAX_SUBFLOWS, Dealing
+from signalbox.jobs.spec import MAX_SUBFLOWS, Striping
 from signalbox.jobs.subflows import Dividing, Pieces, exactly, port_classes
 
 EVERY_PORT: Any = np.arange(1 << 16)
@@ -39,18 +39,18 @@ def test_one_port_is_a_class() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "dealing", "pieces"),
+    ("count", "striping", "pieces"),
     [
-        (3, Dealing.PACED, Pieces((1.0,), 3)),
-        (3, Dealing.BY_SHARE, Pieces((1.0,), 3)),
-        (3, Dealing.EVEN, Pieces((1 / 3,) * 3, 1)),
-        (4, Dealing.COMMON_QUEUE, Pieces((1 / 4,) * 4, 1)),
-        (1, Dealing.EVEN, Pieces((1.0,), 1)),
+        (3, Striping.PACED, Pieces((1.0,), 3)),
+        (3, Striping.BY_SHARE, Pieces((1.0,), 3)),
+        (3, Striping.EVEN, Pieces((1 / 3,) * 3, 1)),
+        (4, Striping.COMMON_QUEUE, Pieces((1 / 4,) * 4, 1)),
+        (1, Striping.EVEN, Pieces((1.0,), 1)),
     ],
 )
 def test_a_sender_that_cannot_follow_shares_has_an_equal_piece_per_class(
-    count: int, dealing: Dealing, pieces: Pieces
+    count: int, striping: Striping, pieces: Pieces
 ) -> None:
-    dividing = Dividing(count, dealing)
+    dividing = Dividing(count, striping)
     assert dividing.pieces(("10.0.1.1", "10.0.2.1")) == pieces
     assert len(dividing.bundles(("10.0.1.1", "10.0.2.1"))) == (count if count > 1 else 0)

@@ -62,7 +62,7 @@ def test_ranks_on_one_host_have_one_address() -> None:
 def test_a_job_without_collectives_and_transfers_is_observed() -> None:
     spec = JobSpec.parse({"job_id": "job", "endpoints": ["10.0.1.1", "10.0.2.1"]})
     assert spec.observed
-    assert (spec.library, spec.dealing, spec.reports_connections) == ("generic", "by_share", False)
+    assert (spec.library, spec.striping, spec.reports_connections) == ("generic", "by_share", False)
     assert JobSpec.parse({**SPEC, "collectives": []}).observed
     assert not JobSpec.parse(SPEC).observed
 
@@ -169,8 +169,8 @@ def test_there_are_at_most_eight_nics() -> None:
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    assert set(problems(job_id="?", endpoints=["x", "y"], color="blue", dealing="fair")) == {
-        "job_id", "endpoints[0]", "endpoints[1]", "color", "dealing",
+    assert set(problems(job_id="?", endpoints=["x", "y"], color="blue", striping="fair")) == {
+        "job_id", "endpoints[0]", "endpoints[1]", "color", "striping",
     }  # fmt: skip
 
 
@@ -202,7 +202,7 @@ def test_too_many_endpoints_are_refused() -> None:
      "unknown field; known are algorithm, groups, bytes_per_iteration, phase"),
     ({"collectives": collective(algorithm="magic")}, "collectives[0].algorithm", "must be 'ring_all_reduce', "),
     ({"library": "mpich"}, "library", "must be 'generic', 'gloo', 'openmpi' or 'nccl' (given: 'mpich')"),
-    ({"dealing": "fair"}, "dealing", "must be 'paced', 'by_share', 'even' or 'common_queue' (given: 'fair')"),
+    ({"striping": "fair"}, "striping", "must be 'paced', 'by_share', 'even' or 'common_queue' (given: 'fair')"),
     ({"reports_connections": "often"}, "reports_connections", "must be true or false (given: 'often')"),
     ({"collectives": collective(groups=[])}, "collectives[0].groups", "must have at least 1 entry (given: 0)"),
     ({"collectives": [3]}, "collectives[0]", "must be an object or table with the fields algorithm, groups, "),

@@ -57,7 +57,7 @@ def test_json_has_every_iteration_of_every_job_under_every_strategy(simulate: Si
     found = json.loads(result.out)
     assert result.status == 0
     assert found | {"strategies": []} == {
-        "iterations": 2, "random_starts_s": None, "replan": "hysteresis", "dealing": "by_share", "sharing": "equal",
+        "iterations": 2, "random_starts_s": None, "replan": "hysteresis", "striping": "by_share", "sharing": "equal",
         "lose_sent": False, "max_moves": 256, "seed": 1, "bound": 1.0, "strategies": [],
     }  # fmt: skip
     assert [strategy["strategy"] for strategy in found["strategies"]] == ["greedy", "ecmp"]

@@ -22,7 +22,7 @@ LEAVES, SPINES, HOSTS = 4, 4, 4
 FIRST_HOST = LEAVES + SPINES
 FABRIC = ("--leaves", str(LEAVES), "--spines", str(SPINES), "--hosts-per-leaf", str(HOSTS))
 JSON_KEYS = (
-    "strategy", "dealing", "flows", "subflows", "max_subflows_of_a_flow", "if_paced", "max_slowdown", "bound",
+    "strategy", "striping", "flows", "subflows", "max_subflows_of_a_flow", "if_paced", "max_slowdown", "bound",
     "fluid_bound", "integer_bound", "gap", "slowdowns_proven", "slowdowns_proven_listed", "candidates_listed",
     "path_stretch", "certificate", "cut_short", "plan_ms", "job_slowdown", "mean_job_slowdown", "max_job_slowdown",
     "ecmp_slowdown", "unrouted", "job_unrouted",
@@ -93,8 +93,8 @@ def job_slowdowns(found: list[dict[str, str]]) -> dict[str, float]:
         (("--fail-spines", "1", "--max-subflows", "2"), Fraction(4, 3), Fraction(4, 3), 2),
         (("--fail-spines", "0,3", "--max-subflows", "2"), Fraction(2), Fraction(2), 2),
         (("--fail-links", "leaf1:spine2", "--max-subflows", "2"), Fraction(4, 3), Fraction(4, 3), 2),
-        (("--fail-spines", "1", "--max-subflows", "2", "--dealing", "paced"), Fraction(4, 3), Fraction(4, 3), 2),
-        (("--fail-spines", "1", "--max-subflows", "2", "--dealing", "even"), Fraction(3, 2), Fraction(4, 3), 1.5),
+        (("--fail-spines", "1", "--max-subflows", "2", "--striping", "paced"), Fraction(4, 3), Fraction(4, 3), 2),
+        (("--fail-spines", "1", "--max-subflows", "2", "--striping", "even"), Fraction(3, 2), Fraction(4, 3), 1.5),
     ],
 )
 def test_the_plan_that_is_written_is_the_plan_that_is_reported(
@@ -337,7 +337,7 @@ def test_efficiency_is_not_said_where_slowdowns_hold_only_for_senders_that_pace(
 ) -> None:
     common = ("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "1", "--max-subflows", 2)
     assert "efficiency" not in signalbox(*common).out
-    assert "efficiency" in signalbox(*common, "--dealing", "paced").out
+    assert "efficiency" in signalbox(*common, "--striping", "paced").out
 
 
 # ---- wrong input

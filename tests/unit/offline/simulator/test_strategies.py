@@ -17,7 +17,7 @@ from offline.scenarios.scenario import problem_of
 from offline.schemes import SCHEMES
 from offline.simulator.options import Options, Replan, Sharing
 from offline.simulator.training import Outcome, Stage, simulate
-from signalbox.jobs.spec import Dealing
+from signalbox.jobs.spec import Striping
 
 SPINES = 4
 LINK_BPS = 100e9
@@ -34,13 +34,13 @@ def run(
     options: Options,
     max_subflows: int = 1,
     jobs: int = 2,
-    dealing: Dealing = Dealing.PACED,
+    striping: Striping = Striping.PACED,
 ) -> tuple[Outcome, float]:
     """Return the outcome for jobs of the published models on whole leaves, and the bound of their worst slowdown."""
     fabric = intact()
     workload = generate(fabric, jobs, 4, Placement.WHOLE_LEAF, seed, max_rings=SPINES)
     left = without(fabric, spine_links(fabric, range(SPINES - failed, SPINES))) if failed else fabric
-    trained = jobs_of(workload, fabric, max_subflows, dealing)
+    trained = jobs_of(workload, fabric, max_subflows, striping)
     problem = problem_of(left, trained)
     limits = PlanLimits(ecmp_draws=0, seed=seed)
     outcome = simulate([Stage(0.0, problem)], trained, lambda asked: SCHEMES[name](asked, limits), options)
@@ -69,16 +69,16 @@ def test_split_flows_reach_the_bound_with_hysteresis(failed: int, seed: int) -> 
     assert outcome.mean_slowdown <= 1.01 * bound
 
 
-@pytest.mark.parametrize("dealing", [Dealing.EVEN, Dealing.COMMON_QUEUE])
+@pytest.mark.parametrize("striping", [Striping.EVEN, Striping.COMMON_QUEUE])
 @pytest.mark.parametrize(("pieces", "slowdown"), [(2, 3 / 2), (3, 4 / 3), (4, 6 / 4)])
 def test_equal_pieces_reach_the_slowdown_that_is_planned_for_them(
-    dealing: Dealing, pieces: int, slowdown: float
+    striping: Striping, pieces: int, slowdown: float
 ) -> None:
     """Four flows of k subflows each put at least 4k / 3 subflows, rounded up, on one of three links."""
-    outcome, _ = run("planned", 1, 1, Options(iterations=3), pieces, dealing=dealing)
+    outcome, _ = run("planned", 1, 1, Options(iterations=3), pieces, striping=striping)
     assert outcome.mean_slowdown is not None
     assert outcome.mean_slowdown <= slowdown + 1e-9
-    if dealing is Dealing.EVEN:
+    if striping is Striping.EVEN:
         assert outcome.mean_slowdown == pytest.approx(slowdown)
 
 
@@ -98,7 +98,7 @@ def test_a_cap_on_moves_is_kept_cycle_by_cycle_until_the_bound_is_reached() -> N
     """A spine fails after the first all-reduce; the next cycles are ten seconds apart."""
     fabric, options = intact(), Options(iterations=30)
     left = without(fabric, spine_links(fabric, [SPINES - 1]))
-    trained = jobs_of(generate(fabric, 2, 4, Placement.WHOLE_LEAF, 1, max_rings=SPINES), fabric, 2, Dealing.PACED)
+    trained = jobs_of(generate(fabric, 2, 4, Placement.WHOLE_LEAF, 1, max_rings=SPINES), fabric, 2, Striping.PACED)
     stages = [Stage(0.0, problem_of(fabric, trained)), Stage(20.0, problem_of(left, trained))]
     bound = SPINES / (SPINES - 1)
     limits = PlanLimits(ecmp_draws=0)

@@ -18,7 +18,7 @@ from offline.scenarios.workload_job import WorkloadJob
 from offline.simulator.options import Options, Replan, Sharing
 from offline.simulator.routing import Scheme
 from offline.simulator.training import Outcome, Stage, simulate
-from signalbox.jobs.spec import Dealing
+from signalbox.jobs.spec import Striping
 from tests.support.simulator_scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
 
 ONE = Options(iterations=1, replan=Replan.NEVER)
@@ -157,10 +157,10 @@ def test_a_full_leaf_that_splits_over_the_spines_left_reaches_the_bound() -> Non
     fabric = without(fabric, spine_links(fabric, ["2"]))
     full = job(fabric, "a", [[(0, host), (1, host)] for host in range(3)])
     on = [stage(fabric, [full])]
-    for sharing, dealing in product(Sharing, (Dealing.PACED, Dealing.BY_SHARE)):
-        options, dealt = replace(ONE, sharing=sharing), replace(full, dealing=dealing)
-        assert run(on, [dealt], split_evenly, options).mean_slowdown == pytest.approx(1.5)
-        assert run(on, [dealt], greedy, options).mean_slowdown == pytest.approx(2.0)
+    for sharing, striping in product(Sharing, (Striping.PACED, Striping.BY_SHARE)):
+        options, striped = replace(ONE, sharing=sharing), replace(full, striping=striping)
+        assert run(on, [striped], split_evenly, options).mean_slowdown == pytest.approx(1.5)
+        assert run(on, [striped], greedy, options).mean_slowdown == pytest.approx(2.0)
 
 
 def uneven(problem: Problem) -> Plan:
@@ -182,14 +182,14 @@ def test_pieces_keep_in_step_or_race() -> None:
     fabric = fabric_of(leaves=2, spines=2)
     jobs = [job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])]
     on = [stage(fabric, jobs)]
-    paced = run(on, [replace(one, dealing=Dealing.PACED) for one in jobs], uneven)
-    by_share = run(on, [replace(one, dealing=Dealing.BY_SHARE) for one in jobs], uneven)
+    paced = run(on, [replace(one, striping=Striping.PACED) for one in jobs], uneven)
+    by_share = run(on, [replace(one, striping=Striping.BY_SHARE) for one in jobs], uneven)
     assert [j.mean_slowdown for j in paced.jobs] == pytest.approx([1.1, 1.1])
     assert [j.mean_slowdown for j in by_share.jobs] == pytest.approx([1.1, 1.0])
 
 
-@pytest.mark.parametrize(("dealing", "slowdown"), [(Dealing.PACED, 1.1), (Dealing.BY_SHARE, 2.0)])
-def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(dealing: Dealing, slowdown: float) -> None:
+@pytest.mark.parametrize(("striping", "slowdown"), [(Striping.PACED, 1.1), (Striping.BY_SHARE, 2.0)])
+def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(striping: Striping, slowdown: float) -> None:
     """Two jobs with steps ten times as long each put a tenth of one flow on a direction of the third job's spine.
 
     Unpaced, each takes half of the direction for two steps of the third job: one in its first step, the other when its
@@ -198,7 +198,7 @@ def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(dealing: Dea
     slowed = job(fabric, "a", [[(0, 0), (1, 0)]])
     there = job(fabric, "there", [[(0, 1), (1, 1)]], step_bytes=10 * STEP_BYTES)
     back = job(fabric, "back", [[(0, 2), (1, 2)]], start_s=2 * STEP_S, step_bytes=10 * STEP_BYTES)
-    jobs = [replace(one, dealing=dealing) for one in (slowed, there, back)]
+    jobs = [replace(one, striping=striping) for one in (slowed, there, back)]
 
     def route(problem: Problem, flow: Flow) -> Route:
         first, second, third = problem.candidates(flow)
@@ -212,8 +212,8 @@ def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(dealing: Dea
     assert outcome.jobs[0].slowdowns == pytest.approx((slowdown,))
 
 
-def in_pieces(jobs: list[WorkloadJob], dealing: Dealing, pieces: int = 2) -> list[WorkloadJob]:
-    return [replace(one, max_subflows=pieces, dealing=dealing) for one in jobs]
+def in_pieces(jobs: list[WorkloadJob], striping: Striping, pieces: int = 2) -> list[WorkloadJob]:
+    return [replace(one, max_subflows=pieces, striping=striping) for one in jobs]
 
 
 def two_and_one(problem: Problem) -> Plan:
@@ -222,30 +222,32 @@ def two_and_one(problem: Problem) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("dealing", "slowdowns"),
+    ("striping", "slowdowns"),
     [
         # Spine 0 has three connections, each with a third of it: all end after 3/2 steps. The half of a over spine 1
         # ends after half a step, because its NIC gives it the two thirds that the other half leaves.
-        (Dealing.EVEN, [1.5, 1.5]),
+        (Striping.EVEN, [1.5, 1.5]),
         # The rates are the same, but what spine 1 could take is not left for spine 0. So a has 1/3 + 2/3 and ends after
         # one step, when b has sent two thirds; b has the rest of its step to itself.
-        (Dealing.COMMON_QUEUE, [1.0, 4 / 3]),
+        (Striping.COMMON_QUEUE, [1.0, 4 / 3]),
     ],
 )
-def test_equal_parts_wait_for_the_slowest_and_a_common_queue_does_not(dealing: Dealing, slowdowns: list[float]) -> None:
+def test_equal_parts_wait_for_the_slowest_and_a_common_queue_does_not(
+    striping: Striping, slowdowns: list[float]
+) -> None:
     fabric = fabric_of(leaves=2, spines=2)
-    jobs = in_pieces([job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])], dealing)
+    jobs = in_pieces([job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])], striping)
     assert job_slowdowns(problem_of(fabric, jobs), two_and_one(problem_of(fabric, jobs)).routes) == {"a": 1.5, "b": 1.5}
     outcome = run([stage(fabric, jobs)], jobs, two_and_one)
     assert [j.mean_slowdown for j in outcome.jobs] == pytest.approx(slowdowns)
 
 
-@pytest.mark.parametrize("dealing", [Dealing.EVEN, Dealing.COMMON_QUEUE])
-def test_a_piece_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(dealing: Dealing) -> None:
+@pytest.mark.parametrize("striping", [Striping.EVEN, Striping.COMMON_QUEUE])
+def test_a_piece_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(striping: Striping) -> None:
     """A spine that carries one half of each flow is lost. The other spine carries both from then on."""
     intact = fabric_of(leaves=2, spines=2)
     broken = without(intact, spine_links(intact, ["1"]))
-    (alone,) = in_pieces([job(intact, "a", [[(0, 0), (1, 0)]])], dealing)
+    (alone,) = in_pieces([job(intact, "a", [[(0, 0), (1, 0)]])], striping)
     stages = [stage(intact, [alone]), stage(broken, [alone], from_s=STEP_S / 2)]
     outcome = run(stages, [alone], greedy, Options(iterations=1, replan=Replan.NEVER))
     assert outcome.moves == 2, "one half each way"
@@ -389,7 +391,7 @@ def test_no_job_is_slower_than_its_planned_slowdown(data: st.DataObject) -> None
         job(fabric, name, [hosts[3 * n : 3 * n + 3]], data.draw(st.floats(0.0, 0.5)), data.draw(st.floats(0.0, 0.3)))
         for n, name in enumerate("abc")
     ]
-    jobs = [replace(one, dealing=Dealing.PACED) for one in jobs]
+    jobs = [replace(one, striping=Striping.PACED) for one in jobs]
     problem = problem_of(fabric, jobs)
     routes = {}
     for flow in problem.flows:
@@ -403,10 +405,10 @@ def test_no_job_is_slower_than_its_planned_slowdown(data: st.DataObject) -> None
         assert all(1 - 1e-6 <= slowdown <= predicted[times.job_id] + 1e-6 for slowdown in times.slowdowns)
 
 
-@given(st.data(), st.sampled_from([Dealing.EVEN, Dealing.COMMON_QUEUE]), st.integers(2, 4))
+@given(st.data(), st.sampled_from([Striping.EVEN, Striping.COMMON_QUEUE]), st.integers(2, 4))
 @settings(max_examples=40)
 def test_no_job_is_slower_than_the_slowdown_planned_for_equal_pieces(
-    data: st.DataObject, dealing: Dealing, pieces: int
+    data: st.DataObject, striping: Striping, pieces: int
 ) -> None:
     """Connections are independent, over any paths, several also over one: equal bytes for each are enough."""
     fabric = fabric_of(leaves=3, spines=3, hosts=3)
@@ -414,7 +416,7 @@ def test_no_job_is_slower_than_the_slowdown_planned_for_equal_pieces(
     jobs = [
         job(fabric, name, [hosts[3 * n : 3 * n + 3]], data.draw(st.floats(0.0, 0.5))) for n, name in enumerate("abc")
     ]
-    jobs = in_pieces(jobs, dealing, pieces)
+    jobs = in_pieces(jobs, striping, pieces)
     problem = problem_of(fabric, jobs)
     routes = {flow.id: whole(data.draw(st.sampled_from(problem.candidates(flow)))) for flow in problem.flows}
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=3))
@@ -425,7 +427,7 @@ def test_no_job_is_slower_than_the_slowdown_planned_for_equal_pieces(
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
-def test_of_jobs_dealt_in_several_ways_only_the_outweighed_are_slower_than_planned(data: st.DataObject) -> None:
+def test_of_jobs_striped_in_several_ways_only_the_outweighed_are_slower_than_planned(data: st.DataObject) -> None:
     """The plans are for a leaf-spine with failed cables."""
     intact = fabric_of(leaves=3, spines=3, hosts=4)
     hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(4)]))
@@ -433,7 +435,7 @@ def test_of_jobs_dealt_in_several_ways_only_the_outweighed_are_slower_than_plann
         replace(
             job(intact, name, [hosts[4 * n : 4 * n + 4]], data.draw(st.floats(0.0, 0.5))),
             max_subflows=data.draw(st.sampled_from([1, 2, 4])),
-            dealing=data.draw(st.sampled_from([Dealing.PACED, Dealing.EVEN, Dealing.COMMON_QUEUE])),
+            striping=data.draw(st.sampled_from([Striping.PACED, Striping.EVEN, Striping.COMMON_QUEUE])),
         )
         for n, name in enumerate("abc")
     ]
@@ -447,13 +449,13 @@ def test_of_jobs_dealt_in_several_ways_only_the_outweighed_are_slower_than_plann
             assert max(times.slowdowns) <= planned.job_slowdown[times.job_id] + 1e-6
 
 
-@pytest.mark.parametrize(("dealing", "slower"), [(Dealing.PACED, True), (Dealing.EVEN, False)])
-def test_a_ring_is_slower_than_its_slowdown_beside_more_connections(dealing: Dealing, slower: bool) -> None:
+@pytest.mark.parametrize(("striping", "slower"), [(Striping.PACED, True), (Striping.EVEN, False)])
+def test_a_ring_is_slower_than_its_slowdown_beside_more_connections(striping: Striping, slower: bool) -> None:
     """All rings go over one spine, and the others have four connections per flow, some of which begin later."""
     fabric = fabric_of(leaves=4, spines=1)
-    ring = replace(job(fabric, "ring", [[(leaf, 0) for leaf in range(4)]]), max_subflows=4, dealing=dealing)
+    ring = replace(job(fabric, "ring", [[(leaf, 0) for leaf in range(4)]]), max_subflows=4, striping=striping)
     others = [job(fabric, f"b{leaf}", [[(leaf, 1), (leaf + 1, 1)]], 0.05 * leaf, 0.1) for leaf in (0, 2)]
-    jobs = [ring, *in_pieces(others, Dealing.EVEN, 4)]
+    jobs = [ring, *in_pieces(others, Striping.EVEN, 4)]
     problem = problem_of(fabric, jobs)
     routes = {flow.id: whole(problem.candidates(flow)[0]) for flow in problem.flows}
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=5))
