@@ -24,6 +24,7 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.words import Strategy
 from tests.support.lab.pings import address, assert_pings
 from tests.support.lab.snoop import Snoop
+from tests.support.wire.api_calls import ring as ring_of
 
 pytestmark = pytest.mark.lab
 
@@ -43,16 +44,9 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield lab, controller, client
 
 
-def ring(lab: Lab, job_id: str, host: int, lease_s: float = 600.0) -> JobSpec:
-    return JobSpec.parse(
-        {
-            "job_id": job_id,
-            "endpoints": [address(lab, f"h{leaf}_{host}") for leaf in range(1, LEAVES + 1)],
-            "groups": [{"name": "dp", "ranks": list(range(LEAVES))}],
-            "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 10**6}],
-            "lease_s": lease_s,
-        }
-    )
+def ring(lab: Lab, job_id: str, host: int) -> JobSpec:
+    ips = tuple(address(lab, f"h{leaf}_{host}") for leaf in range(1, LEAVES + 1))
+    return ring_of(job_id, ips, 10**6, lease_s=600.0)
 
 
 def pinned(client: Client, job_id: str) -> int:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from mininet_topos.lab.record import (
 )
 from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
+from tests.support.lab.pings import address
 
 pytestmark = pytest.mark.lab
 
@@ -46,6 +48,14 @@ import socket, sys
 with socket.create_connection((sys.argv[1], 7000)) as connection:
     connection.sendall(bytes(1_000_000))
 """
+
+
+@pytest.fixture(scope="module")
+def shared(lab_prefix: str) -> Iterator[Lab]:
+    """Run a lab like ``lab`` for all tests that leave it as it was."""
+    with Lab(LeafSpine(2, 2, 2, prefix=f"s{lab_prefix[1:]}"), controller=None) as lab:
+        install_static_routes(lab)
+        yield lab
 
 
 def traces(prefix: str) -> list[str]:
@@ -69,13 +79,9 @@ def port_state(lab: Lab, switch: str, port: int) -> str:
     return match[1]
 
 
-def address(lab: Lab, name: str) -> str:
-    return next(host.ip for host in lab.hosts if host.name == name)
-
-
-def test_hosts_reach_each_other_over_the_fabric(lab: Lab) -> None:
-    assert pings(lab, "h1_1", address(lab, "h1_2"))
-    assert pings(lab, "h1_1", address(lab, "h2_2"))
+def test_hosts_reach_each_other_over_the_fabric(shared: Lab) -> None:
+    assert pings(shared, "h1_1", address(shared, "h1_2"))
+    assert pings(shared, "h1_1", address(shared, "h2_2"))
 
 
 def test_without_rules_nothing_is_forwarded(lab_prefix: str) -> None:
@@ -83,55 +89,55 @@ def test_without_rules_nothing_is_forwarded(lab_prefix: str) -> None:
         assert not pings(lab, "h1_1", address(lab, "h1_2"))
 
 
-def test_switches_have_the_dpids_and_ports_of_the_topology(lab: Lab) -> None:
-    for switch in lab.switches:
-        described = run("ovs-ofctl", "-O", "OpenFlow13", "show", lab.bridge(switch.name))
+def test_switches_have_the_dpids_and_ports_of_the_topology(shared: Lab) -> None:
+    for switch in shared.switches:
+        described = run("ovs-ofctl", "-O", "OpenFlow13", "show", shared.bridge(switch.name))
         assert f"dpid:{switch.dpid:016x}" in described
         ports = {int(port) for port in re.findall(r"^ (\d+)\(", described, re.MULTILINE)}
-        assert ports == {c.a_port for c in lab.links if c.a == switch.name} | {
-            c.b_port for c in lab.links if c.b == switch.name
+        assert ports == {c.a_port for c in shared.links if c.a == switch.name} | {
+            c.b_port for c in shared.links if c.b == switch.name
         }
 
 
 @pytest.mark.alone
-def test_a_link_carries_its_rate_and_not_more(lab: Lab) -> None:
-    sink = lab.popen("h2_1", [sys.executable, "-c", SINK], stdout=subprocess.PIPE, text=True)
+def test_a_link_carries_its_rate_and_not_more(shared: Lab) -> None:
+    sink = shared.popen("h2_1", [sys.executable, "-c", SINK], stdout=subprocess.PIPE, text=True)
     assert sink.stdout
     sink.stdout.readline()
-    lab.popen("h1_1", [sys.executable, "-c", SOURCE, address(lab, "h2_1")])
+    shared.popen("h1_1", [sys.executable, "-c", SOURCE, address(shared, "h2_1")])
     mbps = float(sink.communicate(timeout=60)[0])
     assert 2 < mbps < 5.1  # 4.8 is the ideal; a busy machine may give less
 
 
-def test_hosts_are_silent_by_themselves(lab: Lab) -> None:
-    program = lab.popen("h1_1", ["ip", "-6", "addr", "show", "scope", "link"], stdout=subprocess.PIPE, text=True)
+def test_hosts_are_silent_by_themselves(shared: Lab) -> None:
+    program = shared.popen("h1_1", ["ip", "-6", "addr", "show", "scope", "link"], stdout=subprocess.PIPE, text=True)
     assert program.communicate()[0] == ""
 
 
-def test_a_program_is_its_own_process(lab: Lab) -> None:
-    program = lab.popen("h1_1", ["sleep", "60"])
+def test_a_program_is_its_own_process(shared: Lab) -> None:
+    program = shared.popen("h1_1", ["sleep", "60"])
     wait_for(lambda: Path(f"/proc/{program.pid}/comm").read_text() == "sleep\n", "the program to start")
     program.send_signal(signal.SIGTERM)
     assert program.wait(60) == -signal.SIGTERM
 
 
-def test_a_cut_stops_packets_and_the_carrier_and_plugging_brings_both_back(lab: Lab) -> None:
-    cable = next(c for c in lab.links if (c.a, c.b) == ("leaf1", "spine1"))
-    lab.cut("leaf1", "spine1")
-    assert not pings(lab, "h1_1", address(lab, "h2_1"))
-    wait_for(lambda: port_state(lab, "leaf1", cable.a_port) == "LINK_DOWN", "leaf1 to lose the carrier")
-    wait_for(lambda: port_state(lab, "spine1", cable.b_port) == "LINK_DOWN", "spine1 to lose the carrier")
-    lab.plug("leaf1", "spine1")
-    wait_for(lambda: port_state(lab, "leaf1", cable.a_port) == "LIVE", "leaf1 to have the carrier")
-    wait_for(lambda: pings(lab, "h1_1", address(lab, "h2_1")), "packets to pass")
-    assert "tbf" in run("tc", "qdisc", "show", "dev", lab.topo.interface("leaf1", cable.a_port))
+def test_a_cut_stops_packets_and_the_carrier_and_plugging_brings_both_back(shared: Lab) -> None:
+    cable = next(c for c in shared.links if (c.a, c.b) == ("leaf1", "spine1"))
+    shared.cut("leaf1", "spine1")
+    assert not pings(shared, "h1_1", address(shared, "h2_1"))
+    wait_for(lambda: port_state(shared, "leaf1", cable.a_port) == "LINK_DOWN", "leaf1 to lose the carrier")
+    wait_for(lambda: port_state(shared, "spine1", cable.b_port) == "LINK_DOWN", "spine1 to lose the carrier")
+    shared.plug("leaf1", "spine1")
+    wait_for(lambda: port_state(shared, "leaf1", cable.a_port) == "LIVE", "leaf1 to have the carrier")
+    wait_for(lambda: pings(shared, "h1_1", address(shared, "h2_1")), "packets to pass")
+    assert "tbf" in run("tc", "qdisc", "show", "dev", shared.topo.interface("leaf1", cable.a_port))
 
 
-def test_a_cut_host_loses_its_leaf_and_keeps_its_route(lab: Lab) -> None:
-    lab.cut("h1_1", "leaf1")
-    assert not pings(lab, "h1_1", address(lab, "h1_2"))
-    lab.plug("h1_1", "leaf1")
-    wait_for(lambda: pings(lab, "h1_2", address(lab, "h1_1")), "the host to be back")
+def test_a_cut_host_loses_its_leaf_and_keeps_its_route(shared: Lab) -> None:
+    shared.cut("h1_1", "leaf1")
+    assert not pings(shared, "h1_1", address(shared, "h1_2"))
+    shared.plug("h1_1", "leaf1")
+    wait_for(lambda: pings(shared, "h1_2", address(shared, "h1_1")), "the host to be back")
 
 
 def test_a_stopped_switch_takes_its_neighbours_carrier_and_returns_empty(lab: Lab) -> None:

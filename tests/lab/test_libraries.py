@@ -16,6 +16,7 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
+from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from tests.support.lab.needs import needs
 
@@ -57,17 +58,6 @@ def test_a_gloo_all_reduce_is_right_and_sockets_tell_which_way_its_ring_goes(lab
         assert seen[ip, after] < 0.1 * seen[ip, before], "headers"
 
 
-def test_an_open_mpi_all_reduce_is_right(lab: Lab, tmp_path: Path) -> None:
-    needs(missing().get("open-mpi"))
-    job = LibraryJob("job", "open-mpi", "all_reduce", lab.hosts[:RANKS], ELEMENTS, "ring")
-    jobs = RunningJobs(lab, [job], tmp_path, ITERATIONS)
-    jobs.start()
-    jobs.begin_round()
-    jobs.wait_for_end()
-    jobs.wait()
-    assert_right(jobs)
-
-
 def test_two_mpiruns_that_start_at_once_have_directories_of_their_own(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +84,15 @@ def test_two_mpiruns_that_start_at_once_have_directories_of_their_own(
     assert set(scratch.iterdir()) == taken
 
 
+def pinned(jobs: RunningJobs, client: Client) -> set[tuple[str, str]]:
+    """Return the pinned pairs of the job, none while it is not registered."""
+    jobs.check()
+    if not client.list_jobs():
+        return set()
+    with closing(client.watch_routes("job")) as updates:
+        return {(route.src, route.dst) for route in next(updates).routes if route.pinned}
+
+
 def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix: str, tmp_path: Path) -> None:
     """The job announces only its hosts. Its bytes go to rank r - 1; acknowledgements go the other way."""
     needs(missing().get("gloo"))
@@ -104,20 +103,14 @@ def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix:
         jobs.start()
         jobs.begin_round()
         client.register_job(JobSpec.parse({"job_id": "job", "endpoints": job.peers}))
-
-        def pinned() -> set[tuple[str, str]]:
-            jobs.check()
-            with closing(client.watch_routes("job")) as updates:
-                return {(route.src, route.dst) for route in next(updates).routes if route.pinned}
-
         ring = {(ip, job.peers[rank - 1]) for rank, ip in enumerate(job.peers)}
-        wait_for(lambda: pinned() == ring, "the ring's pins", 60, 0.1)
+        wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins", 60, 0.1)
         jobs.end_round()
         jobs.wait()
 
 
 def test_signalbox_run_announces_what_mpirun_says_until_it_ends(lab_prefix: str, tmp_path: Path) -> None:
-    """The bytes of the ring go to rank r + 1."""
+    """The sums of Open MPI are right. The bytes of the ring go to rank r + 1."""
     needs(missing().get("open-mpi"))
     topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     with running_fabric(topo, tmp_path, settings=SETTINGS) as (lab, controller, client):
@@ -128,16 +121,8 @@ def test_signalbox_run_announces_what_mpirun_says_until_it_ends(lab_prefix: str,
         jobs = RunningJobs(lab, [job], tmp_path / "ranks", before_mpirun=[*run, "--addresses", str(addresses), "--"])
         jobs.start()
         jobs.begin_round()
-
-        def pinned() -> set[tuple[str, str]]:
-            jobs.check()
-            if not client.list_jobs():
-                return set()
-            with closing(client.watch_routes("job")) as updates:
-                return {(route.src, route.dst) for route in next(updates).routes if route.pinned}
-
         ring = {(ip, job.peers[(rank + 1) % RANKS]) for rank, ip in enumerate(job.peers)}
-        wait_for(lambda: pinned() == ring, "the ring's pins", 60, 0.1)
+        wait_for(lambda: pinned(jobs, client) == ring, "the ring's pins", 60, 0.1)
         jobs.wait_for_iterations(ITERATIONS)
         jobs.end_round()
         jobs.wait()

@@ -19,6 +19,7 @@ from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from tests.support.lab.pings import address, assert_pings
 from tests.support.lab.snoop import Snoop
+from tests.support.wire.api_calls import ring
 
 pytestmark = pytest.mark.lab
 
@@ -44,32 +45,16 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def all_hosts(lab: Lab, job_id: str) -> JobSpec:
     """Return an all-to-all over every host: 18 virtual links between the leaves."""
-    hosts = [host.ip for host in lab.hosts]
-    return job(job_id, hosts, "all_to_all")
+    sends = {"algorithm": "all_to_all", "groups": ["dp"], "bytes_per_iteration": 10**6}
+    return ring(job_id, tuple(host.ip for host in lab.hosts), lease_s=600.0, collectives=[sends])
 
 
 def pair(lab: Lab, job_id: str, number: int) -> JobSpec:
-    return job(job_id, [address(lab, f"h{leaf}_{number}") for leaf in (1, 2)], "ring_all_reduce")
-
-
-def job(job_id: str, hosts: list[str], algorithm: str) -> JobSpec:
-    return JobSpec.parse(
-        {
-            "job_id": job_id,
-            "endpoints": hosts,
-            "groups": [{"name": "dp", "ranks": list(range(len(hosts)))}],
-            "collectives": [{"algorithm": algorithm, "groups": ["dp"], "bytes_per_iteration": 10**6}],
-            "lease_s": 600.0,
-        }
-    )
+    return ring(job_id, tuple(address(lab, f"h{leaf}_{number}") for leaf in (1, 2)), 10**6, lease_s=600.0)
 
 
 def ofctl(lab: Lab, switch: str, command: str, *arguments: str) -> str:
-    return run("ovs-ofctl", "-O", "OpenFlow13", command, bridge(lab, switch), *arguments)
-
-
-def bridge(lab: Lab, switch: str) -> str:
-    return lab.bridge(switch)
+    return run("ovs-ofctl", "-O", "OpenFlow13", command, lab.bridge(switch), *arguments)
 
 
 def rules(lab: Lab) -> Rules:
@@ -165,7 +150,7 @@ def test_an_entry_of_somebody_else_where_a_pin_should_be_is_not_overwritten(fabr
 
 def test_a_full_table_costs_pins_and_no_packet_until_there_is_room(fabric: Fabric) -> None:
     lab, _, client = fabric
-    leaf = bridge(lab, "leaf1")
+    leaf = lab.bridge("leaf1")
     with registered(client, pair(lab, "second", 2)):
         with registered(client, pair(lab, "first", 1)):
             wait_for(lambda: crossing(client, "first") == crossing(client, "second") == 2, "two jobs", 60)
@@ -191,7 +176,7 @@ def test_a_full_table_costs_pins_and_no_packet_until_there_is_room(fabric: Fabri
 
 def test_a_table_with_little_room_is_named_before_it_is_full(fabric: Fabric) -> None:
     lab, _, client = fabric
-    leaf = bridge(lab, "leaf1")
+    leaf = lab.bridge("leaf1")
     with registered(client, all_hosts(lab, "all")):
         wait_for(lambda: all_pinned(client), "all pins", 60)
         used = len(ofctl(lab, "leaf1", "dump-flows", "--no-stats", "table=1").splitlines())

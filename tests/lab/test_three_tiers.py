@@ -22,7 +22,9 @@ from mininet_topos.lab.running_fabric import LINK_MBPS, fabric_links, running_fa
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from signalbox.words import Strategy
+from tests.support.lab.pings import address
 from tests.support.lab.snoop import Snoop
+from tests.support.wire.api_calls import ring as ring_of
 
 pytestmark = pytest.mark.lab
 
@@ -57,19 +59,7 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def ring(lab: Lab, job_id: str, hosts: list[str]) -> JobSpec:
-    return JobSpec.parse(
-        {
-            "job_id": job_id,
-            "endpoints": [address(lab, host) for host in hosts],
-            "groups": [{"name": "dp", "ranks": list(range(len(hosts)))}],
-            "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 10**6}],
-            "lease_s": 600.0,
-        }
-    )
-
-
-def address(lab: Lab, host: str) -> str:
-    return next(h.ip for h in lab.hosts if h.name == host)
+    return ring_of(job_id, tuple(address(lab, host) for host in hosts), 10**6, lease_s=600.0)
 
 
 def pinned(client: Client, job_id: str) -> int:

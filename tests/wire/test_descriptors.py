@@ -12,19 +12,13 @@ from mininet_topos.controller_process import ControllerProcess, Settings, reserv
 from mininet_topos.haproxy_process import haproxy_before
 from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
-from signalbox.jobs.spec import JobSpec
+from tests.support.wire.api_calls import numbered_job
 from tests.support.wire.fake_switch import FakeSwitch
 
 DESCRIPTORS = 256
 HELD = 300
 """Connections to each port."""
 PROGRAM = "tests.support.wire.few_descriptors"
-
-
-def job(number: int) -> JobSpec:
-    ips = [f"10.{number}.0.1", f"10.{number}.0.2"]
-    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}]
-    return JobSpec.parse({"job_id": f"job{number}", "endpoints": ips, "transfers": transfers})
 
 
 def switches(client: Client) -> int:
@@ -57,7 +51,7 @@ def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connectio
         stack.callback(switch.close)
         wait_for(lambda: switches(client) == 1, "the switch", 60, 0.05)
         for number in range(20):
-            client.register_job(job(number))
+            client.register_job(numbered_job(number))
         controller.kill()
         controller.start()
         again = stack.enter_context(Client(f"127.0.0.1:{port}"))

@@ -7,14 +7,15 @@ import struct
 from contextlib import ExitStack, suppress
 
 from controller.core.messages import Message
-from controller.fabric.messages import ConnectionRefused, PortChanged, SwitchFloods
+from controller.fabric.messages import PortChanged, SwitchFloods
 from controller.fabric.topology import Dpid, PortNo
 from controller.southbound.given_rules import MORE_BYTES
 from controller.southbound.limits import MAX_SWITCH_PORTS
 from controller.southbound.port_changes import AT_ONCE
 from controller.tables.messages import Counters, ReadRules, SwitchRules
 from controller.tables.rules import FlowKey, Match, Table, cookie
-from tests.support.wire.bench import Bench, bench, config
+from tests.support.waiting import DEADLINE_S
+from tests.support.wire.bench import Bench, bench, running_bench
 from tests.support.wire.fake_switch import (
     AGGREGATE,
     ECHO_REPLY,
@@ -28,7 +29,6 @@ from tests.support.wire.fake_switch import (
     flow_stats,
     port_desc,
 )
-from tests.support.wire.openflow_controller import DEADLINE_S, southbound
 
 __all__ = ["bench"]
 
@@ -43,7 +43,7 @@ def port_status(number: int, up: bool) -> bytes:
 
 def test_of_a_flood_of_port_changes_others_hear_the_latest_states_and_who_floods(bench: Bench) -> None:
     with bench.switch(0x401, ports=PORTS) as flooding, bench.switch(0x402, ports=2) as good:
-        since = len(bench.controller.received)
+        since = bench.now
         for number in range(ROUNDS):
             flooding.socket.sendall(b"".join(port_status(n, number % 2 == 1) for n in range(1, PORTS + 1)))
         good.socket.sendall(port_status(2, up=False))
@@ -68,7 +68,7 @@ def latest(messages: list[Message], dpid: int) -> dict[PortNo, bool]:
 
 def test_a_switch_that_goes_on_flooding_is_named(bench: Bench) -> None:
     with bench.switch(0x403, ports=PORTS) as flooding:
-        since, number = len(bench.controller.received), 0
+        since, number = bench.now, 0
         while not any(isinstance(m, SwitchFloods) for m in bench.controller.received[since:]):
             number += 1
             flooding.socket.sendall(b"".join(port_status(n, number % 2 == 1) for n in range(1, PORTS + 1)))
@@ -80,43 +80,35 @@ def test_a_switch_that_goes_on_flooding_is_named(bench: Bench) -> None:
 
 
 def test_a_switch_with_too_many_ports_is_refused_and_says_which_limit() -> None:
-    settings = config(max_ports=MAX_SWITCH_PORTS + 10)
-    with southbound(settings) as controller, ExitStack() as switches:
-        bench = Bench(controller, settings.openflow.port)
-        since = len(controller.received)
+    with running_bench(max_ports=MAX_SWITCH_PORTS + 10) as bench, ExitStack() as switches:
+        since = bench.now
         refused(bench, 0x411, ports=MAX_SWITCH_PORTS)  # and its own port
-        assert controller.first(ConnectionRefused, since).reason == "too_many_ports"
+        assert bench.refused(since).reason == "too_many_ports"
         switches.enter_context(bench.switch(0x412, ports=MAX_SWITCH_PORTS - 1))
-        since = len(controller.received)
+        since = bench.now
         refused(bench, 0x413, ports=10)
-        assert controller.first(ConnectionRefused, since).reason == "too_many_ports"
+        assert bench.refused(since).reason == "too_many_ports"
         switches.enter_context(bench.switch(0x414, ports=5))
 
 
 def test_one_address_takes_no_more_than_its_share_of_connections() -> None:
-    settings = config(max_address_connections=2)
-    with southbound(settings) as controller:
-        bench = Bench(controller, settings.openflow.port)
-        with bench.switch(0x421), bench.switch(0x422):
-            since = len(controller.received)
-            with socket.create_connection(("127.0.0.1", bench.port), timeout=DEADLINE_S) as third:
-                assert third.recv(1) == b""
-            assert controller.first(ConnectionRefused, since).reason == "too_many_of_address"
-            with socket.create_connection(
-                ("127.0.0.1", bench.port), timeout=DEADLINE_S, source_address=("127.0.0.2", 0)
-            ) as other:
-                assert other.recv(1) != b""
+    with running_bench(max_address_connections=2) as bench, bench.switch(0x421), bench.switch(0x422):
+        since, at = bench.now, ("127.0.0.1", bench.port)
+        with socket.create_connection(at, timeout=DEADLINE_S) as third:
+            assert third.recv(1) == b""
+        assert bench.refused(since).reason == "too_many_of_address"
+        with socket.create_connection(at, timeout=DEADLINE_S, source_address=("127.0.0.2", 0)) as other:
+            assert other.recv(1) != b""
 
 
 def test_a_switch_that_was_there_before_finds_a_connection_although_strangers_have_come() -> None:
-    settings = config(max_connections=4)
-    with southbound(settings, known=[Dpid(0x431)]) as controller:
-        bench = Bench(controller, settings.openflow.port)
-        with bench.switch(0x441), bench.switch(0x442), bench.switch(0x443):
-            since = len(controller.received)
-            refused(bench, 0x444, ports=1)
-            assert controller.first(ConnectionRefused, since).reason == "too_many"
-            comes(bench, 0x431)
+    with running_bench(known=[Dpid(0x431)], max_connections=4) as bench, ExitStack() as switches:
+        for dpid in (0x441, 0x442, 0x443):
+            switches.enter_context(bench.switch(dpid))
+        since = bench.now
+        refused(bench, 0x444, ports=1)
+        assert bench.refused(since).reason == "too_many"
+        comes(bench, 0x431)
 
 
 def comes(bench: Bench, dpid: int) -> None:
@@ -130,7 +122,7 @@ def test_counters_of_rules_that_a_switch_was_not_given_are_not_taken_in(bench: B
     ours = cookie(Table.DEFAULT)
     keys = [FlowKey(Table.DEFAULT, priority, Match()) for priority in (1, 2, 3)]
     with bench.switch(0x451) as switch:
-        since = len(bench.controller.received)
+        since = bench.now
         answer_poll(switch, b"".join(flow_stats(n, ours) for n in (1, 2, 3)))
         bench.controller.send(ReadRules(Dpid(0x451)))
         answer_read(switch, flow_stats(1, ours) + flow_stats(2, ours))
@@ -144,7 +136,7 @@ def test_counters_of_rules_that_a_switch_was_not_given_are_not_taken_in(bench: B
 def test_a_switch_that_invents_rules_is_named_and_most_are_not_read(bench: Bench) -> None:
     ours = cookie(Table.DEFAULT)
     with bench.switch(0x452) as switch:
-        since = len(bench.controller.received)
+        since = bench.now
         bench.controller.send(ReadRules(Dpid(0x452)))
         part = b"".join(flow_stats(1, ours) for _ in range(500))
         answer_read(switch, *[part] * (2 * MORE_BYTES // len(part)), flow_stats(2, ours))

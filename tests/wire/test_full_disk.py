@@ -26,6 +26,7 @@ from signalbox.errors import InvalidInput, SignalboxError, Unavailable
 from signalbox.jobs.spec import JobSpec
 from signalbox.words import Strategy
 from tests.support.by_id import registered
+from tests.support.wire.api_calls import numbered_job
 
 JOBS = 200
 REFUSED = 3
@@ -41,19 +42,13 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-def job(number: int, **more: float) -> JobSpec:
-    ips = [f"10.{number}.0.1", f"10.{number}.0.2"]
-    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}]
-    return JobSpec.parse({"job_id": f"job{number}", "endpoints": ips, "transfers": transfers, **more})
-
-
 def register(client: Client, numbers: range) -> list[str]:
     """Register jobs until ``REFUSED`` of them were refused, and return the acknowledged ones."""
     acknowledged: list[str] = []
     refused = 0
     for number in numbers:
         try:
-            client.register_job(job(number))
+            client.register_job(numbered_job(number))
         except Unavailable:
             refused += 1
             if refused == REFUSED:
@@ -148,7 +143,7 @@ def without_descriptors(controller: ControllerProcess, client: Client) -> list[s
     limit(controller, nofile=len(list(descriptors.iterdir())))
     acknowledged = register(client, range(20, 40))
     client.deregister_job("job0")
-    assert client.update_job(job(1, lease_s=600)).spec.lease.seconds == 600
+    assert client.update_job(numbered_job(1, lease_s=600)).spec.lease.seconds == 600
     controller.check()
     limit(controller, nofile=1024)
     acknowledged += register(client, range(40, 43))
@@ -179,7 +174,7 @@ def test_a_full_disk_is_not_well_again_because_an_empty_commit_fits(tmp_path: Pa
         store = SqliteStore(state)
         before = store.load()
         store.begin()
-        jobs = [Registration(job(n), f"{n}", registered_at=1e9) for n in range(JOBS)]
+        jobs = [Registration(numbered_job(n), f"{n}", registered_at=1e9) for n in range(JOBS)]
         one, all_ = SavedState(registered(jobs[0])), SavedState(registered(*jobs))
         assert isinstance(commit(store, before, one), int)
         filler = state / "other"
@@ -201,7 +196,7 @@ def commit(store: SqliteStore, before: SavedState, after: SavedState) -> int | O
 
 def exchanged(turn: int) -> list[JobSpec]:
     """Return both jobs, with exchanged hosts in every other turn."""
-    return [job(n).model_copy(update={"endpoints": job((n + turn) % 2).endpoints}) for n in range(2)]
+    return [numbered_job(n).model_copy(update={"endpoints": numbered_job((n + turn) % 2).endpoints}) for n in range(2)]
 
 
 def hosts(client: Client) -> list[tuple[str, ...]]:

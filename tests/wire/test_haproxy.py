@@ -229,20 +229,14 @@ def test_a_call_without_its_request_ends_and_the_controller_never_sees_it(tmp_pa
         assert status_of(api.addresses[0])
 
 
-def test_connections_without_a_call_end(tmp_path: Path) -> None:
-    with proxied_api(tmp_path, silent_s=0.5, stalled_s=1.0) as api, raw(api) as silent, raw(api) as greeting:
-        greeting.hello()
-        silent.wait_closed()
-        greeting.wait_closed()
-
-
-@pytest.mark.parametrize(
-    "first_bytes", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0", http2.hello() + http2.inflated(1)]
-)
-def test_other_protocols_and_inflated_fields_end_at_once(plain: Running, first_bytes: bytes) -> None:
-    with raw(plain) as client:
-        client.socket.sendall(first_bytes)
-        client.wait_closed()
+def test_connections_without_a_call_or_of_other_protocols_end(tmp_path: Path) -> None:
+    other = [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0", http2.hello() + http2.inflated(1)]
+    with proxied_api(tmp_path, silent_s=0.5, stalled_s=1.0) as api, ExitStack() as stack:
+        clients = [stack.enter_context(raw(api)) for _ in (b"", http2.hello(), *other)]
+        for client, first_bytes in zip(clients, (b"", http2.hello(), *other), strict=True):
+            client.socket.sendall(first_bytes)
+        for client in clients:
+            client.wait_closed()
 
 
 def test_a_client_has_so_many_connections_and_other_addresses_have_theirs(tmp_path: Path) -> None:

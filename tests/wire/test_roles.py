@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from signalbox.credentials import Credentials
 from signalbox.errors import Exhausted, NotAllowed, NotFound, SignalboxError, Unauthenticated, WrongLeaseToken
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb
+from signalbox.words import EventKind
 from tests.support.wire.control_stand_in import H1, H2, LEAF1, Running, running_api
 
 METHODS: dict[str, Any] = {
@@ -143,6 +145,7 @@ def tokens_file(directory: Path, quotas: str = "") -> Path:
 def serving(directory: Path) -> Iterator[Served]:
     """Run a server with a job of blue, whose registration blue has taken over from its own earlier one."""
     with running_api(tokens=tokens_file(directory), socket_role="none") as api:
+        api.control.board.history.add(EventKind.CONTROLLER, "started", {}, time.time())
         with client(api, directory, "blue") as blue:
             former = blue.register_job(spec()).lease_token
         with client(api, directory, "blue") as blue:

@@ -213,19 +213,6 @@ def test_a_tokens_file_that_was_cut_off_changes_nothing(controller: Reloaded) ->
     assert "signalbox_reload_refused 1" in controller.metrics(controller.first)
 
 
-def test_a_reload_says_which_tokens_came_and_went(controller: Reloaded) -> None:
-    controller.accept("new", "newer")
-    controller.hang_up("event=reloaded")
-    line = next(line for line in reversed(controller.log().splitlines()) if "event=reloaded" in line)
-    for said in (
-        "tokens=2",
-        "tokens_before=1",
-        'added="token new, token newer"',
-        'withdrawn="token old"',
-    ):
-        assert said in line
-
-
 def test_an_expired_certificate_is_refused_and_the_old_one_goes_on(controller: Reloaded) -> None:
     assert "signalbox_reload_refused 0" in controller.metrics(controller.first)
     expired = controller.first.sign_expired("controller")

@@ -118,41 +118,31 @@ def known(api: Running, job_id: str) -> JobSpec:
     return job.spec if job else JobSpec.parse({"job_id": job_id, "endpoints": ["10.0.1.1"] * 2})
 
 
-def test_roots_and_overlaps_are_announced_as_they_are(tmp_path: Path) -> None:
-    """The broadcast is a tree from the last rank.
+def test_roots_overlaps_and_groups_of_a_mesh_are_announced_as_they_are(tmp_path: Path) -> None:
+    """The broadcast is a tree from the last rank. Ranks 0, 1 and 2, 3 are pipelines of two stages.
 
-    Gloo's reduction is a ring backwards of 2/3, and a gather of 1/3 to the root. There is no optimizer, so nothing
+    Gloo's reduction is a ring backwards of 3/4, and a gather of 1/4 to the root. There is no optimizer, so nothing
     loads PyTorch's compiler, which takes seconds of processor time on every rank."""
-    words = ["-X", "importtime", str(PROGRAM), str(tmp_path), "roots", "overlapping"]
-    with running_api() as api, ranks(tmp_path, 3, words, api.addresses[0]) as run:
-        run.wait_until(lambda: bool(known(api, "roots").collectives))
-        roots = known(api, "roots")
-        (tmp_path / "roots").touch()
-        run.wait_until(lambda: bool(known(api, "overlapping").collectives))
-        overlapping = known(api, "overlapping")
-        (tmp_path / "overlapping").touch()
+    kinds = ("roots", "overlapping", "pipeline")
+    words = ["-X", "importtime", str(PROGRAM), str(tmp_path), *kinds]
+    found: dict[str, JobSpec] = {}
+    with running_api() as api, ranks(tmp_path, 4, words, api.addresses[0]) as run:
+        for kind in kinds:
+            run.wait_until(lambda k=kind: bool(known(api, k).collectives))  # type: ignore[misc]
+            found[kind] = known(api, kind)
+            (tmp_path / kind).touch()
         run.wait()
+    roots, overlapping, pipeline = found.values()
     assert sends(roots) == [of_all("broadcast", 4000)]
-    assert [group.ranks for group in roots.groups] == [(2, 0, 1)]
+    assert [group.ranks for group in roots.groups] == [(3, 0, 1, 2)]
     sent = [(t.src, t.dst, t.bytes_per_iteration) for t in roots.transfers]
-    assert sent == [(0, 2, 1334), (0, 2, 667), (1, 0, 1334), (1, 2, 667), (2, 1, 1334)]
-    assert sorted((c.groups, c.phase) for c in overlapping.collectives) == [
-        (("default",), 0),
-        (("default",), 1),
-        (("two",), 0),
-    ]
-    assert all("signalbox.torch.joining" in run.said(rank) for rank in range(3))
-    assert "torch._dynamo" not in run.said()
-
-
-def test_groups_have_the_names_of_the_mesh_and_sends_are_transfers(tmp_path: Path) -> None:
-    """Ranks 0, 1 and 2, 3 are pipelines of two stages; ranks 0, 2 and 1, 3 hold the same stage."""
-    with running_api() as api, ranks(tmp_path, 4, [str(PROGRAM), str(tmp_path), "pipeline"], api.addresses[0]) as run:
-        run.wait_until(lambda: bool(known(api, "pipeline").transfers))
-        spec = known(api, "pipeline")
-        (tmp_path / "pipeline").touch()
-        run.wait()
-    assert {group.name: group.ranks for group in spec.groups} == {"data-0": (0, 2), "data-1": (1, 3)}
-    assert sends(spec) == [("all_reduce", ("data-0", "data-1"), 8000, 1)]
-    pairs = [(t.src, t.dst, t.bytes_per_iteration, t.phase) for t in spec.transfers]
+    to_root, backwards = [(rank, 3, 500) for rank in range(3)], [(rank, (rank - 1) % 4, 1500) for rank in range(4)]
+    assert sorted(sent) == sorted(to_root + backwards)
+    used = sorted((c.groups, c.phase) for c in overlapping.collectives)
+    assert used == [(("default",), 0), (("default",), 1), (("two",), 0)]
+    assert {group.name: group.ranks for group in pipeline.groups} == {"data-0": (0, 2), "data-1": (1, 3)}
+    assert sends(pipeline) == [("all_reduce", ("data-0", "data-1"), 8000, 1)]
+    pairs = [(t.src, t.dst, t.bytes_per_iteration, t.phase) for t in pipeline.transfers]
     assert pairs == [(0, 1, 4000, 0), (1, 0, 4000, 0), (2, 3, 4000, 0), (3, 2, 4000, 0)]
+    assert all("signalbox.torch.joining" in run.said(rank) for rank in range(4))
+    assert "torch._dynamo" not in run.said()

@@ -62,8 +62,7 @@ def train_together(directory: Path, specs: list[RankSpec], stop: StopRequest) ->
 
 
 @pytest.mark.parametrize("algorithm", COLLECTIVES)
-@pytest.mark.parametrize("size", [2, 3, 4, 5])
-@pytest.mark.parametrize("elements", [1, 50_021])
+@pytest.mark.parametrize(("size", "elements"), [(2, 50_021), (3, 1), (4, 50_021), (5, 50_021)])
 def test_every_result_is_exact(tmp_path: Path, algorithm: Algorithm, size: int, elements: int) -> None:
     specs = [RankSpec("job", rank, addresses(size), algorithm, elements, iterations=3) for rank in range(size)]
     for iterations in train_together(tmp_path, specs, StopRequest()):

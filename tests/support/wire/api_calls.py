@@ -27,6 +27,13 @@ def ring(job_id: str = "ring", endpoints: tuple[str, ...] = (H1, H2), size: int 
     )
 
 
+def numbered_job(number: int, **more: Any) -> JobSpec:
+    """Return a job that sends between two hosts of its own."""
+    hosts = (f"10.{number}.0.1", f"10.{number}.0.2")
+    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}]
+    return JobSpec.parse({"job_id": f"job{number}", "endpoints": hosts, "transfers": transfers, **more})
+
+
 def message(**changes: Any) -> pb.JobSpec:
     fields: dict[str, Any] = {
         "job_id": "ring",

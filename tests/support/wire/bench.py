@@ -1,18 +1,52 @@
-"""A southbound process to which fake switches connect, once on Ryu and once on os-ken."""
+"""A southbound process to which fake switches connect."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
 from controller.config import Config
-from controller.fabric.messages import SwitchConnected
+from controller.fabric.messages import ConnectionRefused, SwitchConnected
+from controller.fabric.topology import Dpid
 from mininet_topos.controller_process import reserve_port
 from tests.support.wire.fake_switch import FakeSwitch
-from tests.support.wire.openflow_controller import Southbound, southbound
+from tests.support.wire.openflow_controller import Framework, Southbound, southbound
+
+
+class Bench(NamedTuple):
+    controller: Southbound
+    port: int
+
+    @property
+    def now(self) -> int:
+        """Number of messages that the southbound has sent so far."""
+        return len(self.controller.received)
+
+    def refused(self, since: int) -> ConnectionRefused:
+        return self.controller.first(ConnectionRefused, since)
+
+    @contextmanager
+    def switch(self, dpid: int, ports: int = 1) -> Iterator[FakeSwitch]:
+        """Connect a switch, and wait until the southbound knows it."""
+        since = self.now
+        switch = FakeSwitch(self.port, dpid)
+        try:
+            switch.connect(ports)
+            self.controller.first(SwitchConnected, since, dpid=dpid)
+            yield switch
+        finally:
+            switch.close()
+
+
+@contextmanager
+def running_bench(framework: Framework | None = None, known: Sequence[Dpid] = (), **openflow: Any) -> Iterator[Bench]:
+    """Run a southbound; ``known``: switches from before, ``openflow``: more settings of that section."""
+    settings = config(**openflow)
+    with southbound(settings, framework, known) as controller:
+        yield Bench(controller, settings.openflow.port)
 
 
 def config(**openflow: Any) -> Config:
@@ -25,25 +59,7 @@ def config(**openflow: Any) -> Config:
     )
 
 
-class Bench(NamedTuple):
-    controller: Southbound
-    port: int
-
-    @contextmanager
-    def switch(self, dpid: int, ports: int = 1) -> Iterator[FakeSwitch]:
-        """Connect a switch, and wait until the southbound knows it."""
-        since = len(self.controller.received)
-        switch = FakeSwitch(self.port, dpid)
-        try:
-            switch.connect(ports)
-            self.controller.first(SwitchConnected, since, dpid=dpid)
-            yield switch
-        finally:
-            switch.close()
-
-
-@pytest.fixture(scope="module", params=["ryu", "os_ken"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    settings = config()
-    with southbound(settings, request.param) as controller:
-        yield Bench(controller, settings.openflow.port)
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with running_bench() as bench:
+        yield bench

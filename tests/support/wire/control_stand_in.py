@@ -35,7 +35,7 @@ from controller.jobs.registry import JobRegistry
 from controller.planning.analysis.requests import WhatIf
 from controller.planning.analysis.results import FailureAnalysis
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
-from controller.planning.plan import EcmpSlowdown, Plan, PlanTimes
+from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route, whole
 from controller.silence import EndSilence, Silence, SilenceAlarms, SilenceKey, Silences
 from controller.status import DrainStatus, JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
@@ -46,6 +46,7 @@ from controller.tables.table_use import TableUse
 from signalbox.errors import NO_SUCH_NAME, InvalidInput, NotKnownYet, SignalboxError, cut
 from signalbox.jobs.spec import JobId
 from signalbox.words import AlarmKind
+from tests.support import status_example
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
 H1, H2 = "10.0.1.1", "10.0.2.1"
@@ -53,6 +54,7 @@ VIA_SPINE: Path = (LinkId(LEAF1, PortNo(1)), LinkId(SPINE, PortNo(2)))
 BACK: Path = (LinkId(LEAF2, PortNo(1)), LinkId(SPINE, PortNo(1)))
 
 
+TABLES = (TableUse(Table.PINNED, 9, 200), TableUse(Table.DEFAULT, 3, None), TableUse(OtherTable.METERS, 4, 64))
 SPINE2 = Part(switch_key(Dpid(12)), (End(PortRef(Dpid(12), PortNo(0)), "spine2"),), 1e9)
 """A switch that is down."""
 
@@ -78,20 +80,12 @@ def two_leaves_and_a_spine() -> Fabric:
 
 
 def example_plan() -> Plan:
-    return Plan(
-        generation=7,
+    return replace(
+        status_example.plan(),
         routes={FlowId(H1, H2): whole(VIA_SPINE), FlowId(H2, H1): whole(BACK)},
         unrouted=(FlowId(H1, "10.0.9.9"),),
         job_slowdown={JobId("ring"): 1.25},
-        bound=1.0,
-        fluid_bound=1.0,
-        integer_bound=1.0,
-        certificate="gap",
-        slowdowns_proven=0,
         moves=1,
-        solver="cpsat",
-        ecmp=EcmpSlowdown(1.5, 2.0),
-        times=PlanTimes(1.0, 20.0, 2.0),
     )
 
 
@@ -114,16 +108,7 @@ class ControlStandIn:
         default_factory=lambda: Status(
             fabric=two_leaves_and_a_spine(),
             switches={
-                LEAF1: SwitchStatus(
-                    True,
-                    12,
-                    1,
-                    tables=(
-                        TableUse(Table.PINNED, 9, 200),
-                        TableUse(Table.DEFAULT, 3, None),
-                        TableUse(OtherTable.METERS, 4, 64),
-                    ),
-                )
+                LEAF1: SwitchStatus(True, 12, 1, tables=TABLES),
             },
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
             counters_read={LEAF1: CountersRead(time.monotonic(), time.monotonic())},

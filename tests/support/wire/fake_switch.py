@@ -8,7 +8,7 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple, Self
 
-from tests.support.wire.openflow_controller import DEADLINE_S
+from tests.support.waiting import DEADLINE_S
 
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REQUEST, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
 PACKET_IN, PORT_STATUS, PACKET_OUT, FLOW_MOD, GROUP_MOD = 10, 12, 13, 14, 15

@@ -18,10 +18,9 @@ from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid
 from controller.tables.messages import FromSwitches
 from controller.tls import TlsContext
+from tests.support.waiting import DEADLINE_S
 
 Found = TypeVar("Found")
-DEADLINE_S = 60.0
-
 
 Framework = Literal["ryu", "os_ken"]
 

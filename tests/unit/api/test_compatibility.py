@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,37 +21,33 @@ METHOD = "  rpc Replan(ReplanRequest) returns (ReplanResponse);\n"
 VALUE = "  JOB_STATE_ECMP = 2;\n"
 
 BREAKING = {
-    "a field is removed": (FIELD, ""),
     "a field is removed and reserved": (FIELD, '  reserved 5;\n  reserved "lease_left";\n'),
-    "a field has another number": (FIELD, FIELD.replace("5", "105")),
     "a field has another type": (FIELD, "  double lease_left = 5;\n"),
     "a field has another name": (FIELD, FIELD.replace("lease_left", "lease_rest")),
     "a field becomes a list": (FIELD, f"  repeated {FIELD.strip()}\n"),
     "a method is removed": (METHOD, ""),
-    "a method has another name": (METHOD, METHOD.replace("rpc Replan", "rpc PlanAgain")),
     "a method becomes a stream": (METHOD, METHOD.replace("(ReplanResponse)", "(stream ReplanResponse)")),
     "a service has another name": ("service ControllerService", "service OperatorService"),
     "a value is removed": (VALUE, ""),
-    "a value has another number": (VALUE, VALUE.replace("2", "102")),
     "the package has another name": ("package signalbox.v1;", "package signalbox.v2;"),
 }
 
 ADDED = {
-    "nothing": ("", ""),
-    "a field": (FIELD, f"{FIELD}  string new_field = 200;\n"),
-    "a method": (METHOD, METHOD + METHOD.replace("rpc Replan", "rpc PlanAgain")),
-    "a value": (VALUE, f"{VALUE}  JOB_STATE_NEW = 200;\n"),
-    "a message": (METHOD, METHOD, "\nmessage New {}\n"),
-    "deprecation": (FIELD, FIELD.replace("5;", "5 [deprecated = true];")),
+    FIELD: f"{FIELD.replace('5;', '5 [deprecated = true];')}  string new_field = 200;\n",
+    METHOD: METHOD + METHOD.replace("rpc Replan", "rpc PlanAgain"),
+    VALUE: f"{VALUE}  JOB_STATE_NEW = 200;\n",
+    'syntax = "proto3";\n': 'syntax = "proto3";\nmessage New {}\n',
 }
 
 
-def breaks(folder: Path, old: str, new: str, more: str = "") -> bool:
-    """Return whether this change would break clients of v1."""
+def breaks(folder: Path, changes: Mapping[str, str]) -> bool:
+    """Return whether these changes would break clients of v1."""
     text = (PROTO / FILE).read_text()
-    assert old in text
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new, 1)
     (folder / FILE).parent.mkdir(parents=True)
-    (folder / FILE).write_text(text.replace(old, new, 1) + more)
+    (folder / FILE).write_text(text)
     (folder / "buf.yaml").write_text((PROTO / "buf.yaml").read_text())
     command: list[str | Path] = [BUF, "breaking", folder, "--against", PROTO / "v1.binpb"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -61,12 +58,11 @@ def breaks(folder: Path, old: str, new: str, more: str = "") -> bool:
 
 @pytest.mark.parametrize("change", BREAKING)
 def test_what_breaks_clients_is_refused(tmp_path: Path, change: str) -> None:
-    assert breaks(tmp_path, *BREAKING[change])
+    assert breaks(tmp_path, dict([BREAKING[change]]))
 
 
-@pytest.mark.parametrize("change", ADDED)
-def test_additions_pass(tmp_path: Path, change: str) -> None:
-    assert not breaks(tmp_path, *ADDED[change])
+def test_additions_and_deprecations_pass(tmp_path: Path) -> None:
+    assert not breaks(tmp_path, ADDED)
 
 
 def test_secrets_are_marked_so_that_other_languages_keep_them_out_of_logs() -> None:

@@ -148,21 +148,6 @@ def test_flows_without_a_path_come_before_everything_else() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("slowdown", "measured", "expected"),
-    [
-        (1.0, 0.97, "The measured efficiency is 97.0%, about as predicted."),
-        (1.0, 0.6, "The measured efficiency is 60.0%, the predicted one 100.0%: the difference is not the routing."),
-        (2.0, 0.8, "better than the predicted 50.0%: the jobs that it shares links with do not always send when it"),
-    ],
-)
-def test_the_measured_efficiency_is_compared_with_the_predicted_one(
-    slowdown: float, measured: float, expected: str
-) -> None:
-    assert expected in said(FINE, slowdown=slowdown, efficiency_measured=measured)
-    assert explain_message(replace(FINE, efficiency_measured=measured)).efficiency_measured == measured
-
-
 # ---- single failures
 
 
