@@ -82,7 +82,7 @@ def test_the_paper_in_small(tmp_path: Path, leaves: int, spines: int, cuts: int)
     assert not marked_bridges()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_nothing_is_left_when_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
     with started("--leaves", "2", "--spines", "1", "--out", str(tmp_path)) as bench:
         assert len(bridges_of(bench.pid)) == 3

@@ -30,6 +30,7 @@ exec {OVS_CTL} "$@"
 """
 """Script that waits before it starts the daemons."""
 
+OTHERS = (signal.SIGINT, signal.SIGHUP)
 TIDY_COMMAND = """
 import signal, sys
 
@@ -113,7 +114,7 @@ def test_a_signal_reaches_the_command_and_the_daemons_still_stop(private: Mappin
     assert not is_running(private)
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("how", [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.long) for n in OTHERS)])
 def test_a_signal_while_open_vswitch_starts_ends_in_nothing(
     private: Mapping[str, str], tmp_path: Path, how: int
 ) -> None:

@@ -31,14 +31,13 @@ def mutual(secured: Secured) -> Iterator[Running]:
 # ---- TLS
 
 
-def test_a_client_that_trusts_the_authority_is_served(secured: Secured) -> None:
+def test_clients_that_trust_the_authority_are_served_and_no_others(secured: Secured) -> None:
     with running_api(**secured.settings) as api:
         assert status_of(api.addresses[0], secured.credentials())
-
-
-def test_a_client_that_trusts_another_authority_sends_nothing(secured: Secured) -> None:
-    with running_api(**secured.settings) as api, pytest.raises(Unreachable, match="not of an authority in --tls-ca"):
-        status_of(api.addresses[0], Credentials(secured.other.certificate))
+        with pytest.raises(Unreachable, match="not of an authority in --tls-ca"):
+            status_of(api.addresses[0], Credentials(secured.other.certificate))
+        with pytest.raises(Unreachable, match="may require TLS"):
+            status_of(api.addresses[0])
 
 
 def test_a_server_whose_certificate_is_for_another_address_is_refused(secured: Secured) -> None:
@@ -48,11 +47,6 @@ def test_a_server_whose_certificate_is_for_another_address_is_refused(secured: S
         pytest.raises(Unreachable, match="its certificate is not for this address"),
     ):
         status_of(api.addresses[0], secured.credentials())
-
-
-def test_plain_connections_are_refused_where_tls_is_configured(secured: Secured) -> None:
-    with running_api(**secured.settings) as api, pytest.raises(Unreachable, match="may require TLS"):
-        status_of(api.addresses[0])
 
 
 def test_who_speaks_tls_where_there_is_none_learns_so(secured: Secured) -> None:

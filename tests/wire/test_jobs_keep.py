@@ -11,9 +11,12 @@ import pytest
 from controller.jobs.ends import EndReason
 from signalbox.client import Client
 from signalbox.jobs.spec import JobId, JobSpec
+from tests.support.command_line import Signalbox, signalbox
 from tests.support.waiting import until
 from tests.support.wire.control_stand_in import Running, running_api
 from tests.support.wire.keeping import KeepProcess, keeping
+
+__all__ = ("signalbox",)
 
 
 @pytest.fixture
@@ -134,8 +137,7 @@ def test_a_program_that_joins_by_itself_takes_its_job_over(tmp_path: Path, folde
 
 
 @pytest.mark.parametrize("more", [[], ["--addresses", "missing.yaml"], ["--tls-ca", "missing.pem"]])
-def test_what_cannot_work_ends_it_at_once(tmp_path: Path, more: list[str]) -> None:
-    folder = tmp_path if more else tmp_path / "missing"
-    with keeping(folder, "127.0.0.1:1", tmp_path, tmp_path / "log", *more) as keep:
-        until(lambda: not keep.running)
-    assert "missing" in keep.log.read_text()
+def test_what_cannot_work_ends_it_at_once(signalbox: Signalbox, tmp_path: Path, more: list[str]) -> None:
+    found = signalbox("jobs", "keep", tmp_path if more else tmp_path / "missing", "--address", "127.0.0.1:1", *more)
+    assert found.status != 0
+    assert "missing" in found.err

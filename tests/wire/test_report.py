@@ -17,11 +17,13 @@ import pytest
 
 from benchmarks.web.browser import Browser, browser, missing
 from controller.jobs.messages import RegisterJob, ReportIterations
+from signalbox.commands.output import fields
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.report import bundle
 from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
+from tests.support.fabric_messages import leaf_spine
 from tests.support.lab.needs import needs
 from tests.support.wire.served_fabric import ServedFabric
 
@@ -76,53 +78,29 @@ def packed(parts: Mapping[str, Any]) -> bytes:
 
 def large() -> dict[str, Any]:
     """Return a state of 64 leaves, 32 spines, and 1,000 jobs of 16 flows over leaves and spines."""
-    leaves, spines = range(1, 65), range(101, 133)
-
-    switches = [
-        {"dpid": str(d), "name": f"leaf{d}" if d < 101 else f"spine{d - 100}", "in_sync": True, "ports": []}
-        for d in (*leaves, *spines)
-    ]
-    links, at = list[Any](), dict[Any, Any]()
-    for leaf in leaves:
-        for spine in spines:
-            ends = ({"dpid": str(leaf), "port": spine}, {"dpid": str(spine), "port": leaf})
-            names = f"leaf{leaf}:{spine}>spine{spine - 100}", f"spine{spine - 100}:{leaf}>leaf{leaf}"
-            for (src, dst), name in zip((ends, ends[::-1]), names, strict=True):
-                rate = 1e9 * (leaf * spine % 101)
-                at[src["dpid"], dst["dpid"]] = src
-                links.append({"src": src, "dst": dst, "name": name, "capacity_bps": 1e11, "rate_bps": rate})
-    hosts = [
+    fabric = fields(leaf_spine(64, 32))
+    at = {(link["src"]["dpid"], link["dst"]["dpid"]): link["src"] for link in fabric["links"]}
+    fabric["hosts"] = [
         {"ip": f"10.0.{leaf}.{n}", "at": {"dpid": str(leaf), "port": n}, "switch_name": f"leaf{leaf}"}
-        for leaf in leaves
+        for leaf in range(1, 65)
         for n in range(1, 33)
     ]
     jobs, routes = list[Any](), list[Any]()
     for number in range(1000):
-        name = f"job-{number}"
+        name, slowdown = f"job-{number}", 1.0 + number % 3
         ips = [f"10.0.{(number + k) % 64 + 1}.{number % 32 + 1}" for k in range(16)]
-        jobs.append(
-            {
-                "spec": {"job_id": name, "endpoints": ips},
-                "state": "pinned",
-                "virtual_links": 16,
-                "slowdown": 1.0 + number % 3,
-                "efficiency_predicted": 1 / (1.0 + number % 3),
-            }
-        )
+        job = {"spec": {"job_id": name, "endpoints": ips}, "state": "pinned", "virtual_links": 16}
+        jobs.append({**job, "slowdown": slowdown, "efficiency_predicted": 1 / slowdown})
         for k, ip in enumerate(ips):
-            leaf, spine, other = (number + k) % 64 + 1, 101 + number % 32, (number + k + 1) % 64 + 1
-            path = {
-                "share": 1.0,
-                "switches": [f"leaf{leaf}", f"spine{spine - 100}", f"leaf{other}"],
-                "links": [at[str(leaf), str(spine)], at[str(spine), str(other)]],
-            }
+            leaf, spine, other = (number + k) % 64 + 1, number % 32 + 1, (number + k + 1) % 64 + 1
+            links = [at[str(leaf), str(256 + spine)], at[str(256 + spine), str(other)]]
+            path = {"share": 1.0, "switches": [f"leaf{leaf}", f"spine{spine}", f"leaf{other}"], "links": links}
             routes.append({"job_id": name, "src": ip, "dst": ips[(k + 1) % 16], "held": [path]})
     plan = {"max_slowdown": 3.0, "bound": 3.0, "certificate": "optimal", "plan_time_s": 0.5}
     status = {"version": "1", "strategy": "planned", "switches": 96, "switches_in_sync": 96, "jobs": 1000}
     events = [
         {"number": str(n), "event_time": "2026-11-24T10:00:00Z", "kind": "job", "what": "job"} for n in range(2000)
     ]
-    fabric = {"switches": switches, "links": links, "hosts": hosts}
     found = {"status": status, "jobs": jobs, "routes": routes, "plan": plan, "events": events, "fabric": fabric}
     return {f"signalbox/{name}.json": each for name, each in found.items()}
 

@@ -68,23 +68,14 @@ def test_each_entry_has_its_own_mask(client: Client, jobs: Any) -> None:
 def test_a_refused_request_names_the_entry_and_the_field_and_changes_nothing(client: Client, jobs: Any) -> None:
     before = specs(client)
     other = client.register_job(ring("other", ("10.0.6.1", "10.0.7.1"))).job
+    a, b, taken = ring("a", FAR), ring("b", NEAR), ring("b", tuple(other.spec.endpoints))
     wrong: list[tuple[type[SignalboxError], str, list[JobSpec], dict[str, str]]] = [
-        (
-            Conflict,
-            r"^jobs\[1\]: job 'b' cannot announce .*: job 'other' announces it",
-            [ring("a", FAR), ring("b", tuple(other.spec.endpoints))],
-            {},
-        ),
-        (WrongLeaseToken, r"^jobs\[1\]: the lease token is not", [ring("a", FAR), ring("b", NEAR)], {"b": "none"}),
-        (NotFound, r"^jobs\[0\]: there is no job 'x'", [ring("x", FAR), ring("b", NEAR)], {}),
-        (
-            InvalidInput,
-            r"^jobs\[2\]\.job_id: 'a' is that of jobs\[0\] too",
-            [ring("a", FAR), ring("b", NEAR), ring("a", FAR)],
-            {},
-        ),
+        (Conflict, r"^jobs\[1\]: job 'b' cannot announce .*: job 'other' announces it", [a, taken], {}),
+        (WrongLeaseToken, r"^jobs\[1\]: the lease token is not", [a, b], {"b": "none"}),
+        (NotFound, r"^jobs\[0\]: there is no job 'x'", [ring("x", FAR), b], {}),
+        (InvalidInput, r"^jobs\[2\]\.job_id: 'a' is that of jobs\[0\] too", [a, b, a], {}),
         (InvalidInput, "^jobs: is missing", [], {}),
-        (InvalidInput, r"^jobs: at most 256 are allowed \(given: 257\)", [ring("a", FAR)] * 257, {}),
+        (InvalidInput, r"^jobs: at most 256 are allowed \(given: 257\)", [a] * 257, {}),
     ]
     for kind, text, wanted, tokens in wrong:
         with pytest.raises(kind, match=text) as error:
@@ -93,21 +84,14 @@ def test_a_refused_request_names_the_entry_and_the_field_and_changes_nothing(cli
             "" if kind is InvalidInput else str(error.value).partition(":")[0]
         )
         assert {name: spec for name, spec in specs(client).items() if name != "other"} == before
-    transfers = [pb.Transfer(src=0, dst=1, bytes_per_iteration=1)] * 3 + [
-        pb.Transfer(src=0, dst=9, bytes_per_iteration=1)
-    ]
-    entries = [
-        pb.UpdateJobRequest(spec=spec_message(ring("a", FAR)), lease_token=client._tokens["a"]),
-        pb.UpdateJobRequest(
-            spec=pb.JobSpec(job_id="b", endpoints=NEAR, transfers=transfers), lease_token=client._tokens["b"]
-        ),
-    ]
+    transfers = [pb.Transfer(src=0, dst=dst, bytes_per_iteration=1) for dst in (1, 1, 1, 9)]
+    changed = spec_message(a), pb.JobSpec(job_id="b", endpoints=NEAR, transfers=transfers)
+    entries = [pb.UpdateJobRequest(spec=spec, lease_token=client._tokens[spec.job_id]) for spec in changed]
     invalid = refused(jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=entries))
     assert set(violations(invalid)) == {"jobs[1].spec.transfers[3].dst"}
     entries[1].update_mask.paths.append("colour")
-    assert set(violations(refused(jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=entries)))) == {
-        "jobs[1].update_mask.paths[0]"
-    }
+    invalid = refused(jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=entries))
+    assert set(violations(invalid)) == {"jobs[1].update_mask.paths[0]"}
     entries[1].ClearField("spec")
     assert violations(refused(jobs.UpdateJobs, pb.UpdateJobsRequest(jobs=entries))) == {"jobs[1].spec": "is missing"}
 

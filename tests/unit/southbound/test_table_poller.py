@@ -10,7 +10,6 @@ import pytest
 from controller.fabric.topology import Dpid
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Reply
-from controller.southbound.openflow_framing import Malformed
 from controller.southbound.table_poller import LIMITS_APART_S, LIMITS_EVERY_S, PATIENCE_S, TablePoller
 from controller.tables.messages import TablesRead
 from controller.tables.rules import AnyTable, OtherTable, Table
@@ -209,10 +208,3 @@ def test_replies_to_others_and_of_switches_that_left_belong_to_no_poll() -> None
     assert not wire.poller.error(A, 999)
     wire.poller.switch_left(A)
     assert not wire.answer(ENTRIES)
-
-
-def test_a_malformed_reply_raises_malformed() -> None:
-    wire = Wire()
-    wire.run(EVERY_S)
-    with pytest.raises(Malformed):
-        wire.answer(ENTRIES, table_entry(1, 3)[:-1])
