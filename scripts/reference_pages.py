@@ -138,10 +138,10 @@ def of_command(path: str, command: Any) -> Iterator[str]:
             own = {key: param for key, param in own.items() if key not in keys}
     mine = [*own.values()]
     earlier = described().setdefault((command.help, usage("", command, mine, words)), path)
-    yield f"### {path}"
+    yield f"### {path.removeprefix('signalbox ')}"
     yield f"    {usage(path, command, mine, words)}"
     if earlier != path:
-        yield f"As [`{earlier}`](#{earlier.replace(' ', '-')})."
+        yield f"As [`{earlier}`](#{earlier.removeprefix('signalbox ').replace(' ', '-')})."
         return
     for paragraph in (command.help or "").split("\n\n"):
         yield filled(prose(paragraph))
