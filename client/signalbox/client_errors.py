@@ -69,6 +69,10 @@ _REASONS = {
 """Meaning for a user of what gRPC says when there is no connection, by a part of gRPC's text."""
 
 
+_BROKEN_OFF = "Stream removed"
+"""Part of gRPC's text when a stream ends without a status. So HAProxy ends one when the controller is gone: the code is
+UNKNOWN."""
+
 _IN_SPEC = re.compile(r"^(jobs\[\d+\]\.)?spec\.")
 
 _LOST = (
@@ -104,7 +108,7 @@ def _ours(error: grpc.Call, reason: str, address: str) -> SignalboxError:
         return kind(text)
     if reason == "NOT_SAVED":
         return Unavailable(text, retry_s or 0.0)
-    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) or _BROKEN_OFF in text:
         kind = TooSlow if code is grpc.StatusCode.DEADLINE_EXCEEDED else Unreachable
         return kind(f"no answer from the controller at {address}: {_why(code, text, address)}")
     return SignalboxError(f"{code.name}: {text}")

@@ -48,6 +48,20 @@ PATIENCE = 4
 own time to refuse calls is limited too."""
 TOO_MANY = 8
 """gRPC status code RESOURCE_EXHAUSTED."""
+AWAY = 14, "the controller does not take the call: it is away, or too busy; retry later"
+ERRORS = {
+    400: (13, "HAProxy does not understand the request"),
+    408: (4, "the request did not come in time (api.silent_s)"),
+    500: (13, "HAProxy has no room for the header fields of the request"),
+    502: AWAY,
+    503: AWAY,
+    504: AWAY,
+}
+"""gRPC status and message for each status of HTTP with which HAProxy itself answers. Its own pages have a body, which
+aborts programs with grpcio 1.83, or tells them UNKNOWN instead of UNAVAILABLE."""
+RELOADED_S = 180
+"""Seconds that connections from before a reload of HAProxy may last, longer than any call but a watch. An old process
+counts clients by itself, and knows only the old certificates."""
 
 
 def configuration(api: ApiConfig) -> str:
@@ -97,6 +111,7 @@ def _global(api: ApiConfig) -> Iterator[str]:
     yield f"    tune.h2.max-concurrent-streams {CONNECTION_STREAMS}"
     yield f"    tune.bufsize {BUFFER + REWRITES}"
     yield f"    tune.maxrewrite {REWRITES}"
+    yield f"    hard-stop-after {RELOADED_S}s"
     yield "    ssl-default-bind-options ssl-min-ver TLSv1.2"
     yield ""
     yield "defaults"
@@ -152,6 +167,8 @@ def _frontend(api: ApiConfig) -> Iterator[str]:
     yield from _refused("max_client_calls_per_s", f"{{ sc0_gpc0_rate(connections) gt {per_s} }}")
     yield from _refused("max_client_calls", f"!streams {{ sc1_conn_cur(calls) gt {api.max_client_calls} }}")
     yield from _refused("max_client_streams", f"streams {{ sc1_conn_cur(streams) gt {api.max_client_streams} }}")
+    for status, (code, message) in ERRORS.items():
+        yield f'    http-error status {status} hdr grpc-status {code} hdr grpc-message "{message}"'
     yield "    http-after-response set-header content-type application/grpc unless { res.hdr(content-type) -m found }"
     yield "    http-request sc-inc-gpc0(0)"
     yield f"    acl dialogues path_beg {DIALOGUES}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -19,9 +20,11 @@ from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.serving.haproxy import CONNECTION_STREAMS
 from controller.status import StatusBoard
+from mininet_topos.controller_process import ControllerProcess, reserve_port
+from mininet_topos.haproxy_process import haproxy_before
 from mininet_topos.lab.record import wait_for
-from signalbox.client import Client, Unreachable
-from signalbox.errors import Unauthenticated
+from signalbox.client import Client, resuming
+from signalbox.errors import SignalboxError, Unauthenticated, Unavailable, Unreachable
 from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from tests.support.wire.certificates import Certificate
@@ -369,6 +372,58 @@ def test_streams_that_are_cancelled_or_not_read_end_in_the_controller(tmp_path: 
             stalled.call(1, "/signalbox.v1.JobService/WatchJobs", b"")
             wait_for(lambda: len(streams) == 1, "the watch", DEADLINE_S, 0.01)
             wait_for(lambda: not streams, "the end of what is not read", DEADLINE_S, 0.01)
+
+
+def test_clients_learn_that_the_controller_is_away(tmp_path: Path) -> None:
+    """HAProxy's own page of an error would abort the program of the client, or be UNKNOWN to it."""
+    with proxied_api(tmp_path) as api, Client(api.addresses[0]) as client:
+        watch = client.watch_jobs()
+        next(watch)
+        api.server.stop(0.0)
+        with pytest.raises((Unreachable, Unavailable)):
+            next(watch)
+        for _ in range(10):
+            for call in (client.get_status, lambda: next(client.watch_jobs())):
+                with pytest.raises(Unreachable, match="the controller does not take the call: it is away"):
+                    call()
+
+
+def test_a_watch_is_resumed_when_the_controller_was_killed(tmp_path: Path) -> None:
+    address, controller = f"127.0.0.1:{reserve_port()}", ControllerProcess(tmp_path)
+    listen, socket = (address, controller.address), tmp_path / "proxy.sock"
+    controller.settings = {"api": {"listen": listen, "proxy_socket": str(socket)}}
+    lost: list[SignalboxError] = []
+    with (
+        haproxy_before(tmp_path, ApiConfig(listen=listen, proxy_socket=socket)),
+        controller.running(),
+        Client(address) as client,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        watch = resuming(client.watch_fabric, lost.append, pause=lambda _: None)
+        assert next(watch).snapshot
+        controller.kill()
+        resumed = beside.submit(next, watch)
+        wait_for(lambda: bool(lost), "the end of the watch", DEADLINE_S)
+        controller.start()
+        assert resumed.result(DEADLINE_S).snapshot
+        watch.close()
+    assert isinstance(lost[0], Unreachable)
+
+
+def test_a_stream_beyond_those_of_a_connection_waits_until_another_ends_and_delays_no_other_client(
+    plain: Running,
+) -> None:
+    with Client(plain.addresses[0]) as client, Client(plain.addresses[0]) as other, ThreadPoolExecutor(1) as beside:
+        watches = [client.watch_jobs() for _ in range(CONNECTION_STREAMS)]
+        for watch in watches:
+            next(watch)
+        waiting = beside.submit(next, client.watch_alarms())
+        assert other.get_status()
+        assert not waiting.done()
+        watches.pop().close()
+        assert waiting.result(DEADLINE_S)
+        for watch in watches:
+            watch.close()
 
 
 def test_a_path_that_something_else_has_is_an_error_at_start(tmp_path: Path) -> None:
