@@ -54,6 +54,10 @@ class Commands(TyperGroup):
 
     _complete = False
 
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        _join_lines(self)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         own = None if cmd_name in EXTENDED else super().get_command(ctx, cmd_name)
         return own or self._with_added(ctx).get(cmd_name)
@@ -80,6 +84,7 @@ class Commands(TyperGroup):
             warn = (lambda _: None) if ctx.resilient_parsing else _warn
             for name, command in get_group(added_commands(warn)).commands.items():
                 if name in EXTENDED or name not in self.commands:
+                    _join_lines(command)
                     self.commands[name] = command
         return self.commands
 
@@ -90,6 +95,13 @@ class Commands(TyperGroup):
             if isinstance(error.__cause__, ValidationError):
                 error.message = value_problem(error.__cause__)
             raise
+
+
+def _join_lines(command: Any) -> None:
+    """Join the lines of each paragraph of the help: Typer would break them where the docstring does."""
+    for each in getattr(command, "commands", {}).values():
+        _join_lines(each)
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in (command.help or "").split("\n\n"))
 
 
 def _warn(what: str) -> None:
