@@ -7,7 +7,7 @@ assumed to send the same amount, in a phase of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 
 import numpy as np
 
@@ -44,6 +44,7 @@ class FirstBytes:
     def __init__(self, header_bytes: int) -> None:
         self._header_bytes = header_bytes
         self._last: Totals | None = None
+        self._began_at = -math.inf
         self._peak_bps = 0.0
         self._found: dict[Pair, tuple[float, int]] = {}  # time, and number of the group
         self._bytes: list[int] = []  # bytes of each pair, by group
@@ -51,9 +52,16 @@ class FirstBytes:
         self._minor: set[Pair] = set()
         self._with_found = Memo(_with_found)
 
-    def begin(self, totals: Totals, now: float) -> None:
-        """Start: pairs that were not counted have rules from now on. Counts of other rules before are left out."""
-        self._last = totals._replace(at=np.full(len(totals.at), now))
+    def begin(self, totals: Totals, now: float, since: float) -> None:
+        """Start: pairs that were not counted have rules from now on. Counts of other rules before are left out.
+
+        A rule that was read after ``since`` exists. What it counts until now, as far as its counter lags, was sent
+        before."""
+        exists = (totals.at > since) & (totals.at < now)
+        begun = Totals(np.full(len(exists), now), *(np.where(exists, np.nan, counts) for counts in totals[1:]))
+        counted = self._last or begun
+        self._last = Totals(*np.where(np.isnan(counted.bytes), begun, counted))
+        self._began_at = now
 
     def of_pairs(self, rows: Rows) -> None:
         """Change the pairs of the totals.
@@ -70,6 +78,8 @@ class FirstBytes:
         last, self._last = self._last, totals
         if last is None:
             return False
+        before = np.isnan(last.bytes) & (totals.at < self._began_at + LAG_S)
+        self._last = Totals(*np.where(before, np.nan, totals))
         packets = totals.packets - last.packets
         payload = totals.bytes - last.bytes - self._header_bytes * packets
         # Counters advance in steps of their lag: two polls a moment apart would show too high a rate.
@@ -88,6 +98,10 @@ class FirstBytes:
         """Record that traffic since ``since`` is measured: pairs found before and not measured by now send little."""
         self._minor |= {pair for pair, (at, _) in self._found.items() if at < since}
         self._found = {pair: found for pair, found in self._found.items() if pair not in self._minor}
+
+    def forget_silent(self, carrying: Collection[Pair], since: float) -> None:
+        """Forget the pairs that were found before ``since`` and have sent nothing from then on."""
+        self._found = {pair: found for pair, found in self._found.items() if found[0] >= since or pair in carrying}
 
     def added_to(self, known: VirtualLinks) -> VirtualLinks:
         """Return ``known`` and, in phases of their own, the found pairs that it lacks; the same object without any."""

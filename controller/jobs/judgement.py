@@ -60,7 +60,7 @@ FOLLOWED = 1.33
 CONTRADICTIONS = 2
 """Number of consecutive judgements that must find a contradiction that is not certain."""
 
-FIRST_CONTRADICTIONS = 3
+FIRST_CONTRADICTIONS = 4
 """Number of such judgements for traffic that was not announced, until the first iteration is over.
 
 It exceeds the duration of the parameter broadcast of a training program at its start."""
@@ -128,9 +128,10 @@ class _Compared(NamedTuple):
 class Judge:
     """Comparison for some ``pairs``, with the number of consecutive contradictions of each.
 
-    ``profile``: phases of the announced pairs."""
+    ``profile``: phases of the announced pairs.
+    ``before``: judge of other pairs of the job, if there was one."""
 
-    def __init__(self, pairs: Sequence[Pair], profile: Profile) -> None:
+    def __init__(self, pairs: Sequence[Pair], profile: Profile, before: Judge | None) -> None:
         self.pairs = pairs
         place = {pair: number for number, pair in enumerate(pairs)}
         self._opposite = np.array([place.get((dst, src), -1) for src, dst in pairs], np.int64)
@@ -142,7 +143,7 @@ class Judge:
         """Largest payload rate between two polls of each pair that was not announced."""
         self._off_runs = _Runs(len(pairs))
         self._changed_runs = _Runs(len(pairs))
-        self._unreported = 0
+        self._unreported: int = before._unreported if before and place.keys() <= {*before.pairs} else 0
         """Number of consecutive judgements that found nothing wrong, without iterations to compare with."""
 
     def in_order(self, amounts: Mapping[Pair, float]) -> Floats:

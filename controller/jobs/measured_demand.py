@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
-from itertools import chain
+from itertools import chain, takewhile
 
 import numpy as np
 
 from controller.jobs.announcements import Announcements, count_pairs
 from controller.jobs.demand import JobDemand
+from controller.jobs.early_learning import EarlyLearning, JobsByAddress
 from controller.jobs.job import Job
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.watched_job import WatchedJob
@@ -57,8 +58,6 @@ class MeasuredDemand:
         self.counters = PairCounters()
         self.demands: Mapping[JobId, JobDemand] = SharedMap()
         """Demand of every job; a new mapping on each change."""
-        self.soon: frozenset[str] = frozenset()
-        """Addresses of hosts whose counters are polled more often, because jobs are being learnt there."""
         self._unseen: deque[JobId] = deque()
         self._interval_s = interval_s
         self.max_learning_rules = max_learning_rules
@@ -66,11 +65,15 @@ class MeasuredDemand:
         self._changed = ChangedKeys[JobId]()
         self._announced = Announcements()
         self._wanted: dict[JobId, int] = {}
+        self._early = EarlyLearning()
+        self._at = JobsByAddress()
         self._waiting: deque[JobId] = deque()
         self._suspicious: frozenset[str] = frozenset()
         self._turns: dict[JobId, float] = {}
         self._served: dict[str, float] = {}
         self._forget_at = math.inf
+        self._published_at = 0.0
+        self._soon: frozenset[str] | None = frozenset()
 
     def take_max_learning_rules(self, max_learning_rules: int) -> None:
         """Limit the number of pairs counted for learning from now on."""
@@ -107,6 +110,8 @@ class MeasuredDemand:
         other = [one for one in stay if self.demands[one] is not known[one].demand]
         if not left and not new and not other:
             return
+        for watched in left.values():
+            self._at.remove(watched.job)
         for job_id in left.keys() - {job.id for job in new}:
             self._announced.remove(left[job_id].job)
         for job in new:
@@ -124,9 +129,21 @@ class MeasuredDemand:
         for job in new:
             before_restart = links_of.get(job.id)
             known[job.id] = WatchedJob(job, self.counters, self._interval_s, now, before_restart, self._announced)
+            self._at.add(job)
+        other += self._end_early(new)
         if any(watched.reports_as for watched in left.values()) or any(job.dividing.owner for job in new):
             self.counters.connections = self._connections()
         self._publish([*other, *(job.id for job in new)], now, gone)
+
+    def _end_early(self, new: Iterable[Job]) -> list[JobId]:
+        """End the early learning of jobs that share hosts with the new ones, and return them."""
+        ended = list[JobId]()
+        for job in new:
+            sharing = self._at.sharing(job.spec.addresses)
+            ended += [job_id for job_id in sharing if len(sharing) > 1 and self._jobs[job_id].early]
+            for job_id in ended:
+                self._jobs[job_id].early = False
+        return ended
 
     def _count_again(self, pairs: Collection[Pair], now: float) -> list[JobId]:
         """Update the jobs that count any of these pairs or their reverse pairs, and return the jobs that this changes.
@@ -198,6 +215,7 @@ class MeasuredDemand:
         """Examine the next ``BATCH`` jobs that are being learnt, each once for all counters since the last call."""
         if not self._unseen and self.counters.take_news():
             self._unseen.extend(reversed(self._wanted))  # the newest jobs have no routes yet
+            self._unseen.extend(job_id for job_id, _, _ in self._early.newest())
         found = []
         for _ in range(min(BATCH, len(self._unseen))):
             watched = self._jobs.get(self._unseen.popleft())
@@ -232,37 +250,52 @@ class MeasuredDemand:
         changed = dict.fromkeys(touched)
         for job_id in gone:
             self._wanted.pop(job_id, None)
+            self._early.remove(job_id)
         for job_id in changed:
             watched = self._jobs[job_id]
+            if watched.early:
+                self._early.add(watched.job, watched.wants_to_count, now)
+                continue
+            self._early.remove(job_id)
             if watched.learns:
                 self._wanted[job_id] = watched.wants_to_count
             else:
                 self._wanted.pop(job_id, None)
         granted = self._granted({job_id: rules for job_id, rules in self._wanted.items() if rules}, now)
-        for job_id, rules in self._wanted.items():
+        allowed = {job_id: not rules or job_id in granted for job_id, rules in self._wanted.items()}
+        left = self.max_learning_rules - sum(self._wanted[job_id] for job_id in granted)
+        allowed.update(dict.fromkeys(self._early.shrink(left), False))
+        for job_id in (*allowed, *(job_id for job_id in changed if self._jobs[job_id].early)):
             watched = self._jobs[job_id]
-            if watched.allow_learning(not rules or job_id in granted) and self.counters.running:
+            if watched.allow_learning(allowed.get(job_id, True)) and self.counters.running:
                 watched.count_from_now(self._totals(watched), now)
             changed[job_id] = None
-        self._wanted = {job_id: rules for job_id, rules in self._wanted.items() if self._jobs[job_id].learns}
         demands: dict[JobId, JobDemand | None] = dict.fromkeys(gone)
         demands.update((job_id, self._jobs[job_id].demand) for job_id in changed)
         before = self.demands
         other = {job_id: demand for job_id, demand in demands.items() if before.get(job_id) is not demand}
         self.demands = updated(before, other)
         for job_id, demand in other.items():
-            if demand is not None:
+            if demand is not None and not self._jobs[job_id].early:
                 self._announced.found(self._jobs[job_id].job, demand.pairs)
         if self.demands is not before:
             self._forget_at = min(self._forget_at, now + FORGET_AFTER_S)
-        self.soon = self._asked_for_soon(now) if self._turns else frozenset()
+        self._published_at, self._soon = now, None
+
+    @property
+    def soon(self) -> frozenset[str]:
+        """Addresses of hosts whose counters are polled more often, because jobs began to be learnt there lately."""
+        if self._soon is None:
+            self._soon = self._asked_for_soon(self._published_at)
+        return self._soon
 
     def _asked_for_soon(self, now: float) -> frozenset[str]:
-        """Return the addresses of jobs that began to be learnt lately."""
         left, soon = SOON_RULES, set[str]()
-        for job_id in sorted(self._turns, key=lambda job_id: -self._turns[job_id]):
-            rules = self._wanted.get(job_id, 0)
-            if 0 <= now - self._turns[job_id] < SOON_S and rules <= left:
+        newest = sorted(self._turns.items(), key=lambda turn: -turn[1])
+        turns = ((job_id, self._wanted.get(job_id, 0), since) for job_id, since in newest)
+        early = takewhile(lambda learnt: now - learnt[2] < SOON_S and learnt[1] <= left, self._early.newest())
+        for job_id, rules, since in chain(turns, early):
+            if 0 <= now - since < SOON_S and rules <= left:
                 left -= rules
                 soon |= self._jobs[job_id].job.spec.addresses
         return frozenset(soon)
@@ -293,13 +326,13 @@ class MeasuredDemand:
         """Return the waiting jobs in order: the first job of each tenant, then the second of each, and so on.
 
         No tenant thus waits for all jobs of another. Ties are broken in favour of jobs that are being learnt, and then
-        of the tenant whose latest turn began first. Jobs whose declaration may be right come last."""
+        of the tenant whose latest turn began first."""
         self._served = {tenant: self._served.get(tenant, -math.inf) for tenant in map(self._tenant, turns)}
         before = Counter[str]()
-        order: dict[JobId, tuple[bool, int, bool, float]] = {}
+        order: dict[JobId, tuple[int, bool, float]] = {}
         for job_id, since in turns.items():
             tenant = self._tenant(job_id)
-            order[job_id] = self._jobs[job_id].unconfirmed, before[tenant], since == math.inf, self._served[tenant]
+            order[job_id] = before[tenant], since == math.inf, self._served[tenant]
             before[tenant] += 1
         return sorted(order, key=order.__getitem__)
 

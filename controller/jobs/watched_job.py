@@ -2,7 +2,8 @@
 
 A declaration is valid until it is contradicted (``judgement``). From then on, and for an observed job from its start,
 all pairs of its addresses are counted: the controller learns. Learning ends when the same pairs carry traffic in
-``STABLE`` consecutive judgements. A small new job is learnt too, until its declaration is confirmed.
+``STABLE`` consecutive judgements. A small new job is learnt *early*, until its declaration is confirmed or
+contradicted.
 
 The measured links are *held*: the job is planned with them until they change, or agree with the declaration again.
 """
@@ -34,7 +35,7 @@ EQUAL = 0.08
 """Relative difference up to which amounts are planned as equal, if their uncertainty is not larger."""
 
 FEW_PAIRS = 64
-"""Largest number of pairs of hosts of a job that is learnt before it is confirmed or contradicted.
+"""Largest number of pairs of hosts of a job that is learnt early.
 
 The controller then sees other traffic than the declared as soon as that of an observed job."""
 
@@ -69,6 +70,7 @@ class WatchedJob:
         self._announced = announced
         self.job = job
         """The registered job, with its connections."""
+        self._interval_s = interval_s
         self._windows = PayloadWindows(interval_s, job.header_bytes)
         self._first = FirstBytes(job.header_bytes)
         self._profile = job.virtual_links.in_phases
@@ -80,14 +82,17 @@ class WatchedJob:
         self._differing: Difference | None = None
         self._pace: Finding | None = None
         self._agreed = self._heard = self._silent = self._learning = self._hold_next = False
-        is_small = measured is None and count_pairs(job.spec) <= FEW_PAIRS
-        self._wants_learning = is_small or (job.spec.observed and not measured)
+        self._wants_learning = job.spec.observed and not measured
+        self.early = False
+        """Whether the job is learnt, as far as rules are left, although its declaration may be right."""
         self._began = self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
         """Pairs whose counters are evaluated."""
-        self._judges = Memo(Judge)
+        self._latest_judge: Judge | None = None
         self._count_pairs()
+        if measured is None and self._declared:
+            self.early = len(self.pairs) < count_pairs(job.spec) <= FEW_PAIRS
         self.demand = self._state()
         """Latest result."""
 
@@ -119,25 +124,18 @@ class WatchedJob:
     @property
     def learns(self) -> bool:
         """Whether the job is being learnt or is to be."""
-        return self._wants_learning or self._learning
-
-    @property
-    def unconfirmed(self) -> bool:
-        """Whether the declaration is neither confirmed nor contradicted.
-
-        Such a job is learnt only if rules are left for it."""
-        return bool(self._declared) and self._held is None and not self._agreed
+        return self.early or self._wants_learning or self._learning
 
     @property
     def wants_to_count(self) -> int:
         """Number of rules that learning takes; 0 if it is not wanted."""
-        return self._to_learn(self._announced.version, self.job, self._announced) if self._wants_learning else 0
+        wants = self.early or self._wants_learning
+        return self._to_learn(self._announced.version, self.job, self._announced) if wants else 0
 
     def allow_learning(self, allowed: bool) -> bool:
-        """Allow or forbid learning; return whether learning begins."""
-        if self.unconfirmed and not allowed:
-            self._wants_learning = False
-        learning = self._wants_learning and allowed
+        """Allow or forbid learning; return whether learning begins. Early learning that is forbidden has ended."""
+        self.early &= allowed
+        learning = (self.early or self._wants_learning) and allowed
         if learning == self._learning:
             return False
         self._learning = learning
@@ -159,7 +157,7 @@ class WatchedJob:
         ``totals``: counts of these pairs so far, for other jobs. Must not be called before switches were polled."""
         if self._heard or not self._declared:  # a new job may lack rules for its declared pairs
             self._windows.count_from_now(totals, now)
-        self._first.begin(totals, now)
+        self._first.begin(totals, now, now - 2 * self._interval_s)
 
     def connections_changed(self, job: Job) -> None:
         """Set other connections. An observed job is learnt from them, again if they connect other hosts than before."""
@@ -208,7 +206,9 @@ class WatchedJob:
     @property
     def _judge(self) -> Judge:
         """Comparison of its pairs, made at first use: a job whose hosts are unknown sends nothing to judge."""
-        return self._judges(self.pairs, self._profile)
+        if self._latest_judge is None or self._latest_judge.pairs is not self.pairs:
+            self._latest_judge = Judge(self.pairs, self._profile, self._latest_judge)
+        return self._latest_judge
 
     def reported(self, iterations: Iterable[IterationTime], now: float) -> None:
         """Record the times of iterations that the job reported."""
@@ -234,7 +234,10 @@ class WatchedJob:
         spans = self._windows.spans(now)
         if window is None or spans is None:
             return
-        if window.bytes.max(initial=0.0) < FEWEST_BYTES:
+        sends = window.bytes.max(initial=0.0) >= FEWEST_BYTES
+        if self.early:
+            self._first.forget_silent(self._judge.carrying(window.bps) if sends else (), window.start)
+        if not sends:
             self._suspect(suspicious, now)
             if self._measurement:
                 self._measurement = Measurement(self.pairs, window.bps, window.seconds, window.iteration_s)
@@ -265,7 +268,7 @@ class WatchedJob:
             self._judge_held(judgement, window, steady, now)
         if judgement.clean or not self._declared:
             self._suspect(suspicious, now)
-        if self._learning:
+        if self._learning and not self.early:
             self._learn(window, now)
         if self._agreeing >= STABLE:
             self._return_to_spec()
@@ -274,11 +277,10 @@ class WatchedJob:
         if not self._declared:
             return
         if judgement.confirms:
-            self._wants_learning &= self._agreed
-            self._agreed = True
+            self._agreed, self.early = True, False
             self._differing = None
         elif judgement.differs:
-            self._agreed = False
+            self._agreed = self.early = False
             self._differing = self._judge.difference(judgement, window.bps)
             self._hold(window)
             self._wants_learning = True
@@ -359,7 +361,7 @@ class WatchedJob:
 
     def _suspect(self, suspicious: frozenset[str], now: float) -> None:
         """Learn again if an address of the job sends traffic that is not announced."""
-        if self._wants_learning or now < self._relearn_at or suspicious.isdisjoint(self.job.addresses):
+        if self.early or self._wants_learning or now < self._relearn_at or suspicious.isdisjoint(self.job.addresses):
             return
         self._wants_learning = True
         self._relearn_after_s *= 2
@@ -420,7 +422,7 @@ class WatchedJob:
             self._declared,
             of_iteration and source is not DemandSource.PROVISIONAL,
             self._besides,
-            self._learning and not self.unconfirmed,
+            self._learning and not self.early,
             self._silent,
             self._measurement,
             None if self.job.spec.provisional else self._difference(),

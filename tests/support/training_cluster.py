@@ -35,7 +35,7 @@ def spec(ips: list[str], collectives: list[dict[str, Any]] | None = None, **more
     if collectives is None:
         collectives = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": M}]
     groups = [{"name": "dp", "ranks": list(range(len(ips)))}]
-    return JobSpec.parse({"job_id": "job", "endpoints": ips, "groups": groups, "collectives": collectives, **more})
+    return JobSpec.parse({"job_id": "job", "endpoints": ips, "groups": groups, "collectives": collectives} | more)
 
 
 class Cluster:

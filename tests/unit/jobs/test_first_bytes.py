@@ -30,7 +30,7 @@ class Counted:
         self.packets = dict.fromkeys(PAIRS, float(before))
         self.at = dict.fromkeys(PAIRS, self.now)
         self.first = FirstBytes(HEADER_BYTES[Transport.TCP])
-        self.first.begin(self.totals, self.now)
+        self.first.begin(self.totals, self.now, self.now - 4)
 
     @property
     def totals(self) -> Totals:

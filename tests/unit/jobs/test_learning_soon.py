@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from controller.jobs.demand import DemandSource
+import pytest
+
+from controller.jobs import measured_demand
 from controller.jobs.measured_demand import SOON_RULES, SOON_S
 from controller.jobs.messages import RegisterJob
-from signalbox.jobs.spec import JobId, JobSpec
-from tests.support.training_cluster import ADDRESSES, BROADCAST, FOUR, INTERVAL_S, RIGHT, Cluster, spec
+from signalbox.jobs.spec import JobId
+from tests.support.training_cluster import ADDRESSES, FOUR, INTERVAL_S, RIGHT, Cluster, spec
 
 
-def begin(cluster: Cluster, job_id: str, addresses: list[str]) -> None:
-    job = JobSpec.parse({"job_id": job_id, "endpoints": addresses})
+def begin(cluster: Cluster, job_id: str, addresses: list[str], announced: bool = False) -> None:
+    job = spec(addresses, None if announced else [], job_id=job_id)
     cluster.registry.register(RegisterJob(job), cluster.now)
     cluster.demand.follow(cluster.registry.jobs, cluster.now)
 
 
 def test_only_while_a_job_is_learnt() -> None:
-    announced = JobSpec.parse({**spec(ADDRESSES[4:]).model_dump(), "job_id": "announced"})
+    announced = spec(ADDRESSES[4:], job_id="announced")
     cluster = Cluster(spec(FOUR, []), announced, max_rules=12)
     assert cluster.demand.soon == set(FOUR)
     cluster.train(30, RIGHT)
@@ -52,25 +54,10 @@ def test_of_many_rules_those_of_the_jobs_that_began_last_are_asked_for() -> None
     assert cluster.demand.soon == {*many[1], *FOUR}
 
 
-def test_another_collective_of_a_small_job_is_planned_for_at_its_first_counters() -> None:
-    cluster = Cluster(spec(FOUR))
-    cluster.train(2 * INTERVAL_S, {}, pause=True)
-    assert cluster.of_job.source is DemandSource.DECLARED
-    cluster.until(lambda demand: demand.pairs >= BROADCAST.keys(), BROADCAST, 2 * INTERVAL_S)
-
-
-def test_a_small_job_is_learnt_until_it_is_confirmed() -> None:
-    cluster = Cluster(spec(FOUR))
-    assert len(cluster.of_job.counted) == 4, "all pairs without those of the ring, in either direction"
-    cluster.until(lambda demand: demand.source is DemandSource.CONFIRMED, RIGHT, 20)
-    assert not cluster.of_job.counted
-
-
-def test_an_unconfirmed_job_leaves_its_rules_to_an_observed_one() -> None:
-    cluster = Cluster(spec(FOUR), max_rules=12)
-    assert cluster.of_job.counted
-    begin(cluster, "observed", ADDRESSES[4:])
-    assert cluster.demand.demands[JobId("observed")].learning
-    assert not cluster.of_job.counted
-    cluster.train(30, RIGHT)
-    assert cluster.of_job.source is DemandSource.CONFIRMED
+def test_observed_jobs_have_precedence_over_jobs_that_are_learnt_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured_demand, "SOON_RULES", 12)
+    cluster = Cluster(spec(FOUR, []))
+    cluster.now += 1
+    begin(cluster, "later", ADDRESSES[4:], announced=True)
+    assert cluster.demand.demands[JobId("later")].counted
+    assert cluster.demand.soon == set(FOUR)

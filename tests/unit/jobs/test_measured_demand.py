@@ -208,7 +208,7 @@ def test_an_observed_job_that_changes_is_followed_without_flapping(reports: bool
 def test_undeclared_traffic_is_found_before_three_long_iterations_are_over() -> None:
     cluster = Cluster(spec(FOUR))
     cluster.iteration_s = 5.0
-    assert cluster.until(lambda demand: demand.difference is not None, REVERSED, 12) < 3 * cluster.iteration_s
+    assert cluster.until(lambda demand: demand.difference is not None, REVERSED, 14) < 3 * cluster.iteration_s
     assert cluster.of_job.pairs == REVERSED.keys()
 
 

@@ -1,0 +1,83 @@
+"""New jobs whose pairs are all counted although their declarations may be right, as far as other jobs leave rules.
+
+What hosts send on a pair that nobody announced shows nothing about a job if another job has these hosts too. Such a job
+is not learnt early. A change of one job causes no work for the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from controller.jobs.job import Job
+from signalbox.jobs.spec import JobId
+
+
+class _Learnt(NamedTuple):
+    tenant: str
+    rules: int
+    since: float
+
+
+class EarlyLearning:
+    """Jobs that are learnt early, with their rules.
+
+    If rules are short, the tenant with the most of them gives way, and of its jobs the one that began first."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[JobId, _Learnt] = {}
+        self._of_tenant = defaultdict[str, dict[JobId, None]](dict)
+        self._rules_of = Counter[str]()
+
+    def add(self, job: Job, rules: int, now: float) -> None:
+        """Add a job, or change the number of its rules."""
+        before = self._jobs.get(job.id, _Learnt(job.registration.tenant, 0, now))
+        self._jobs[job.id] = learnt = before._replace(rules=rules)
+        self._of_tenant[learnt.tenant][job.id] = None
+        self._rules_of[learnt.tenant] += rules - before.rules
+
+    def remove(self, job_id: JobId) -> None:
+        """Remove a job if it is learnt early."""
+        if learnt := self._jobs.pop(job_id, None):
+            self._rules_of[learnt.tenant] -= learnt.rules
+            del self._of_tenant[learnt.tenant][job_id]
+            if not self._of_tenant[learnt.tenant]:
+                del self._of_tenant[learnt.tenant], self._rules_of[learnt.tenant]
+
+    def shrink(self, most: int) -> list[JobId]:
+        """Remove jobs until at most this number of rules is left, and return them."""
+        removed = list[JobId]()
+        while self._jobs and self._rules_of.total() > most:
+            tenant = max(self._rules_of, key=self._rules_of.__getitem__)
+            removed.append(next(iter(self._of_tenant[tenant])))
+            self.remove(removed[-1])
+        return removed
+
+    def newest(self) -> Iterator[tuple[JobId, int, float]]:
+        """Yield each job with its rules and the time when it was added, newest first."""
+        for job_id, learnt in reversed(self._jobs.items()):
+            yield job_id, learnt.rules, learnt.since
+
+
+class JobsByAddress:
+    """Jobs at each address."""
+
+    def __init__(self) -> None:
+        self._at = defaultdict[str, dict[JobId, None]](dict)
+
+    def add(self, job: Job) -> None:
+        for address in job.spec.addresses:
+            self._at[address][job.id] = None
+
+    def remove(self, job: Job) -> None:
+        for address in job.spec.addresses:
+            del self._at[address][job.id]
+            if not self._at[address]:
+                del self._at[address]
+
+    def sharing(self, addresses: Collection[str]) -> list[JobId]:
+        """Return the jobs that have at least two of these addresses."""
+        at = Counter(chain.from_iterable(self._at.get(address, ()) for address in addresses))
+        return [job_id for job_id, number in at.items() if number > 1]
