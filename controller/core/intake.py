@@ -32,6 +32,7 @@ from controller.fabric.messages import (
 )
 from controller.fabric.recent_uses import NO_USES
 from controller.fabric.topology import LinkId
+from controller.jobs.demand import only_counted_otherwise
 from controller.jobs.messages import (
     StateNotSaved,
     StateSaved,
@@ -128,8 +129,10 @@ class Intake:
 
     def _jobs_changed(self, now: float) -> Effects:
         """Return the effects of changed jobs: derive rules (see ``JOBS_REST_S``), and plan after a quiet time."""
-        rules = not_before(Work.RULES, self._state.wanted_at + JOBS_REST_S)
-        return rules | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
+        return self._rules_changed() | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
+
+    def _rules_changed(self) -> Effects:
+        return not_before(Work.RULES, self._state.wanted_at + JOBS_REST_S)
 
     # ---- the network
 
@@ -309,9 +312,9 @@ class Intake:
         return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
 
     def _judge_demand(self, now: float, judge: Callable[[float], None], plan: Effects = NOTHING) -> Effects:
-        """Call ``judge`` and return the effects if it changes the virtual links that jobs are planned with.
+        """Call ``judge`` and return the effects of what it changes.
 
-        ``plan``: effects that are added in this case."""
+        ``plan``: effects that are added if it changes the virtual links that jobs are planned with."""
         s = self._state
         before = self._derived.jobs()
         judge(now)
@@ -322,7 +325,8 @@ class Intake:
         for job in jobs.values() if s.routes.orphans and s.strategy is Strategy.PLANNED else ():
             if job.counted:
                 s.routes.claim(job)
-        changed = self._jobs_changed(now) | plan
+        planned_alike = not s.routes.orphans and only_counted_otherwise(before, jobs)
+        changed = self._rules_changed() if planned_alike else self._jobs_changed(now) | plan
         return changed | at_once(Work.SAVE) if self._derived.measured() != s.commits.latest.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:

@@ -188,6 +188,11 @@ class MeasuredJobs:
         )
 
 
+def only_counted_otherwise(before: Mapping[JobId, Job], now: Mapping[JobId, Job]) -> bool:
+    """Return whether the jobs differ only in the pairs that are counted, which matter to no plan."""
+    return all(was and job and replace(was, counted=job.counted) == job for _, was, job in differing(before, now))
+
+
 def _planned_for(_: JobId, demand: JobDemand) -> _PlannedFor:
     links = demand.virtual_links, demand.of_pattern, demand.idle_phases
     return _PlannedFor(*links, demand.counted, demand.per_iteration, demand.silent)

@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from controller.config import JobsConfig
+from controller.config import JobsConfig, PlanningConfig
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportConnections
 from controller.planning.problem import FlowId, Route
 from controller.tables.pinned_table import LEARNING_PRIORITY
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
-from tests.support.busy_fabric import STEP_S, BusyFabric, Ring
+from tests.support.busy_fabric import COUNTERS, STEP_S, BusyFabric, Ring
 from tests.support.fake_fabric import FABRIC_BPS, ring_job
 from tests.support.three_rings import CONFIG, RINGS
 
@@ -28,10 +28,11 @@ MOMENTS = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75]
 class Newcomers(BusyFabric):
     """Fabric where three known rings use three of four spines; counters lag."""
 
-    def __init__(self, max_learning_rules: int = 4032) -> None:
+    def __init__(self, max_learning_rules: int = 4032, planning_s: float = 10.0) -> None:
         super().__init__(hosts_per_leaf=4, seed=1)
         self.lag_s = 0.5
-        self.config = CONFIG.model_copy(update={"jobs": JobsConfig(max_learning_rules=max_learning_rules)})
+        jobs, planning = JobsConfig(max_learning_rules=max_learning_rules), PlanningConfig(interval_s=planning_s)
+        self.config = CONFIG.model_copy(update={"jobs": jobs, "planning": planning})
         self.start(self.config)
         self.run(3)
         self.all_speak()
@@ -227,6 +228,17 @@ def test_pairs_that_an_announced_job_did_not_announce_have_routes_while_they_are
     assert fabric.until_fast(fabric.rings) <= 2
     assert fabric.has(DemandSource.PROVISIONAL)
     assert fabric.demand.pairs == {(HOSTS[0], HOSTS[2]), *(flow.pair for flow in newcomer.flows)}
+
+
+def test_the_end_of_learning_a_right_announcement_starts_no_plan() -> None:
+    fabric = Newcomers(planning_s=600)
+    assert fabric.learning_rules()
+    fabric.carry(COUNTERS.interval_s)
+    plans = fabric.status.plans_total
+    while fabric.learning_rules():
+        fabric.carry(STEP_S)
+    fabric.carry(COUNTERS.interval_s)
+    assert fabric.status.plans_total == plans
 
 
 def test_hosts_of_two_new_jobs_have_one_route_per_pair() -> None:
