@@ -272,7 +272,16 @@ def _compared(found: JobAnalysis, measured: float, predicted: float | None) -> s
         return f"{text}, which is not possible: {why}, or its iterations are reported as too short."
     if predicted is None:
         return f"{text}."
-    if measured < predicted * (1 - MEASURED_TOLERANCE):
+    least = predicted * (1 - MEASURED_TOLERANCE)
+    if measured < least:
+        usual = found.efficiency_usual
+        if usual is None:
+            return f"{text}, the predicted one {predicted:.1%}. First iterations are often slow: ask again in a while."
+        if usual >= least:
+            return (
+                f"{text}, the predicted one {predicted:.1%}: some slow iterations reduce it, such as first ones. That "
+                f"of most iterations is {usual:.1%}."
+            )
         if demand and not demand.source.counted:
             return (
                 f"{text}, the predicted one {predicted:.1%}. It may send more than it announced: counters will show "

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from statistics import fmean, median
 from typing import NamedTuple
 
 from controller.jobs.messages import Registration
@@ -23,6 +24,9 @@ TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A). 
 
 MEASURED_WINDOW = 16
 """Number of iterations over which the mean communication time is taken."""
+
+FIRST_ITERATIONS = 2
+"""Number of first iterations of a job that often take longer than later ones: programs compile and connect in them."""
 
 NOTICED_S = 10.0
 """Seconds after which counters have shown that a job sends another traffic pattern."""
@@ -86,8 +90,18 @@ class Reported(NamedTuple):
     @property
     def mean_communication_s(self) -> float:
         """Mean of ``recent_communication_s``, or of ``certain_s`` for a job that alternates; 0 without any."""
-        recent = self.certain_s if self.alternates else self.recent_communication_s
-        return sum(recent) / len(recent) if recent else 0.0
+        return fmean(self._measured_s) if self._measured_s else 0.0
+
+    @property
+    def usual_communication_s(self) -> float:
+        """Median over the same iterations, but without the ``FIRST_ITERATIONS`` of the job; 0 without any."""
+        later = max(0, self.iterations - FIRST_ITERATIONS)
+        usual = self._measured_s[-later:] if later else ()
+        return median(usual) if usual else 0.0
+
+    @property
+    def _measured_s(self) -> tuple[float, ...]:
+        return self.certain_s if self.alternates else self.recent_communication_s
 
 
 @dataclass(slots=True, eq=False)

@@ -66,6 +66,7 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         verdict=Verdict.CUT_OFF if lost else _verdict(slowdown, nic_slowdown, least, best),
         slowdown=slowdown,
         efficiency_measured=request.efficiency_measured,
+        efficiency_usual=request.efficiency_usual,
         least_slowdown=least,
         nic_slowdown=nic_slowdown,
         flows=len(own),

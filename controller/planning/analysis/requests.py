@@ -158,6 +158,8 @@ class AnalyseJob:
     """Traffic of the job as counted by switches; None when there are no switches."""
     awaits_iterations: bool = False
     """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
+    efficiency_usual: float | None = None
+    """Measured efficiency of most iterations after the job's first ones; None without any."""
     min_gain: float = 0.0
     """Relative gain of slowdowns from which pins are worth it."""
 
@@ -228,7 +230,7 @@ def analysis_request(
     if not job.pairs:
         text = f"job '{job.id}' is being learnt: counters show no traffic of it yet, and the switches hash its flows"
         raise NotKnownYet(text, {"jobId": job.id})
-    measured = _efficiency_measured(network.fabric, job)
+    measured, usual = _efficiencies_measured(network.fabric, job)
     return AnalyseJob(
         network,
         job.id,
@@ -238,14 +240,17 @@ def analysis_request(
         withheld,
         demands.get(job.id),
         awaits_iterations=measured is None and job.per_iteration and job.vitals.reported.iterations > 0,
+        efficiency_usual=usual,
         min_gain=min_gain,
     )
 
 
-def _efficiency_measured(fabric: Fabric, job: Job) -> float | None:
+def _efficiencies_measured(fabric: Fabric, job: Job) -> tuple[float | None, float | None]:
+    """Return the mean measured efficiency, and that of most iterations after the first ones; None without any."""
     reported = job.vitals.reported
-    measured_s = reported.mean_communication_s if reported.planned is job.sending else 0.0
-    if not measured_s or not job.per_iteration:
-        return None
+    if reported.planned is not job.sending or not reported.mean_communication_s or not job.per_iteration:
+        return None, None
     nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair}
-    return ideal_communication_s(job.sending, nic_bps, OVERHEAD[job.transport]) / measured_s
+    ideal_s = ideal_communication_s(job.sending, nic_bps, OVERHEAD[job.transport])
+    usual_s = reported.usual_communication_s
+    return ideal_s / reported.mean_communication_s, ideal_s / usual_s if usual_s else None

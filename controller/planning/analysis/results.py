@@ -178,6 +178,8 @@ class JobAnalysis:
     """Traffic of the job as counted by switches; None when there are no switches."""
     awaits_iterations: bool = False
     """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
+    efficiency_usual: float | None = None
+    """Measured efficiency of most iterations after the job's first ones; None without any."""
     hashed_slowdown: float | None = None
     """Mean slowdown if the job's flows were hashed and those of other jobs kept their routes.
 

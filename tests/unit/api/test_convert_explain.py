@@ -160,9 +160,23 @@ OF_BYTES = ", of the bytes that switches count,"
 def test_a_measured_efficiency_is_judged_by_what_is_confirmed(
     of_job: JobDemand | None, slowdown: float, measured: float, expected: str
 ) -> None:
-    found = replace(FINE, demand=of_job, slowdown=slowdown, efficiency_measured=measured)
-    assert f"The measured efficiency{expected}" in said(found)[-1]
+    found = replace(FINE, demand=of_job, slowdown=slowdown, efficiency_measured=measured, efficiency_usual=measured)
+    assert expected in said(found)[-1]
     assert explain_message(found).efficiency_measured == measured
+
+
+@pytest.mark.parametrize(
+    ("usual", "expected"),
+    [
+        (0.6, "the difference is not the routing. Look for slow ranks, lost packets, or unannounced traffic."),
+        (0.97, "some slow iterations reduce it, such as first ones. That of most iterations is 97.0%."),
+        (None, "First iterations are often slow: ask again in a while."),
+    ],
+)
+def test_hosts_are_not_blamed_for_single_slow_iterations(usual: float | None, expected: str) -> None:
+    answer = said(replace(FINE, demand=CONFIRMED, efficiency_measured=0.6, efficiency_usual=usual))[-1]
+    assert answer.startswith("The measured efficiency is 60.0%, the predicted one 100.0%")
+    assert answer.endswith(expected)
 
 
 def test_an_efficiency_that_is_not_measured_yet_is_awaited_in_words() -> None:

@@ -111,6 +111,13 @@ def test_measured_times_stand_beside_the_predicted_ones(fabric: FakeFabric) -> N
     fabric.run(5)  # the iteration and its report take so long at most
     fabric.send(ReportIterations(JobId("job0"), (IterationTime(0, 2.0, ideal_s / 0.6),)))
     assert analysed_job(fabric).efficiency_measured == pytest.approx(0.6)
+    assert analysed_job(fabric).efficiency_usual is None, "the first iterations are slower"
+    for index in range(1, 6):
+        fabric.run(2)
+        fabric.send(
+            ReportIterations(JobId("job0"), (IterationTime(index, 2.0, ideal_s / (0.3 if index == 3 else 0.9)),))
+        )
+    assert analysed_job(fabric).efficiency_usual == pytest.approx(0.9), "that of most"
 
 
 def test_the_answer_has_what_switches_count_and_what_is_awaited(fabric: FakeFabric) -> None:
