@@ -72,7 +72,8 @@ def jobs(names: Jobs = None) -> None:
     'planned for' names the source of the bytes that the planner uses; unconfirmed: no counter has confirmed the
     announcement yet. State no path: hosts are not connected; silent: sends nothing; slower: iterations take longer.
 
-    '!' marks an efficiency above 105 %: the job announced too much, or reports its iterations as too short."""
+    '?' marks a measured efficiency while no counter has confirmed its bytes. '!' marks one above 105 %: the job
+    announced too much, or reports its iterations as too short."""
     with connect() as client:
         found = client.list_jobs()
     _show(JOB, "jobs", found, names, printing_jobs.jobs)

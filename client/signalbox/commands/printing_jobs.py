@@ -16,13 +16,12 @@ from signalbox.live.jobs import (
     IMPOSSIBLE,
     announced,
     busiest_pairs,
-    efficiencies,
+    efficiency_mark,
     findings,
     hosts_not_found,
     job_cells,
     job_facts,
     of_which_strategy,
-    too_efficient,
 )
 from signalbox.live.shown import counted, rate, some, word
 from signalbox.mapping import seconds, word_in
@@ -52,8 +51,13 @@ def jobs(found: Sequence[pb.Job]) -> RenderableType:
     if not found:
         return "No jobs are registered."
     rows = ((*job_cells(job, _state(job)), f"{seconds(job.lease_left):.0f} s") for job in found)
-    wrong = any(too_efficient(efficiencies(job)[1]) for job in found)
-    return Group(Fitted(_JOB_COLUMNS, rows), *([f"!: {IMPOSSIBLE}."] if wrong else []), *_without_circuits(found))
+    marks = {efficiency_mark(job).strip() for job in found}
+    meanings = [f"{mark}: {meaning}." for mark, meaning in _MARKS.items() if mark in marks]
+    return Group(Fitted(_JOB_COLUMNS, rows), *meanings, *_without_circuits(found))
+
+
+_MARKS = {"?": "counters have not yet confirmed the bytes", "!": IMPOSSIBLE}
+"""Meanings of the marks of a measured efficiency."""
 
 
 def _state(job: pb.Job) -> str:

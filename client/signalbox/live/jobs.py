@@ -73,6 +73,14 @@ def too_efficient(measured: float | None) -> bool:
     return measured is not None and measured > MOST_EFFICIENT
 
 
+def efficiency_mark(job: Job) -> str:
+    """Return a mark for a measured efficiency: ``!`` if it is impossible, ``?`` if its bytes are not confirmed."""
+    measured = optional(job, "efficiency_measured")
+    if too_efficient(measured):
+        return " !"
+    return " ?" if measured is not None and _unconfirmed(job) else ""
+
+
 def efficiencies(job: Job) -> tuple[float | None, float | None]:
     """Return the predicted and the measured efficiency; None while unknown.
 
@@ -105,8 +113,10 @@ def _measured_in_words(job: Job) -> str:
     measured = efficiencies(job)[1]
     if measured is None:
         return "not measured yet on these routes and bytes" if job.iterations else "not measured"
-    possible = f", which is not possible: {IMPOSSIBLE}" if too_efficient(measured) else ""
-    return f"{percent(measured, 1)} measured{possible}"
+    said = f"{percent(measured, 1)} measured"
+    if too_efficient(measured):
+        return f"{said}, which is not possible: {IMPOSSIBLE}"
+    return f"{said}, of bytes that counters have not yet confirmed" if _unconfirmed(job) else said
 
 
 def _communication(job: Job) -> str:
@@ -168,11 +178,16 @@ def findings(job: Job) -> list[str]:
     return [found for found in words if found in STATES]
 
 
+def _unconfirmed(job: Job) -> bool:
+    """Return whether counters have not confirmed the bytes that the job is planned for."""
+    return word_in(job.demand, "source") in ("declared", "provisional", "learning")
+
+
 def traffic_mark(job: Job) -> str:
     """Return a mark for a row: ``!`` for a wrong announcement, ``?`` for one that counters have not confirmed."""
     if job.demand.difference or too_efficient(job.efficiency_measured):
         return " !"
-    return " ?" if word_in(job.demand, "source") in ("declared", "provisional", "learning") else ""
+    return " ?" if _unconfirmed(job) else ""
 
 
 def traffic_lines(job: Job) -> list[str]:
@@ -278,7 +293,7 @@ def job_cells(job: Job, state: str) -> Sequence[str]:
         planned(job),
         job_slowdown(job),
         percent(predicted, 1),
-        percent(measured, 1) + (" !" if too_efficient(measured) else ""),
+        percent(measured, 1) + efficiency_mark(job),
         str(job.iterations),
     )
 

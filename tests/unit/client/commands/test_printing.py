@@ -226,6 +226,20 @@ def test_a_measured_efficiency_is_of_these_routes_and_bytes_and_possible(
     assert f"not predicted, {said}" in " ".join(" ".join(line) for line in shown(printing_jobs.job(job)))
 
 
+@pytest.mark.parametrize(("source", "is_marked"), [
+    (pb.DEMAND_SOURCE_DECLARED, True), (pb.DEMAND_SOURCE_PROVISIONAL, True),
+    (pb.DEMAND_SOURCE_CONFIRMED, False), (pb.DEMAND_SOURCE_MEASURED, False),
+])  # fmt: skip
+def test_a_measured_efficiency_of_unconfirmed_bytes_is_marked(source: pb.DemandSource, is_marked: bool) -> None:
+    demand = pb.Demand(source=source)
+    job = pb.Job(spec=LEASED, lease_left=LEASED.lease, efficiency_measured=0.27, iterations=5, demand=demand)
+    table = " ".join(text(printing_jobs.jobs([job])))
+    assert "27.0%" in table
+    assert ("27.0% ?" in table) is ("?: counters have not yet confirmed the bytes." in table) is is_marked
+    facts = " ".join(text(printing_jobs.job(job)))
+    assert ("27.0% measured, of bytes that counters have not yet confirmed" in facts) is is_marked
+
+
 def test_the_status_counts_jobs_that_counters_have_not_confirmed() -> None:
     found = pb.GetStatusResponse(jobs=5, jobs_learning=1, jobs_unconfirmed=2, jobs_differing=1)
     said = "5, 0 pending, 1 being learnt, 2 not yet confirmed by counters, 1 announced wrongly"
