@@ -332,7 +332,7 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         alarms=[alarm_message(alarm, unix_now - now) for alarm in oldest_first],
         jobs_differing=sum(demand.contradicted for demand in status.demands.values()),
         jobs_learning=sum(demand.learning for demand in status.demands.values()),
-        jobs_unconfirmed=sum(not demand.source.counted for demand in status.demands.values()),
+        jobs_unconfirmed=sum(not (each.source.counted or each.contradicted) for each in status.demands.values()),
         drains=convert_fabric.drains(status),
         jobs_without_path=unserved.get("no_path", 0),
         jobs_unplanned=unserved.get("unplanned", 0),

@@ -452,6 +452,18 @@ def test_the_status_adds_up_and_knows_no_age_before_the_first_counters() -> None
     assert not message.HasField("counters_age")
 
 
+def test_a_job_is_counted_either_as_unconfirmed_or_as_announced_wrongly() -> None:
+    wrong = status_example.demand()
+    right = replace(wrong, difference=None)
+    states = [
+        *(replace(wrong, source=source) for source in (DemandSource.MEASURED, DemandSource.PROVISIONAL)),
+        *(replace(right, source=source) for source in (DemandSource.DECLARED, DemandSource.CONFIRMED)),
+    ]
+    status = Status(demands={JobId(str(number)): demand for number, demand in enumerate(states)})
+    message = convert.status_message(status, 0.0, 0.0, "1")
+    assert (message.jobs_differing, message.jobs_unconfirmed) == (2, 1)
+
+
 # ---- updates
 
 
