@@ -101,17 +101,6 @@ def test_a_whole_job_with_an_all_to_all_and_a_ring_on_each_interface_has_right_s
         assert all(len(done.phases_s) == 2 and done.phases_s[1] > 0.65 for done in log.iterations)
 
 
-def test_a_job_trains_until_it_is_stopped(fabric: Lab, tmp_path: Path) -> None:
-    file = tmp_path / "job.json"
-    transfer = {"src": 0, "dst": 7, "bytes_per_iteration": 1000}
-    file.write_text(json.dumps(job(fabric, collectives=[], transfers=[transfer])))
-    training = WholeTraining(fabric, file, tmp_path / "training")
-    wait_for(lambda: (tmp_path / "training" / "rank0.jsonl").exists(), "rank 0 to begin", 60)
-    training.stop()
-    training.wait()
-    assert {len(log.iterations) for log in training.logs()} == {len(training.logs()[0].iterations)}
-
-
 def test_a_job_that_is_not_for_this_lab_is_refused(fabric: Lab, tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     file.write_text(json.dumps(job(fabric, endpoints=[*(host.ip for host in fabric.hosts[1:]), "10.9.9.9"])))

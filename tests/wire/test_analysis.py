@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -185,19 +186,32 @@ def test_options_of_offline_analyses_need_a_workload(signalbox: Signalbox, optio
     assert "needs a --workload" in " ".join(err.split())
 
 
+@contextmanager
+def working(*given: Any) -> Iterator[Answerer]:
+    worker = Answerer(*given)
+    try:
+        yield worker
+    finally:
+        worker.stop(timeout_s=60)
+
+
+def ready(worker: Answerer) -> Any:
+    """Return the process of the worker that waits for a request."""
+    until(lambda: worker._ready is not None)
+    assert worker._ready
+    return worker._ready.process
+
+
 def test_the_worker_process_gives_the_same_results_and_errors(loop: Loop) -> None:
-    worker = Answerer(analyse)
     replies: list[Future[Any]] = [Future(), Future()]
     requests = [AnalyseJob(loop.network, JobId(job), None) for job in ("a", "nobody")]
     expected = analyse_job(requests[0])  # before a thread sends it: shared objects are filled in later
-    try:
+    with working(analyse) as worker:
         for request, reply in zip(requests, replies, strict=True):
             worker.submit(request, reply)
         assert replies[0].result(timeout=60) == expected
         with pytest.raises(NotFound, match="there is no job 'nobody'; jobs: a, b"):
             replies[1].result(timeout=60)
-    finally:
-        worker.stop()
 
 
 class Endless:
@@ -208,12 +222,11 @@ class Endless:
 
 
 def test_a_request_that_is_cancelled_holds_up_no_other(loop: Loop) -> None:
-    worker = Answerer(analyse)
     endless: Any = Endless()
     given_up: list[Future[Any]] = [Future() for _ in range(20)]
     wanted: Future[Any] = Future()
     request = AnalyseJob(loop.network, JobId("a"), None)
-    try:
+    with working(analyse) as worker:
         for number, reply in enumerate(given_up):
             worker.submit(endless, reply)
             if number:
@@ -222,8 +235,6 @@ def test_a_request_that_is_cancelled_holds_up_no_other(loop: Loop) -> None:
         worker.submit(request, wanted)
         given_up[0].cancel()
         assert wanted.result(timeout=60) == analyse_job(request)
-    finally:
-        worker.stop()
 
 
 def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
@@ -236,59 +247,41 @@ def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
 
 
 def test_a_process_answers_one_request_after_the_other_while_it_is_small() -> None:
-    worker = Answerer(process_number, Path.cwd)
-    try:
-        until(lambda: worker._ready is not None)
-        assert worker._ready
-        ready = worker._ready.process.pid
-        assert [answered(worker, None) for _ in range(3)] == [ready] * 3
+    with working(process_number, Path.cwd) as worker:
+        pid = ready(worker).pid
+        assert [answered(worker, None) for _ in range(3)] == [pid] * 3
         large = answered(worker, answerer.KEPT_BYTES)
-        assert large == ready
+        assert large == pid
         assert answered(worker, None) != large
-    finally:
-        worker.stop(timeout_s=60)
     assert not worker._thread.is_alive()
 
 
 def test_a_request_to_a_process_that_does_not_read_can_be_cancelled() -> None:
-    worker = Answerer(process_number, Path.cwd)
     given_up: Future[Any] = Future()
-    try:
-        until(lambda: worker._ready is not None)
-        assert worker._ready
-        stopped = worker._ready.process.pid
+    with working(process_number, Path.cwd) as worker:
+        stopped = ready(worker).pid
         assert stopped
         os.kill(stopped, signal.SIGSTOP)
         worker.submit(bytes(10 << 20), given_up)
         until(lambda: worker._ready is None)
         given_up.cancel()
         assert answered(worker, None) != stopped
-    finally:
-        worker.stop(timeout_s=60)
 
 
 def test_a_process_goes_on_after_an_error() -> None:
-    worker = Answerer(process_number)
-    try:
+    with working(process_number) as worker:
         first = answered(worker, None)
         with pytest.raises(SignalboxError, match="the analysis failed"):
             answered(worker, "no number")
         assert answered(worker, None) == first
-    finally:
-        worker.stop(timeout_s=60)
 
 
 def test_a_process_that_was_killed_while_it_was_ready_is_replaced() -> None:
-    worker = Answerer(process_number, Path.cwd)
-    try:
-        until(lambda: worker._ready is not None)
-        assert worker._ready
-        killed = worker._ready.process
+    with working(process_number, Path.cwd) as worker:
+        killed = ready(worker)
         killed.kill()
         killed.join()
         assert answered(worker, None) != killed.pid
-    finally:
-        worker.stop()
 
 
 def process_number(holds: int | None) -> int:

@@ -686,13 +686,16 @@ def test_a_configuration_is_checked_without_serving(signalbox: Signalbox, tmp_pa
     ]
 
 
+def kept(path: Path, text: str) -> Path:
+    """Write a file that only its owner can read."""
+    path.touch(0o600)
+    path.write_text(text)
+    return path
+
+
 def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Signalbox, tmp_path: Path) -> None:
     made = signalbox("token", "ci", "--role", "reader")
-    tokens, token_file = tmp_path / "tokens.toml", tmp_path / "token"
-    tokens.touch(0o600)
-    tokens.write_text(made.err)
-    token_file.touch(0o600)
-    token_file.write_text(made.out)
+    tokens, token_file = kept(tmp_path / "tokens.toml", made.err), kept(tmp_path / "token", made.out)
     assert made.out.strip() not in made.err
     with running_api(tokens=tokens) as api:
         at = ("--address", api.addresses[0])
@@ -716,11 +719,7 @@ def test_who_the_client_is_can_be_in_the_environment(
     signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = signalbox("token", "ci", "--tenant", "blue")
-    tokens, token_file = tmp_path / "tokens.toml", tmp_path / "token"
-    tokens.touch(0o600)
-    tokens.write_text(made.err)
-    token_file.touch(0o600)
-    token_file.write_text(made.out)
+    tokens, token_file = kept(tmp_path / "tokens.toml", made.err), kept(tmp_path / "token", made.out)
     ours = Authority(tmp_path, "ours")
     server = ours.sign("controller", also="IP:127.0.0.1")
     with running_api(certificate=server.certificate, private_key=server.private_key, tokens=tokens) as api:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from signalbox.jobs.spec import JobId, JobSpec
 from tests.support.command_line import Signalbox, signalbox
 from tests.support.waiting import until
 from tests.support.wire.control_stand_in import Running, running_api
-from tests.support.wire.keeping import KeepProcess, keeping
+from tests.support.wire.keeping import keeping
 
 __all__ = ("signalbox",)
 
@@ -47,12 +48,8 @@ def endpoints(api: Running, job_id: str) -> tuple[str, ...]:
 
 def test_jobs_follow_their_files_through_restarts_of_the_daemon(tmp_path: Path, folder: Path, addresses: Path) -> None:
     with running_api() as api, ExitStack() as daemons:
-
-        def daemon() -> KeepProcess:
-            more = ("--addresses", addresses)
-            return daemons.enter_context(keeping(folder, api.addresses[0], tmp_path, tmp_path / "log", *more))
-
-        keep = daemon()
+        daemon = partial(keeping, folder, api.addresses[0], tmp_path, tmp_path / "log", "--addresses", addresses)
+        keep = daemons.enter_context(daemon())
         for job in ("stays", "changes", "goes"):
             write(folder, job)
         until(lambda: len(uids(api)) == 3)
@@ -65,12 +62,12 @@ def test_jobs_follow_their_files_through_restarts_of_the_daemon(tmp_path: Path, 
         write(folder, "changes", "n[3-4]")
         (folder / "goes.yaml").unlink()
         (folder / "wrong.yaml").unlink()
-        keep = daemon()
+        keep = daemons.enter_context(daemon())
         until(lambda: endpoints(api, "changes") == ("10.0.3.1", "10.0.4.1"))
         until(lambda: "goes" not in uids(api))
         keep.kill()
 
-        keep = daemon()
+        keep = daemons.enter_context(daemon())
         (folder / "stays.yaml").unlink()
         until(lambda: set(uids(api)) == {"changes"})
         assert uids(api)["changes"] == first["changes"]
@@ -90,12 +87,8 @@ def test_jobs_exchange_hosts_when_their_files_do(
             (folder / ".new").rename(folder / f"{job_id}.yaml")
 
     with running_api() as api, ExitStack() as daemons:
-
-        def daemon() -> KeepProcess:
-            more = ("--addresses", addresses)
-            return daemons.enter_context(keeping(folder, api.addresses[0], tmp_path, tmp_path / "log", *more))
-
-        keep = daemon()
+        daemon = partial(keeping, folder, api.addresses[0], tmp_path, tmp_path / "log", "--addresses", addresses)
+        keep = daemons.enter_context(daemon())
         write_both("n[1-2]", "n[3-4]")
         until(lambda: len(uids(api)) == 2)
         before = uids(api)
@@ -103,7 +96,7 @@ def test_jobs_exchange_hosts_when_their_files_do(
             keep.end()
         write_both("n[3-4]", "n[1-2]")
         if while_away:
-            daemon()
+            daemons.enter_context(daemon())
         until(lambda: endpoints(api, "one") == ("10.0.3.1", "10.0.4.1"))
         assert endpoints(api, "two") == ("10.0.1.1", "10.0.2.1")
         assert uids(api) == before

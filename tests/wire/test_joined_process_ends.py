@@ -97,24 +97,13 @@ def test_the_job_is_released_with_the_program(api: Running, text: str, status: i
     assert not has_job(api)
 
 
-def test_sigterm_ends_a_program_without_a_handler_as_before_and_releases_the_job(api: Running) -> None:
-    with program(api, "join(); wait()") as process:
-        process.send_signal(signal.SIGTERM)
-        assert ended(process) == (-signal.SIGTERM, "", "")
-    assert not has_job(api)
+IN_A_CALL = "import ctypes; join(); joined(); ctypes.CDLL(None).pause()"
+"""Program whose call of a library returns early on a signal, so that it ends while the job is released."""
 
 
-def test_sigterm_also_ends_one_that_waits_inside_a_library(api: Running) -> None:
-    with program(api, STUCK) as process:
-        until(lambda: waits(process))
-        process.send_signal(signal.SIGTERM)
-        assert ended(process) == (-signal.SIGTERM, "", "")
-    assert not has_job(api)
-
-
-def test_sigterm_ends_one_whose_library_it_interrupts(api: Running) -> None:
-    """The library's call returns early, and the program ends while the job is released."""
-    with program(api, "import ctypes; join(); joined(); ctypes.CDLL(None).pause()") as process:
+@pytest.mark.parametrize("text", ["join(); wait()", STUCK, IN_A_CALL], ids=["waits", "in a library", "in a call"])
+def test_sigterm_ends_a_program_without_a_handler_as_before_and_releases_the_job(api: Running, text: str) -> None:
+    with program(api, text) as process:
         until(lambda: waits(process))
         process.send_signal(signal.SIGTERM)
         assert ended(process) == (-signal.SIGTERM, "", "")
@@ -274,14 +263,10 @@ sys.stdin.readline()
 @pytest.mark.parametrize("fork", CHILDREN.values(), ids=CHILDREN)
 def test_a_forked_child_does_not_own_the_job(api: Running, fork: str) -> None:
     text = FORKS.format(fork.strip().replace("\n", "\n        "))
-    argv = [sys.executable, "-c", BEGIN + text, api.addresses[0]]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "joined\n"
+    with program(api, text) as process:
         assert has_job(api)
         assert api.control.registry.jobs[JobId("job")].vitals.reported.iterations == 0
-        process.communicate("\n", timeout=DEADLINE_S)
-        assert process.returncode == 0
+        assert ended(process) == (0, "", "")
     assert not has_job(api)
 
 
@@ -310,10 +295,6 @@ assert job.registered
 
 
 def test_a_signal_to_a_child_does_not_end_its_parent(api: Running) -> None:
-    argv = [sys.executable, "-c", BEGIN + CHILD_SIGNALS, api.addresses[0]]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "joined\n"
+    with program(api, CHILD_SIGNALS) as process:
         assert has_job(api)
-        process.communicate("\n", timeout=DEADLINE_S)
-        assert process.returncode == 0
+        assert ended(process)[0] == 0

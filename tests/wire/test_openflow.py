@@ -1,4 +1,4 @@
-"""Behaviour that Open vSwitch does not have: silent switches, repeated parts, malformed bytes."""
+"""Behaviour that Open vSwitch does not have: silent switches, malformed bytes, ends of echoes."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ from tests.support.wire.fake_switch import (
 )
 from tests.support.wire.openflow_controller import Southbound, southbound
 
+METER_MOD_FAILED, OUT_OF_METERS = 12, 10
+
 
 @pytest.fixture(scope="module", params=["ryu", "os_ken"])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
@@ -72,14 +74,15 @@ def test_a_silent_barrier_times_out_and_an_error_is_tied_to_its_mod(bench: Bench
         bench.controller.send(install(1, (0x21, 0x22), *mods))
         answering.expect(METER_MOD)
         second = answering.expect(METER_MOD)
-        answering.send(ERROR, struct.pack("!HH", 12, 2) + b"\0" * 64, second.xid)
+        answering.send(ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS), 0xDEAD)  # of no message
+        answering.send(ERROR, struct.pack("!HH", METER_MOD_FAILED, OUT_OF_METERS) + b"\0" * 64, second.xid)
         answering.send(BARRIER_REPLY, b"", answering.expect(BARRIER_REQUEST).xid)
         silent.expect(BARRIER_REQUEST)
         done = bench.controller.first(StageDone, change_id=1)
         assert done.results[Dpid(0x21)] == SwitchResult(timed_out=True)
         ((mod, reason),) = done.results[Dpid(0x22)].rejected
         assert mod == mods[1]
-        assert "OFPMMFC" in reason
+        assert "OFPMMFC_OUT_OF_METERS" in reason
 
 
 def test_a_switch_that_leaves_during_a_stage_counts_as_timed_out(bench: Bench) -> None:

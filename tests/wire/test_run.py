@@ -78,14 +78,18 @@ def test_a_job_is_announced_while_its_command_runs(api: Running) -> None:
     assert not jobs(api)
 
 
-@pytest.fixture
-def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make programs with the names of launchers, which run until they are told to end."""
+def put_launchers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put programs with the names of launchers first into the path; they run until they are told to end."""
     for name in ("mpirun", "torchrun"):
-        program = tmp_path / name
+        program = folder / name
         program.write_text("#!/bin/sh\nread line\n")
         program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_launchers(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     Path("addresses.yaml").write_text(f"n1: {H1}\nn2: {H2}\n")
 

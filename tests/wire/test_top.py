@@ -22,10 +22,8 @@ from controller.jobs.messages import RegisterJob
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
 from signalbox.top.app import HELP, Details, Table, Top
-from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
-from tests.support.fake_fabric import FABRIC_BPS
-from tests.support.wire.served_fabric import ServedFabric, example_job
+from tests.support.wire.served_fabric import ServedFabric
 
 __all__ = ("signalbox",)
 
@@ -37,10 +35,7 @@ WAIT_S = 60.0
 def fabric() -> Iterator[tuple[ServedFabric, str]]:
     """Return a fabric where two jobs train, a cable is down, and a third job waits for a host."""
     fabric = ServedFabric.of_four_leaves()
-    for name in ("language", "vision"):
-        job = example_job(name)
-        fabric.send(RegisterJob(job))
-        fabric.rings += [Ring(job.endpoints[:4], FABRIC_BPS / 3), Ring(job.endpoints[4:], FABRIC_BPS / 2)]
+    fabric.train_examples()
     fabric.send(RegisterJob(JobSpec.parse({"job_id": "waits", "endpoints": ["10.0.1.1", "10.9.9.9"]})))
     fabric.run(5)
     fabric.cut_first_cable()

@@ -26,12 +26,10 @@ from signalbox.live.colours import LIGHT, colour
 from signalbox.live.picture import picture
 from signalbox.live.state import State
 from signalbox.web.options import on_route
-from tests.support.busy_fabric import Ring
 from tests.support.command_line import Signalbox, signalbox
-from tests.support.fake_fabric import FABRIC_BPS
 from tests.support.lab.needs import needs
 from tests.support.wire.odd_controller import CODE, TWICE, odd_controller
-from tests.support.wire.served_fabric import ServedFabric, example_job
+from tests.support.wire.served_fabric import ServedFabric
 
 __all__ = ("signalbox",)
 
@@ -60,10 +58,7 @@ class Looking:
 def looking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
     needs(missing())
     fabric = ServedFabric.of_four_leaves()
-    for name in ("language", "vision"):
-        job = example_job(name)
-        fabric.send(RegisterJob(job))
-        fabric.rings += [Ring(job.endpoints[:4], FABRIC_BPS / 3), Ring(job.endpoints[4:], FABRIC_BPS / 2)]
+    fabric.train_examples()
     fabric.run(5)
     fabric.carry(10)
     with ExitStack() as stack:

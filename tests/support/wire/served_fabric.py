@@ -18,13 +18,15 @@ from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Command, Message, Reply
 from controller.fabric.topology import PortNo
+from controller.jobs.messages import RegisterJob
 from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse
 from controller.status import StatusBoard
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
-from tests.support.busy_fabric import BusyFabric
+from tests.support.busy_fabric import BusyFabric, Ring
 from tests.support.doc_pages import ROOT
+from tests.support.fake_fabric import FABRIC_BPS
 from tests.support.three_rings import CONFIG
 
 
@@ -50,6 +52,12 @@ class ServedFabric(BusyFabric):
         fabric.run(5)
         fabric.all_speak()
         return fabric
+
+    def train_examples(self) -> None:
+        """Register the example jobs ``language`` and ``vision``, whose hosts send more slowly than they could."""
+        for job in map(example_job, ("language", "vision")):
+            self.send(RegisterJob(job))
+            self.rings += [Ring(job.endpoints[:4], FABRIC_BPS / 3), Ring(job.endpoints[4:], FABRIC_BPS / 2)]
 
     def cut_first_cable(self) -> None:
         """Cut the cable between leaf1 and spine1."""

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from controller.api import watch_table
 from controller.api.watch_table import Reader, ResumeTokens, Rows, WatchTable
 from controller.status import Status
 from signalbox.errors import InvalidInput
@@ -152,6 +153,17 @@ def test_watchers_share_one_message() -> None:
     message = first.message()
     assert message is not None
     assert second.message() is message
+
+
+def test_few_messages_are_kept_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_table, "SHARED", 2)
+    rows = {f"h{n}": of("m" * 20) for n in range(20)}
+    table = table_of(rows, message_bytes=100)
+    for _ in range(2):
+        copy = Copy(table)
+        copy.read_all()
+        assert copy.hosts.keys() == rows.keys()
+        assert len(table._shared) <= 2
 
 
 def test_what_encodes_to_the_same_bytes_is_no_change() -> None:
