@@ -42,16 +42,18 @@ class Result:
         return " ".join(self.out.split())
 
 
-Signalbox = Callable[..., Result]
+Command = Callable[..., Result]
+Signalbox = Command
 
 
-@pytest.fixture
-def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
-    """Return a function that runs the command and returns its exit status and output."""
+def runs(
+    program: str, main: Callable[[], object], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """Return a function that runs the main function of a program and returns its exit status and output."""
 
     def run(*arguments: object) -> Result:
         capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", [program, *map(str, arguments)])
         status = 0
         try:
             main()
@@ -61,6 +63,12 @@ def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
         return Result(status, out, err)
 
     return run
+
+
+@pytest.fixture
+def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
+    """Return a function that runs the command and returns its exit status and output."""
+    return runs("signalbox", main, capsys, monkeypatch)
 
 
 @pytest.fixture

@@ -1,9 +1,5 @@
 """``design`` as a user runs it: tables, JSON, traces as jobs, and errors with their places."""
 
-from __future__ import annotations
-
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +12,10 @@ from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import fat_tree, leaf_spine
 from offline.scenarios.generator import generate, ring_lines
 from offline.scenarios.workloads import Numbering, write_workload
-from signalbox.cli import main
-from tests.support.command_line import Result
+from tests.support.command_line import Signalbox, signalbox
 from tests.unit.client.test_chakra import collective, trace, written
 
-Signalbox = Callable[..., Result]
+__all__ = ("signalbox",)
 
 NETWORK = """
 total_gbps: 900
@@ -36,20 +31,11 @@ compute: [{seconds: 2}]
 """
 
 
-@pytest.fixture
-def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Signalbox:
+@pytest.fixture(autouse=True)
+def files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "network.yaml").write_text(NETWORK)
     (tmp_path / "job.yaml").write_text(JOB)
-
-    def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return Result(int(stopped.value.code or 0), out, err)
-
-    return run
 
 
 def test_bandwidths_are_in_proportion_to_what_one_collective_sends(signalbox: Signalbox) -> None:
@@ -89,9 +75,8 @@ def test_people_read_tables(signalbox: Signalbox) -> None:
 
 def test_what_is_compared_says_when_it_is_outside_the_limits(signalbox: Signalbox, tmp_path: Path) -> None:
     """An equal split has 450 Gbit/s in the node, where 100 are allowed."""
-    (tmp_path / "limited.yaml").write_text(
-        NETWORK.replace("kind: ring, size: 4,", "kind: ring, size: 4, max_gbps: 100,")
-    )
+    limited = NETWORK.replace("kind: ring, size: 4,", "kind: ring, size: 4, max_gbps: 100,")
+    (tmp_path / "limited.yaml").write_text(limited)
     others = signalbox("design", "bandwidth", "limited.yaml", "job.yaml", "--json").json["others"]
     assert [other["within_limits"] for other in others] == [False, False]
     printed = signalbox("design", "bandwidth", "limited.yaml", "job.yaml").out
@@ -114,20 +99,24 @@ def test_what_is_said_to_be_proven_is_no_less_than_the_gap(
     assert says in signalbox("design", "bandwidth", "network.yaml", "job.yaml").out
 
 
-@pytest.mark.parametrize("limits", ["{factors: {node: 1}, max_gbps: 1e-300}", "{factors: {node: 1}, max_gbps: 0}"])
-def test_relations_that_leave_a_dimension_next_to_nothing_leave_no_answer(
-    limits: str, signalbox: Signalbox, tmp_path: Path
-) -> None:
-    (tmp_path / "related.yaml").write_text(NETWORK + f"relations: [{limits}]\n")
-    result = signalbox("design", "bandwidth", "related.yaml", "job.yaml")
-    assert (result.status, "relations: leave no bandwidths within the other limits" in result.err) == (1, True)
-
-
-def test_a_dimension_in_which_jobs_send_is_more_than_none(signalbox: Signalbox, tmp_path: Path) -> None:
-    """The minimum of one dimension leaves nothing for the other one."""
-    (tmp_path / "tight.yaml").write_text(NETWORK.replace("size: 4,", "size: 4, min_gbps: 900,"))
-    err = signalbox("design", "bandwidth", "tight.yaml", "job.yaml").err
-    assert "total_gbps: must be at least what the dimensions need, 900.000001 (given: 900)" in err
+@pytest.mark.parametrize(("change", "said"), [
+    (("pod, kind", "compute, kind"), "network.yaml:5:6: dimensions[1].name: must not be 'compute'"),
+    (("size: 4", "size: 1e300"), "size: is too large (given: 1e+300)"),
+    (("size: 4,", "size: 4, min_gbps: 900,"),
+     "total_gbps: must be at least what the dimensions need, 900.000001 (given: 900)"),
+    (("total", "relations: [{factors: {node: 1}, max_gbps: 1e-300}]\ntotal"),
+     "relations: leave no bandwidths within the other limits"),
+    (("total", "relations: [{factors: {node: 1}, max_gbps: 0}]\ntotal"),
+     "relations: leave no bandwidths within the other limits"),
+    (("total", "relations: [{factors: {rack: 1}, max_gbps: 1}]\ntotal"),
+     "relations[0].factors: there is no dimension 'rack'"),
+    (("total", "relations: [{factors: {pod: 1}}]\ntotal"), "relations[0]: needs min_gbps or max_gbps"),
+    (("total", "relations: [{factors: {pod: 0}, min_gbps: 0}]\ntotal"), "relations[0].factors: must not all be 0"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_network_is_said(signalbox: Signalbox, change: tuple[str, str], said: str) -> None:
+    Path("network.yaml").write_text(NETWORK.replace(*change))
+    refused = signalbox("design", "bandwidth", "network.yaml", "job.yaml")
+    assert (refused.status, said in refused.err) == (1, True), refused.err
 
 
 RELATIONS = "relations: [{factors: {node: 1, pod: -2}, max_gbps: 0}]\n"
@@ -146,15 +135,6 @@ def test_relations_between_dimensions_are_kept_and_have_a_worth(signalbox: Signa
     assert "one more takes off 0.000667 s" in printed
     cheap = signalbox("design", "bandwidth", "related.yaml", "job.yaml", "--objective", "time-cost", "--json").json
     assert cheap["relations"][0]["worth"] is None
-
-
-def test_wrong_relations_are_named(signalbox: Signalbox, tmp_path: Path) -> None:
-    wrong = "relations: [{factors: {rack: 1}, max_gbps: 1}, {factors: {pod: 1}}, {factors: {pod: 0}, min_gbps: 0}]\n"
-    (tmp_path / "related.yaml").write_text(wrong + NETWORK)
-    err = signalbox("design", "bandwidth", "related.yaml", "job.yaml").err
-    assert "relations[0].factors: there is no dimension 'rack'" in err
-    assert "relations[1]: needs min_gbps or max_gbps" in err
-    assert "relations[2].factors: must not all be 0" in err
 
 
 def test_a_chakra_trace_can_be_designed_for(signalbox: Signalbox, tmp_path: Path) -> None:
@@ -188,6 +168,9 @@ def test_placements_are_listed_best_first(signalbox: Signalbox, tmp_path: Path) 
 
 def test_an_answer_is_a_network_that_placements_are_asked_of(signalbox: Signalbox, tmp_path: Path) -> None:
     """The placement on the bandwidths of the answer takes the time of the answer."""
+    (tmp_path / "model.yaml").write_text(MODEL + "placement: []\n")
+    refused = signalbox("design", "bandwidth", "network.yaml", "model.yaml").err
+    assert "placement: must name each of these once: tensor, data" in refused, "nothing is not the usual one"
     (tmp_path / "model.yaml").write_text(MODEL)
     options = ("bandwidth", "network.yaml", "model.yaml", "--export")
     found = signalbox("design", *options, "built.json", "--json").json
@@ -212,10 +195,8 @@ def test_spines_are_as_many_as_the_planner_needs(signalbox: Signalbox, workload:
     assert (found["answer"]["spines"], found["answer"]["planned"]) == (3, 1)
     printed = signalbox("design", "spines", *fabric, "--most-spines", 4, "--export", tmp_path / "out").out
     assert "3 spines of 100 Gbit/s are enough for 1: with 1 failed the planner reaches 1" in printed
-    planned = signalbox(
-        "plan-file", "--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "spine0", "--json"
-    )
-    assert planned.json["max_slowdown"] == 1
+    files = ("--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "spine0", "--json")
+    assert signalbox("plan-file", *files).json["max_slowdown"] == 1
 
 
 def test_too_few_spines_are_said_to_be_too_few(signalbox: Signalbox, workload: Path) -> None:
@@ -254,9 +235,7 @@ def test_a_fat_trees_cores_are_an_answer_that_is_planned_simulated_and_emulated(
     assert (below["failing"], answer["cores_per_group"], answer["uplink_gbps"]) == ("aggregation", 2, 200)
 
 
-def test_more_failures_than_can_be_tried_are_refused_with_how_many_can(
-    signalbox: Signalbox, between_pods: Path
-) -> None:
+def test_too_many_failures_are_refused_with_how_many_can_be_tried(signalbox: Signalbox, between_pods: Path) -> None:
     options = ("--workload", between_pods, "--fabric", "fat-tree", "--k", 4, "--failing", "aggregation")
     result = signalbox("design", "spines", *options, "--failures", 2, "--most-spines", 300)
     assert result.status == 2
@@ -270,10 +249,8 @@ def test_more_failures_than_can_be_tried_are_refused_with_how_many_can(
 def test_failures_that_cut_all_choices_off_are_said_to(signalbox: Signalbox, between_pods: Path) -> None:
     options = ("--workload", between_pods, "--fabric", "fat-tree", "--k", 4, "--failing", "aggregation")
     result = signalbox("design", "spines", *options, "--failures", 2)
-    assert (
-        result.status,
-        "every number that was tried leaves a flow without a path when 2 have failed" in result.out,
-    ) == (3, True)
+    found = (result.status, "every number that was tried leaves a flow without a path when 2 have failed" in result.out)
+    assert found == (3, True)
 
 
 def test_a_goal_beyond_numbers_is_refused(signalbox: Signalbox, workload: Path) -> None:
@@ -295,33 +272,11 @@ def test_errors_name_file_line_and_field(signalbox: Signalbox, tmp_path: Path) -
     (tmp_path / "open.yaml").write_text(NETWORK.replace("total_gbps: 900", "# no total"))
     result = signalbox("design", "bandwidth", "open.yaml", "job.yaml")
     assert result.status == 1
-    assert result.err.splitlines()[0] == (
-        "error: open.yaml:4:5: dimensions[0]: 'node' has no limit: give total_gbps, max_gbps, or a budget and "
-        "cost_per_gbps"
-    )
+    said = "'node' has no limit: give total_gbps, max_gbps, or a budget and cost_per_gbps"
+    assert result.err.splitlines()[0] == f"error: open.yaml:4:5: dimensions[0]: {said}"
     result = signalbox("design", "bandwidth", "open.yaml", "job.yaml", "--objective", "time-cost")
     assert "total_gbps: is needed for time x cost" in result.err
     (tmp_path / "wrong.yaml").write_text(JOB.replace("7]", "8]"))
-    assert (
-        "error: wrong.yaml:3:51: groups[0].ranks[7]: rank 8 has no endpoint; ranks go from 0 to 7"
-        in signalbox("design", "bandwidth", "network.yaml", "wrong.yaml").err
-    )
+    said = "error: wrong.yaml:3:51: groups[0].ranks[7]: rank 8 has no endpoint; ranks go from 0 to 7"
+    assert said in signalbox("design", "bandwidth", "network.yaml", "wrong.yaml").err
     assert signalbox("design", "bandwidth", "-", "-").status == 2
-
-
-def test_the_word_for_computing_names_no_dimension(signalbox: Signalbox, tmp_path: Path) -> None:
-    """The output could otherwise not distinguish computing from sending."""
-    (tmp_path / "network.yaml").write_text(NETWORK.replace("name: pod", "name: compute"))
-    err = signalbox("design", "bandwidth", "network.yaml", "job.yaml").err
-    assert "network.yaml:5:6: dimensions[1].name: must not be 'compute'" in err
-
-
-def test_a_placement_of_nothing_is_not_the_usual_one(signalbox: Signalbox, tmp_path: Path) -> None:
-    (tmp_path / "model.yaml").write_text(MODEL + "placement: []\n")
-    err = signalbox("design", "bandwidth", "network.yaml", "model.yaml").err
-    assert "placement: must name each of these once: tensor, data" in err
-
-
-def test_a_number_of_hundreds_of_digits_is_too_large(signalbox: Signalbox, tmp_path: Path) -> None:
-    (tmp_path / "network.yaml").write_text(NETWORK.replace("size: 4", "size: 1e300"))
-    assert "size: is too large (given: 1e+300)" in signalbox("design", "bandwidth", "network.yaml", "job.yaml").err

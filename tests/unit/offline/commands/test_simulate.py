@@ -1,17 +1,14 @@
 """``simulate`` as a user runs it: exit status, JSON, the table, and errors."""
 
-from __future__ import annotations
-
-import json
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from offline.scenarios.workloads import HEADER
-from signalbox.cli import main
+from tests.support.command_line import Result, Signalbox, signalbox
+
+__all__ = ("signalbox",)
 
 FABRIC = ("--leaves", 2, "--spines", 2, "--hosts-per-leaf", 2)
 """Options of a fabric with leaves 0 and 1, spines 2 and 3, and hosts 4 to 7."""
@@ -19,42 +16,23 @@ STEP_BYTES = 1_250_000_000
 """Bytes of a step, which take 0.1 s at 100 Gbit/s."""
 
 
-class Result(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Simulate = Callable[..., Result]
-
-
 @pytest.fixture
-def simulate(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Simulate:
+def simulate(tmp_path: Path, signalbox: Signalbox) -> Signalbox:
     """Return the command on a workload of two rings between two full leaves, which compute for 0.3 s."""
     rings = ((4, 6, 0, 1, 0), (6, 4, 1, 0, 0), (5, 7, 0, 1, 1), (7, 5, 1, 0, 1))
     lines = [f"{src} {dst} {up} {down} 0 {STEP_BYTES} 300000000 {ring}" for src, dst, up, down, ring in rings]
     (tmp_path / "job_0-TEST.txt").write_text("\n".join([HEADER, *lines]))
-
-    def run(*arguments: object) -> Result:
-        words = ["signalbox", "simulate", "--workload", tmp_path, *FABRIC, *arguments]
-        monkeypatch.setattr(sys, "argv", [str(word) for word in words])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return Result(int(stopped.value.code or 0), out, err)
-
-    return run
+    return partial(signalbox, "simulate", "--workload", tmp_path, *FABRIC)
 
 
 def slowdowns(result: Result) -> list[float]:
     assert result.status == 0
-    found: Any = json.loads(result.out)
-    return [strategy["mean_slowdown"] for strategy in found["strategies"]]
+    return [strategy["mean_slowdown"] for strategy in result.json["strategies"]]
 
 
-def test_json_has_every_iteration_of_every_job_under_every_strategy(simulate: Simulate) -> None:
+def test_json_has_every_iteration_of_every_job_under_every_strategy(simulate: Signalbox) -> None:
     result = simulate("--strategy", "greedy,ecmp", "--strategy", "greedy", "--iterations", 2, "--json")
-    found = json.loads(result.out)
+    found = result.json
     assert result.status == 0
     assert found | {"strategies": []} == {
         "iterations": 2, "random_starts_s": None, "replan": "hysteresis", "striping": "by_share", "sharing": "equal",
@@ -71,36 +49,36 @@ def test_json_has_every_iteration_of_every_job_under_every_strategy(simulate: Si
     assert greedy["end_s"] == pytest.approx(0.7)
 
 
-def test_half_the_spines_take_whole_flows_and_split_ones_twice_as_long(simulate: Simulate) -> None:
+def test_half_the_spines_take_whole_flows_and_split_ones_twice_as_long(simulate: Signalbox) -> None:
     one_left = ("--fail-spines", 1, "--json", "--iterations", 2)
     assert slowdowns(simulate(*one_left)) == pytest.approx([2.0])
     assert slowdowns(simulate(*one_left, "--max-subflows", 2)) == pytest.approx([2.0])
-    assert json.loads(simulate(*one_left).out)["bound"] == 2.0
+    assert simulate(*one_left).json["bound"] == 2.0
 
 
-def test_failures_may_come_and_go(simulate: Simulate) -> None:
+def test_failures_may_come_and_go(simulate: Signalbox) -> None:
     """The spine fails at 0.5 s, when the second of three iterations begins, and returns before the third."""
     result = simulate("--fail-spines", 0, "--fail-at", 0.5, "--repair-at", 1.0, "--iterations", 3, "--json")
-    (job,) = json.loads(result.out)["strategies"][0]["jobs"]
+    (job,) = result.json["strategies"][0]["jobs"]
     assert [iteration["slowdown"] for iteration in job["iterations"]] == pytest.approx([1.0, 2.0, 1.0])
 
 
-def test_people_get_a_table(simulate: Simulate) -> None:
+def test_people_get_a_table(simulate: Signalbox) -> None:
     result = simulate("--strategy", "edge-coloring", "--iterations", 1)
     assert result.status == 0
     for text in ("edge-coloring", "job_0-TEST", "mean of jobs", "1.000", "at least 1 for any routing"):
         assert text in result.out
 
 
-def test_a_job_without_a_path_is_cut_off(simulate: Simulate) -> None:
+def test_a_job_without_a_path_is_cut_off(simulate: Signalbox) -> None:
     cut = ("--fail-links", "leaf0:spine0,leaf0:spine1")
     result = simulate(*cut, "--json")
     assert result.status == 3
-    (job,) = json.loads(result.out)["strategies"][0]["jobs"]
+    (job,) = result.json["strategies"][0]["jobs"]
     assert job == {"job": "job_0-TEST", "ideal_s": 0.2, "mean_slowdown": None, "cut_off": True, "iterations": []}
     later = simulate(*cut, "--fail-at", 0.25, "--json")
     assert later.status == 3
-    assert len(json.loads(later.out)["strategies"][0]["jobs"][0]["iterations"]) == 1
+    assert len(later.json["strategies"][0]["jobs"][0]["iterations"]) == 1
     assert "cut off" in simulate(*cut).out
 
 
@@ -113,7 +91,7 @@ def test_a_job_without_a_path_is_cut_off(simulate: Simulate) -> None:
         (("--replan", "often"), "--replan"),
     ],
 )
-def test_wrong_usage_is_told(simulate: Simulate, arguments: tuple[str, ...], complaint: str) -> None:
+def test_wrong_usage_is_told(simulate: Signalbox, arguments: tuple[str, ...], complaint: str) -> None:
     result = simulate(*arguments)
     assert result.status == 2
     assert complaint in " ".join(result.err.replace("│", " ").split())

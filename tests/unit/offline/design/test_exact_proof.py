@@ -2,8 +2,6 @@
 
 Time, bound and limits are those that the design claims."""
 
-from __future__ import annotations
-
 import math
 import random
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The best steps of circulant wirings, and the bound of hops, against brute force and random wirings."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

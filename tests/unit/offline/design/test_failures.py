@@ -1,7 +1,5 @@
 """Distinct failures: each occurs once, compared to all choices of switches."""
 
-from __future__ import annotations
-
 from itertools import chain, combinations
 
 import pytest

@@ -1,7 +1,5 @@
 """Job files for a design: their bytes and placements, and what is wrong with them, with its place."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from pathlib import Path
 
@@ -46,10 +44,7 @@ def sent(job: DesignedJob) -> list[list[object]]:
 
 def test_a_spec_without_addresses_is_of_npus(tmp_path: Path, shape: Shape) -> None:
     """Ranks 0 to 3 are a package; 0 and 32 are at the same place of two nodes."""
-    (job,) = read(
-        tmp_path,
-        shape,
-        """
+    text = """
 job_id: a
 weight: 2
 groups: [{name: package, ranks: [0, 1, 2, 3]}, {name: pods, ranks: [0, 32]}]
@@ -58,18 +53,15 @@ collectives:
   - {algorithm: all_gather, groups: [pods], bytes_per_iteration: 1000, phase: 1}
 transfers: [{src: 5, dst: 6, bytes_per_iteration: 700, phase: 1}]
 compute: [{seconds: 1.5}, {seconds: 0.5}, {seconds: 0.25, phase: 1}]
-""",
-    )
+"""
+    (job,) = read(tmp_path, shape, text)
     assert (job.weight, [step.phase for step in job.steps]) == (2, [None, 0, 1])
     assert [step.floor_s for step in job.steps] == [2, 0, 0.25]
     assert sent(job) == [[0, 0, 0], [6000, 0, 0], [1400, 0, 500]]
 
 
 def test_a_job_file_for_a_controller_is_one_for_a_design_too(tmp_path: Path, shape: Shape) -> None:
-    first, second = read(
-        tmp_path,
-        shape,
-        """
+    text = """
 job_id: a
 hosts: 10.0.1.1-4
 groups: [{name: all, ranks: [0, 1, 2, 3]}]
@@ -78,8 +70,8 @@ collectives: [{algorithm: ring_all_reduce, groups: [all], bytes_per_iteration: 4
 job_id: b
 endpoints: [10.0.1.1, 10.0.1.2]
 transfers: [{src: 0, dst: 1, bytes_per_iteration: 100}]
-""",
-    )
+"""
+    first, second = read(tmp_path, shape, text)
     assert (sent(first), sent(second)) == ([[6000, 0, 0]], [[200, 0, 0]])
 
 
@@ -88,15 +80,9 @@ def test_a_group_that_is_no_block_sends_as_one_flat_ring(tmp_path: Path, shape: 
 
     Half of the bytes from 6 to 0 go each way round the package. Bytes from 1 to 6 go one hop forwards. Both pass one of
     seven links of the node."""
-    (job,) = read(
-        tmp_path,
-        shape,
-        """
-job_id: a
-groups: [{name: odd, ranks: [0, 1, 6]}]
-collectives: [{algorithm: all_reduce, groups: [odd], bytes_per_iteration: 3000}]
-""",
-    )
+    groups = [{"name": "odd", "ranks": [0, 1, 6]}]
+    sends = [{"algorithm": "all_reduce", "groups": ["odd"], "bytes_per_iteration": 3000}]
+    (job,) = read(tmp_path, shape, dump({"job_id": "a", "groups": groups, "collectives": sends}))
     assert sent(job) == [[2 * 4000, 7 * 4000, 0]]
 
 
@@ -111,11 +97,8 @@ def test_a_models_parts_fill_the_dimensions_in_order(tmp_path: Path, shape: Shap
     (job,) = read(tmp_path, shape, dump({"job_id": "a", "model": MODEL, "parallelism": parallelism}))
     assert job.placed is not None
     assert job.placed.order == (Part.TENSOR, Part.DATA, Part.PIPELINE)
-    assert {part: job.placed.spans[part] for part in job.placed.order} == {
-        Part.TENSOR: (4, 2, 1),
-        Part.DATA: (1, 4, 1),
-        Part.PIPELINE: (1, 1, 2),
-    }
+    found = {part: job.placed.spans[part] for part in job.placed.order}
+    assert found == {Part.TENSOR: (4, 2, 1), Part.DATA: (1, 4, 1), Part.PIPELINE: (1, 1, 2)}
     model = Model.model_validate(MODEL)
     tensor = 4 * 4 * 16 * model.activation_bytes  # 4 layers of a stage, 16 micro-batches
     stages = 16 * model.activation_bytes
@@ -188,80 +171,53 @@ def test_of_placements_with_one_time_the_better_second_worst_step_decides() -> N
     assert [way.job_id for way in best_first(ways, (1.0,))] == ["4 4 1", "5 3 2", "5 4 1", "6 2 2"]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("job_id: a\nweight: 0\ntransfers: []", "job.yaml:2:1: weight: must be more than 0 (given: 0)"),
-        ("job_id: a", "job.yaml:1:1: what it sends is not known: give a model, collectives or transfers"),
-        (
-            "job_id: a\nplacement: [tensor]\ntransfers: [{src: 0, dst: 1, bytes_per_iteration: 1}]",
-            "job.yaml:2:1: placement: is for a model, which is missing; without one rank r is NPU r",
-        ),
-        (
-            "job_id: a\ntransfers:\n- {src: 0, dst: 64, bytes_per_iteration: 1}",
-            "job.yaml:3:12: transfers[0].dst: rank 64 has no endpoint; ranks go from 0 to 63",
-        ),
-        (
-            f"{dump({'job_id': 'a', 'model': MODEL})}parallelism: {{tensor: 8, data: 16}}",
-            "job.yaml:3:1: parallelism: needs 128 NPUs; the network has 64",
-        ),
-        (
-            f"{dump({'job_id': 'a', 'model': MODEL})}placement: [tensor]\nparallelism: {{tensor: 2, pipeline: 2}}",
-            "job.yaml:3:1: placement: must name each of these once: tensor, data, pipeline",
-        ),
-        (
-            f"{dump({'job_id': 'a', 'model': MODEL | {'heads': 6}})}parallelism: {{tensor: 6, data: 8}}",
-            "job.yaml:3:1: parallelism: tensor 6 does not fit into 'package': 6 ranks are left for 4 of its 4 places, "
-            "and neither number divides the other",
-        ),
-        (
-            "job_id: a\nhosts: 10.0.1-4.1-32\ntransfers: [{src: 0, dst: 1, bytes_per_iteration: 1}]",
-            "job.yaml:2:1: hosts: are 128 ranks; the network has 64 NPUs",
-        ),
-        (
-            "job_id: a\nstrategies: [{name: b, transfers: [{src: 0, dst: 1, bytes_per_iteration: 1}]}]",
-            "job.yaml:2:1: strategies: are for signalbox design wiring: give the fields of one of them here",
-        ),
-    ],
-)
+A_TRANSFER = "transfers: [{src: 0, dst: 1, bytes_per_iteration: 1}]"
+A_MODEL = dump({"job_id": "a", "model": MODEL})
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("job_id: a\nweight: 0\ntransfers: []", "2:1: weight: must be more than 0 (given: 0)"),
+    ("job_id: a", "1:1: what it sends is not known: give a model, collectives or transfers"),
+    (f"job_id: a\nplacement: [tensor]\n{A_TRANSFER}",
+     "2:1: placement: is for a model, which is missing; without one rank r is NPU r"),
+    (f"job_id: a\n{A_TRANSFER.replace('1, b', '64, b')}",
+     "2:22: transfers[0].dst: rank 64 has no endpoint; ranks go from 0 to 63"),
+    (f"{A_MODEL}parallelism: {{tensor: 8, data: 16}}", "3:1: parallelism: needs 128 NPUs; the network has 64"),
+    (f"{A_MODEL}placement: [tensor]\nparallelism: {{tensor: 2, pipeline: 2}}",
+     "3:1: placement: must name each of these once: tensor, data, pipeline"),
+    (f"{dump({'job_id': 'a', 'model': MODEL | {'heads': 6}})}parallelism: {{tensor: 6, data: 8}}",
+     "3:1: parallelism: tensor 6 does not fit into 'package': 6 ranks are left for 4 of its 4 places, "
+     "and neither number divides the other"),
+    (f"job_id: a\nhosts: 10.0.1-4.1-32\n{A_TRANSFER}", "2:1: hosts: are 128 ranks; the network has 64 NPUs"),
+    (f"job_id: a\nstrategies: [{{name: b, {A_TRANSFER}}}]",
+     "2:1: strategies: are for signalbox design wiring: give the fields of one of them here"),
+])  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, shape: Shape, text: str, expected: str) -> None:
-    assert problem(tmp_path, shape, text) == expected
+    assert problem(tmp_path, shape, text) == f"job.yaml:{expected}"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("dimensions: []", "network.yaml:1:1: dimensions: must have at least 1 entry (given: 0)"),
-        (
-            "dimensions:\n- {name: a, kind: torus, size: 4}",
-            "network.yaml:2:13: dimensions[0].kind: must be 'ring', 'fully_connected' or 'switch' (given: 'torus')",
-        ),
-        (
-            "dimensions:\n- {name: a, kind: ring, size: 4}\n- {name: a, kind: ring, size: 4}",
-            "network.yaml:2:4: dimensions[0].name: 'a' is the name of 2 dimensions; "
-            "{path}/network.yaml:3:4: dimensions[1].name: 'a' is the name of 2 dimensions",
-        ),
-        (
-            "dimensions:\n- {name: a, kind: ring, size: 4, min_gbps: 9, max_gbps: 8}",
-            "network.yaml:2:34: dimensions[0].min_gbps: must be at most max_gbps, 8 (given: 9)",
-        ),
-        (
-            "dimensions:\n- {name: a, kind: ring, size: 4, max_gbps: true}",
-            "network.yaml:2:34: dimensions[0].max_gbps: must be a number (given: true)",
-        ),
-        (
-            "budget: 5\ndimensions:\n- {name: a, kind: ring, size: 4}",
-            "network.yaml:1:1: budget: needs the cost_per_gbps of dimensions",
-        ),
-        ("dimensions: [", "network.yaml:2:1: not YAML: "),
-    ],
-)
+A_RING = "{name: a, kind: ring, size: 4}"
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("[]", "1:1: dimensions: must have at least 1 entry (given: 0)"),
+    (f"[{A_RING.replace('ring', 'torus')}]",
+     "1:24: dimensions[0].kind: must be 'ring', 'fully_connected' or 'switch' (given: 'torus')"),
+    (f"\n- {A_RING}\n- {A_RING}", "2:4: dimensions[0].name: 'a' is the name of 2 dimensions; "
+     "{path}/network.yaml:3:4: dimensions[1].name: 'a' is the name of 2 dimensions"),
+    (f"[{A_RING.replace('}', ', min_gbps: 9, max_gbps: 8}')}]",
+     "1:45: dimensions[0].min_gbps: must be at most max_gbps, 8 (given: 9)"),
+    (f"[{A_RING.replace('}', ', max_gbps: true}')}]",
+     "1:45: dimensions[0].max_gbps: must be a number (given: true)"),
+    (f"[{A_RING}]\nbudget: 5", "2:1: budget: needs the cost_per_gbps of dimensions"),
+    ("[", "2:1: not YAML: "),
+])  # fmt: skip
 def test_what_is_wrong_with_a_network_is_told_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
-    (tmp_path / "network.yaml").write_text(text)
+    (tmp_path / "network.yaml").write_text(f"dimensions: {text}")
     with pytest.raises(InvalidInput) as refused:
         shape_in(tmp_path / "network.yaml")
     found = str(refused.value).removeprefix(f"{tmp_path}/")
-    assert found.startswith(expected.replace("{path}", str(tmp_path)))
+    assert found.startswith("network.yaml:" + expected.replace("{path}", str(tmp_path)))
 
 
 def test_an_existing_network_says_all_its_bandwidths(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Loads of dimensions: the formulas, and the same counted link by link."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import permutations
 from typing import Any
@@ -54,7 +52,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize(("kind", "span", "apart", "times"), PARTS)
-def test_groups_that_have_parts_of_a_dimension_cannot_use_all_of_it(
+def test_groups_with_parts_of_a_dimension_cannot_use_all_of_it(
     kind: Kind, span: int, apart: bool, times: float
 ) -> None:
     line = shape((kind, 8))
@@ -120,9 +118,7 @@ def test_an_all_to_all_is_what_its_transfers_put_on_the_busiest_link(kind: Kind,
     )
 
 
-def test_an_all_to_all_over_several_dimensions_is_what_its_transfers_are_when_each_goes_dimension_by_dimension() -> (
-    None
-):
+def test_an_all_to_all_over_several_dimensions_is_what_its_transfers_are_dimension_by_dimension() -> None:
     n = CUBE.npus
     pairs = np.array(list(permutations(range(n), 2)))
     loads = Loads(CUBE)

@@ -1,7 +1,5 @@
 """The number of spines: known bounds, the verdict of the planner, and an answer that planner and lab read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

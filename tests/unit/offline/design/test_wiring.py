@@ -1,10 +1,6 @@
 """Strategies on their wirings: times known by hand, refusals, and files that planner and simulator read."""
 
-from __future__ import annotations
-
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +26,14 @@ from offline.scenarios.workload_job import announced
 from offline.scenarios.workloads import read_workload
 from offline.simulator.options import Options, Replan
 from offline.simulator.training import Stage, simulate
-from signalbox.cli import main
 from signalbox.errors import InvalidInput
 from signalbox.file_forms import job_in
 from signalbox.jobs.spec import JobSpec
 from signalbox.models import Model, Parallelism, traffic
-from tests.support.command_line import Result
+from tests.support.command_line import Signalbox, signalbox
 from tests.unit.circuits.wiring.test_circuits import wirings
+
+__all__ = ("signalbox",)
 
 LIMITS = PlanLimits(ecmp_draws=0, time_limit_s=0.2)
 RATES = Rates(1.0, 1.25)
@@ -60,9 +57,6 @@ ONE_TO_ONE = """
 job_id: pair
 transfers: [{src: 0, dst: 1, bytes_per_iteration: 100 MB}]
 """
-
-
-NO_GROUP = "strategies[1].collectives[1].groups[0]: no group is called 'none'"
 
 
 @pytest.fixture
@@ -154,11 +148,7 @@ def test_no_routing_is_faster_than_the_bound_when_groups_send_different_bytes(tm
 
 
 def test_rings_without_an_interface_count_as_what_is_forwarded(tmp_path: Path) -> None:
-    groups = [
-        {"name": "all", "ranks": list(range(12))},
-        {"name": "third", "ranks": list(range(0, 12, 3))},
-        {"name": "second", "ranks": list(range(0, 12, 2))},
-    ]
+    groups = [{"name": f"each {step}", "ranks": list(range(0, 12, step))} for step in (1, 3, 2)]
     sends = [{"algorithm": "all_reduce", "groups": [g["name"]], "bytes_per_iteration": 10_000_000} for g in groups]
     (tmp_path / "job.json").write_text(json.dumps({"job_id": "a", "groups": groups, "collectives": sends}))
     (answer,) = answers(offers_in([tmp_path / "job.json"], 12), 1, Rates(1.0, 1 / 3.2), LIMITS)
@@ -276,26 +266,16 @@ def test_limits_of_all_strategies_together_are_those_of_a_controller_alone(tmp_p
 # ---- the command
 
 
-Signalbox = Callable[..., Result]
+FABRIC = ("--servers", 12, "--interfaces", 4, "--gbps", 1, "--time-limit", 0.2)
+PAIR = ("design", "wiring", "pair.yaml", "--servers", 2, "--interfaces", 4, "--gbps", 1)
 
 
 @pytest.fixture
-def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> Signalbox:
+def _in_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.chdir(folder)
 
-    def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return Result(int(stopped.value.code or 0), out, err)
 
-    return run
-
-
-FABRIC = ("--servers", 12, "--interfaces", 4, "--gbps", 1, "--time-limit", 0.2)
-
-
+@pytest.mark.usefixtures("_in_folder")
 def test_the_command_names_strategy_wiring_and_bound(signalbox: Signalbox) -> None:
     found: dict[str, Any] = signalbox("design", "wiring", "job.yaml", *FABRIC, "--json").json
     (job,) = found["jobs"]
@@ -310,22 +290,19 @@ def test_the_command_names_strategy_wiring_and_bound(signalbox: Signalbox) -> No
     assert "its workload has only what rings send of dlrm" in out
 
 
+@pytest.mark.usefixtures("_in_folder")
 def test_the_command_refuses_with_the_figure_and_the_alternative(signalbox: Signalbox) -> None:
-    refused = signalbox(
-        "design", "wiring", "pair.yaml", "--servers", 2, "--interfaces", 4, "--gbps", 1, "--export", "out"
-    )
+    refused = signalbox(*PAIR, "--export", "out")
     assert refused.status == 3
     assert "nothing is written to out, since all jobs are refused" in refused.out
     assert not Path("out").exists()
     words = " ".join(refused.out.split())
     assert "refused: one switch with 1.25 Gbit/s per server is better, with strategy as given: 0.64 s" in words
     assert "0.3125 times as long by what circuits have to carry, 1.25 times as planned" in words
-    taken = signalbox(
-        "design", "wiring", "pair.yaml", "--servers", 2, "--interfaces", 4, "--gbps", 1, "--alternative-gbps", 0.5
-    )
-    assert taken.status == 0
+    assert signalbox(*PAIR, "--alternative-gbps", 0.5).status == 0
 
 
+@pytest.mark.usefixtures("_in_folder")
 def test_what_is_planned_after_a_circuit_failed_can_be_proven(signalbox: Signalbox) -> None:
     """Another circuit carries the flow of the failed one beside its own."""
     assert signalbox("design", "wiring", "job.yaml", *FABRIC, "--export", "out").status == 0

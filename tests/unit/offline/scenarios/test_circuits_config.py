@@ -1,7 +1,5 @@
 """Configuration of optical switches for a controller."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -16,16 +14,10 @@ FABRIC = optical(3, 2, 5e6)
 
 
 def test_every_optical_switch_has_its_fibres_by_port() -> None:
-    assert tomllib.loads(circuits_config(FABRIC)) == {
-        "circuits": {
-            "dark_s": 0.01,
-            "drain_s": 0.1,
-            "switch": [
-                {"dpid": 0x101, "fibres": ["0x1:2", "0x2:2", "0x3:2"]},
-                {"dpid": 0x102, "fibres": ["0x1:3", "0x2:3", "0x3:3"]},
-            ],
-        }
-    }
+    fibres = {0x101: ["0x1:2", "0x2:2", "0x3:2"], 0x102: ["0x1:3", "0x2:3", "0x3:3"]}
+    switches = [{"dpid": dpid, "fibres": of_switch} for dpid, of_switch in fibres.items()]
+    expected = {"circuits": {"dark_s": 0.01, "drain_s": 0.1, "switch": switches}}
+    assert tomllib.loads(circuits_config(FABRIC)) == expected
 
 
 def test_a_port_without_a_fibre_is_empty() -> None:

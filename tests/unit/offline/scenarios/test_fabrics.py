@@ -1,7 +1,5 @@
 """Fabrics on paper: their cables, and what is left after failures."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from ipaddress import IPv4Network
@@ -35,9 +33,7 @@ def ends(fabric: Fabric) -> Counter[tuple[str, str]]:
 
 
 @given(leaves=st.integers(1, 6), spines=st.integers(1, 5), hosts=st.integers(1, 4), cables=st.integers(1, 3))
-def test_a_leaf_spine_has_every_cable_both_ways_on_ports_of_its_own(
-    leaves: int, spines: int, hosts: int, cables: int
-) -> None:
+def test_a_leaf_spine_has_every_cable_both_ways_on_own_ports(leaves: int, spines: int, hosts: int, cables: int) -> None:
     fabric = leaf_spine(leaves, spines, hosts, RATE, 40e9, cables)
     wanted = {(f"leaf{leaf}", f"spine{spine}") for leaf in range(leaves) for spine in range(spines)}
     assert ends(fabric) == Counter({pair: cables for a, b in wanted for pair in ((a, b), (b, a))})

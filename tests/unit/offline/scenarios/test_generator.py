@@ -1,7 +1,5 @@
 """Generated workloads: the published models, at the requested places, the same for the same seed."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plans over paths longer than the shortest, on paper."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

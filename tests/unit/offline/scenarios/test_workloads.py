@@ -1,8 +1,7 @@
 """Workload files become jobs; every error is reported with file and line."""
 
-from __future__ import annotations
-
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,15 +34,9 @@ def test_a_ring_sends_every_step_of_its_all_reduce(tmp_path: Path) -> None:
     ring = "3 7 0 1 5 1000 70 9\n7 4 1 0 5 1000 70 9\n4 8 0 1 5 1000 70 9\n8 3 1 0 5 1000 70 9\n"
     (job,) = read_workload(folder(tmp_path, Job_A=ring), FABRIC, max_subflows=2)
     ips = [("10.0.0.1", "10.0.1.1"), ("10.0.1.1", "10.0.0.2"), ("10.0.0.2", "10.0.1.2"), ("10.0.1.2", "10.0.0.1")]
-    assert job == WorkloadJob(
-        id=job.id,
-        virtual_links=tuple(VirtualLink(src, dst, 0, 6000) for src, dst in ips),
-        rings=((0, 1, 2, 3),),
-        start_s=5e-9,
-        compute_s=70e-9,
-        ideal_s=8 * 6000 / 100e9,
-        max_subflows=2,
-    )
+    links = tuple(VirtualLink(src, dst, 0, 6000) for src, dst in ips)
+    times: dict[str, Any] = {"start_s": 5e-9, "compute_s": 70e-9, "ideal_s": 8 * 6000 / 100e9}
+    assert job == WorkloadJob(id=job.id, virtual_links=links, rings=((0, 1, 2, 3),), max_subflows=2, **times)
     assert (job.id, job.pairs) == ("Job_A", frozenset(ips))
 
 

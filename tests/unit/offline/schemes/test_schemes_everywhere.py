@@ -1,7 +1,5 @@
 """Every baseline gives a valid plan on any fabric, and what its publication proves holds."""
 
-from __future__ import annotations
-
 from math import ceil
 
 import numpy as np

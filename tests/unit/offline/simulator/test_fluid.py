@@ -24,15 +24,20 @@ def networks(draw: st.DrawFn, most_connections: int = 40) -> Case:
     return capacities, uses, weights
 
 
+def loads(case: Case, rates: list[float]) -> list[float]:
+    capacities, uses, _ = case
+    return [
+        sum(rate * used.get(link, 0) for used, rate in zip(uses, rates, strict=True)) for link in range(len(capacities))
+    ]
+
+
 def assert_max_min(case: Case, rates: list[float]) -> None:
     """Assert the certificate of max-min fairness (Bertsekas and Gallager, section 6.5.2).
 
     No link carries too much, and every connection uses a full link on which no other connection has a higher rate per
     weight."""
     capacities, uses, weights = case
-    load = [
-        sum(rate * used.get(link, 0) for used, rate in zip(uses, rates, strict=True)) for link in range(len(capacities))
-    ]
+    load = loads(case, rates)
     assert all(carried <= capacity * (1 + 1e-9) for carried, capacity in zip(load, capacities, strict=True))
     normal = [rate / weight for rate, weight in zip(rates, weights, strict=True)]
     most = [
@@ -63,17 +68,12 @@ def test_rates_carry_the_max_min_certificate(few: int, case: Case) -> None:
 @given(networks(most_connections=4), st.permutations(range(4)), st.floats(1e-3, 1.0))
 def test_a_rate_can_only_rise_at_the_cost_of_a_smaller_one(case: Case, order: list[int], step: float) -> None:
     """Raise any connection and lower only those with a larger rate per weight: a link is then overloaded."""
-    capacities, uses, weights = case
-    rates = rates_of(case)
+    weights, rates = case[2], rates_of(case)
     riser = next(i for i in order if i < len(rates))
     mine = rates[riser] / weights[riser]
     changed = [0.0 if rate / weight > mine * (1 + 1e-9) else rate for rate, weight in zip(rates, weights, strict=True)]
     changed[riser] = rates[riser] * (1 + step)
-    load = [
-        sum(rate * used.get(link, 0) for used, rate in zip(uses, changed, strict=True))
-        for link in range(len(capacities))
-    ]
-    assert any(carried > capacity for carried, capacity in zip(load, capacities, strict=True))
+    assert any(carried > capacity for carried, capacity in zip(loads(case, changed), case[0], strict=True))
 
 
 def test_equal_weights_share_a_link_and_leave_the_rest_to_others() -> None:

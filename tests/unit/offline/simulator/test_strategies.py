@@ -1,7 +1,5 @@
 """The baselines in the simulator, on cases with a known result."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -32,7 +30,7 @@ def run(
     failed: int,
     seed: int,
     options: Options,
-    max_subflows: int = 1,
+    pieces: int = 1,
     jobs: int = 2,
     striping: Striping = Striping.PACED,
 ) -> tuple[Outcome, float]:
@@ -40,7 +38,7 @@ def run(
     fabric = intact()
     workload = generate(fabric, jobs, 4, Placement.WHOLE_LEAF, seed, max_rings=SPINES)
     left = without(fabric, spine_links(fabric, range(SPINES - failed, SPINES))) if failed else fabric
-    trained = jobs_of(workload, fabric, max_subflows, striping)
+    trained = jobs_of(workload, fabric, pieces, striping)
     problem = problem_of(left, trained)
     limits = PlanLimits(ecmp_draws=0, seed=seed)
     outcome = simulate([Stage(0.0, problem)], trained, lambda asked: SCHEMES[name](asked, limits), options)
@@ -63,7 +61,7 @@ def test_one_job_alone_on_full_leaves_takes_twice_as_long_with_whole_flows(name:
 @pytest.mark.parametrize("failed", [0, 1, 2, 3])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_split_flows_reach_the_bound_with_hysteresis(failed: int, seed: int) -> None:
-    outcome, bound = run("planned", failed, seed, Options(iterations=4), max_subflows=2)
+    outcome, bound = run("planned", failed, seed, Options(iterations=4), pieces=2)
     assert bound == pytest.approx(SPINES / (SPINES - failed))
     assert outcome.mean_slowdown is not None
     assert outcome.mean_slowdown <= 1.01 * bound

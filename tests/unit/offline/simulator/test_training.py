@@ -51,13 +51,8 @@ def test_parts_of_an_iteration_follow_each_other_and_what_is_no_ring_has_one_ste
     ring = job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.5)
     more = replace(ring.virtual_links[0], src_ip=list(fabric.hosts)[1], phase=1, bytes=3 * STEP_BYTES)
     again = [replace(link, phase=1) for link in ring.virtual_links]
-    of_both = replace(
-        ring,
-        virtual_links=(*ring.virtual_links, *again, more),
-        rings=((0, 1), (2, 3), (4,)),
-        steps=(2, 1, 1),
-        parts=(0, 1, 1),
-    )
+    links = (*ring.virtual_links, *again, more)
+    of_both = replace(ring, virtual_links=links, rings=((0, 1), (2, 3), (4,)), steps=(2, 1, 1), parts=(0, 1, 1))
     outcome = run([stage(fabric, [of_both])], [of_both], over(0), replace(ONE, iterations=2))
     # Two flows to one host share its NIC: 0.2 s of each until 0.4 s, then the rest of the longer one, 0.1 s.
     assert [i.all_reduce_s for i in outcome.jobs[0].iterations] == pytest.approx([0.7, 0.7])
@@ -67,13 +62,9 @@ def test_parts_of_an_iteration_follow_each_other_and_what_is_no_ring_has_one_ste
 def test_a_flow_of_two_parts_is_moved_in_both() -> None:
     fabric = fabric_of(leaves=2, spines=2)
     first = job(fabric, "a", [[(0, 0), (1, 0)]])
-    twice = replace(
-        first,
-        virtual_links=(*first.virtual_links, *(replace(link, phase=1) for link in first.virtual_links)),
-        rings=((0, 1), (2, 3)),
-        steps=(2, 2),
-        parts=(0, 1),
-    )
+    again = tuple(replace(link, phase=1) for link in first.virtual_links)
+    links = first.virtual_links + again
+    twice = replace(first, virtual_links=links, rings=((0, 1), (2, 3)), steps=(2, 2), parts=(0, 1))
     failed = without(fabric, spine_links(fabric, [0]))
     stages = [stage(fabric, [twice]), stage(failed, [twice], from_s=0.1)]
     outcome = run(stages, [twice], over(0))
@@ -232,9 +223,7 @@ def two_and_one(problem: Problem) -> Plan:
         (Striping.COMMON_QUEUE, [1.0, 4 / 3]),
     ],
 )
-def test_equal_parts_wait_for_the_slowest_and_a_common_queue_does_not(
-    striping: Striping, slowdowns: list[float]
-) -> None:
+def test_equal_parts_wait_for_the_slowest_a_common_queue_does_not(striping: Striping, slowdowns: list[float]) -> None:
     fabric = fabric_of(leaves=2, spines=2)
     jobs = in_pieces([job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])], striping)
     assert job_slowdowns(problem_of(fabric, jobs), two_and_one(problem_of(fabric, jobs)).routes) == {"a": 1.5, "b": 1.5}
@@ -295,15 +284,9 @@ def test_hysteresis_plans_for_all_jobs_and_moves_only_for_a_gain() -> None:
     fabric = fabric_of(leaves=2, spines=2)
     jobs = [job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.3)]
     answers = iter([over(0), over(1)])
-    outcome = run(
-        [stage(fabric, jobs)],
-        jobs,
-        lambda problem: next(answers)(problem),
-        Options(iterations=3, replan=Replan.HYSTERESIS),
-    )
-    assert outcome.plans == 2
-    assert outcome.adopted == 1
-    assert outcome.moves == 0
+    options = Options(iterations=3, replan=Replan.HYSTERESIS)
+    outcome = run([stage(fabric, jobs)], jobs, lambda problem: next(answers)(problem), options)
+    assert (outcome.plans, outcome.adopted, outcome.moves) == (2, 1, 0)
 
 
 @pytest.mark.parametrize(("min_gain", "slowdown"), [(0.02, 1.0), (0.6, 2.0)])
@@ -407,9 +390,7 @@ def test_no_job_is_slower_than_its_planned_slowdown(data: st.DataObject) -> None
 
 @given(st.data(), st.sampled_from([Striping.EVEN, Striping.COMMON_QUEUE]), st.integers(2, 4))
 @settings(max_examples=40)
-def test_no_job_is_slower_than_the_slowdown_planned_for_equal_pieces(
-    data: st.DataObject, striping: Striping, pieces: int
-) -> None:
+def test_no_job_is_slower_than_planned_for_equal_pieces(data: st.DataObject, striping: Striping, pieces: int) -> None:
     """Connections are independent, over any paths, several also over one: equal bytes for each are enough."""
     fabric = fabric_of(leaves=3, spines=3, hosts=3)
     hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(3)]))
@@ -431,14 +412,11 @@ def test_of_jobs_striped_in_several_ways_only_the_outweighed_are_slower_than_pla
     """The plans are for a leaf-spine with failed cables."""
     intact = fabric_of(leaves=3, spines=3, hosts=4)
     hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(4)]))
-    jobs = [
-        replace(
-            job(intact, name, [hosts[4 * n : 4 * n + 4]], data.draw(st.floats(0.0, 0.5))),
-            max_subflows=data.draw(st.sampled_from([1, 2, 4])),
-            striping=data.draw(st.sampled_from([Striping.PACED, Striping.EVEN, Striping.COMMON_QUEUE])),
-        )
-        for n, name in enumerate("abc")
-    ]
+    jobs = []
+    for n, name in enumerate("abc"):
+        striping = data.draw(st.sampled_from([Striping.PACED, Striping.EVEN, Striping.COMMON_QUEUE]))
+        one = job(intact, name, [hosts[4 * n : 4 * n + 4]], data.draw(st.floats(0.0, 0.5)))
+        jobs += in_pieces([one], striping, data.draw(st.sampled_from([1, 2, 4])))
     problem = problem_of(without_random_links(intact, 2, data.draw(st.integers(0, 9))), jobs)
     planned = plan(problem, PlanLimits(ecmp_draws=0, deterministic=True, time_limit_s=0.1))
     assert isinstance(planned, Plan)
