@@ -75,21 +75,16 @@ def test_sends_and_receives_go_by_the_type_of_the_node(tmp_path: Path) -> None:
 
     spec = job_spec(written(tmp_path, *map(of, range(3))), given(3))
     assert spec.collectives == ()
-    assert [(t.src, t.dst, t.bytes_per_iteration, t.phase) for t in spec.transfers] == [
-        (0, 1, 400, 0),
-        (1, 2, 400, 0),
-        (2, 0, 400, 0),
-    ]
+    found = [(t.src, t.dst, t.bytes_per_iteration, t.phase) for t in spec.transfers]
+    assert found == [(0, 1, 400, 0), (1, 2, 400, 0), (2, 0, 400, 0)]
 
 
 def test_the_hosts_side_of_a_call_is_left_out(tmp_path: Path) -> None:
     """PyTorch's traces of version 1.0.1 have such nodes, with the schema as an attribute of the metadata."""
     metadata = part(2, part(1, b"schema") + part(STRING, b"1.0.1"))
     host = node(1, COLLECTIVE, attribute("is_cpu_op", BOOL, 1), name="c10d::allreduce_")
-    kernel = collective(
-        2, 0, 500, attribute("is_cpu_op", BOOL, 0), attribute("involved_dim", BOOL_LIST, b"\x0a\x01\x01")
-    )
-    one = trace(node(0, COMPUTE), host, kernel, metadata=metadata)
+    more = attribute("is_cpu_op", BOOL, 0), attribute("involved_dim", BOOL_LIST, b"\x0a\x01\x01")
+    one = trace(node(0, COMPUTE), host, collective(2, 0, 500, *more), metadata=metadata)
     spec = job_spec(written(tmp_path, one, one), given(2))
     assert [c.bytes_per_iteration for c in spec.collectives] == [500]
 
@@ -100,15 +95,10 @@ def test_groups_are_those_of_the_user_in_their_order(tmp_path: Path) -> None:
 
     groups = [{"name": "even", "ranks": [2, 0]}, {"name": "odd", "ranks": [1, 3]}]
     spec = job_spec(written(tmp_path, of("even"), of("odd"), of("even"), of("odd")), given(4, groups=groups))
-    assert [(group.name, group.ranks) for group in spec.groups] == [
-        ("even", (2, 0)),
-        ("odd", (1, 3)),
-        ("all", (0, 1, 2, 3)),
-    ]
-    assert [(c.groups, c.bytes_per_iteration, c.phase) for c in spec.collectives] == [
-        (("even", "odd"), 64, 0),
-        (("all",), 32, 1),
-    ]
+    found = [(group.name, group.ranks) for group in spec.groups]
+    assert found == [("even", (2, 0)), ("odd", (1, 3)), ("all", (0, 1, 2, 3))]
+    shown = [(c.groups, c.bytes_per_iteration, c.phase) for c in spec.collectives]
+    assert shown == [(("even", "odd"), 64, 0), (("all",), 32, 1)]
 
 
 def test_a_trace_of_several_iterations_is_divided_by_their_number(tmp_path: Path) -> None:

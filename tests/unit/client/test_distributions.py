@@ -1,7 +1,5 @@
 """Commands of other distributions: available when installed, left out when they cannot be loaded."""
 
-from __future__ import annotations
-
 from importlib.metadata import EntryPoints
 from pathlib import Path
 

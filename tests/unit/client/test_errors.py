@@ -1,7 +1,5 @@
 """Values of others in error messages: which are repeated, and how."""
 
-from __future__ import annotations
-
 import pytest
 
 from signalbox.errors import (

@@ -1,7 +1,5 @@
 """Kept jobs that exchange hosts: their changes are made together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -145,15 +143,12 @@ def test_those_at_fault_are_left_out() -> None:
         assert update_with_others(client, CHANGES[0], ALONE, CHANGES[1:]) == ("c",)
 
 
-@pytest.mark.parametrize("error", [at(0), Conflict("of none"), InvalidInput.of("jobs", "too many")])
+NO_SUCH_CALL = SignalboxError("there is no such method")
+NO_SUCH_CALL.reason = "NO_SUCH_METHOD"
+
+
+@pytest.mark.parametrize("error", [at(0), Conflict("of none"), InvalidInput.of("jobs", "too many"), NO_SUCH_CALL])
 def test_the_first_conflict_stays_when_others_do_not_help(error: SignalboxError) -> None:
-    with pytest.raises(Conflict, match="alone"):
-        update_with_others(Refusing(error), CHANGES[0], ALONE, CHANGES[1:])
-
-
-def test_an_older_controller_has_no_such_call() -> None:
-    error = SignalboxError("there is no such method")
-    error.reason = "NO_SUCH_METHOD"
     with pytest.raises(Conflict, match="alone"):
         update_with_others(Refusing(error), CHANGES[0], ALONE, CHANGES[1:])
 

@@ -1,7 +1,5 @@
 """The addresses that jobs announce for named hosts."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from ipaddress import IPv4Network
@@ -12,13 +10,8 @@ import pytest
 from signalbox.errors import InvalidInput
 from signalbox.host_addresses import address_map, addresses_of, endpoints_of, host_names, hosts_named
 
-RESOLVED = {
-    "n1": ["10.0.1.1"],
-    "n2": ["192.0.2.2", "10.0.2.1"],
-    "own": ["127.0.1.1"],
-    "both": ["127.0.1.1", "10.0.3.1"],
-    "10.0.9.9": ["10.0.9.9"],
-}
+RESOLVED = {"n1": ["10.0.1.1"], "n2": ["192.0.2.2", "10.0.2.1"], "10.0.9.9": ["10.0.9.9"]}
+RESOLVED |= {"own": ["127.0.1.1"], "both": ["127.0.1.1", "10.0.3.1"]}
 
 
 @pytest.fixture(autouse=True)

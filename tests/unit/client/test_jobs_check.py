@@ -1,7 +1,5 @@
 """``signalbox jobs check``, and files with several jobs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -62,13 +60,16 @@ def test_it_says_what_a_job_is(signalbox: Signalbox, file: Path) -> None:
     assert ["1", "all", "reduce", "10,937,500,000", "64", "4"] in result.rows
 
 
-def test_what_a_model_stands_for_can_be_kept(signalbox: Signalbox, file: Path) -> None:
-    file.write_text(GPT_3)
-    for form, name in (("yaml", "long.yaml"), ("json", "long.json")):
-        long = file.with_name(name)
-        long.write_text(signalbox("jobs", "check", file, "-o", form).out)
-        assert signalbox("jobs", "check", long).out == signalbox("jobs", "check", file).out
-        assert signalbox("jobs", "check", long, "-o", form).out == long.read_text()
+@pytest.mark.parametrize("form", ["yaml", "json"])
+@pytest.mark.parametrize("job", [GPT_3, OFFER], ids=["model", "strategies"])
+def test_what_a_model_or_a_strategy_stands_for_can_be_kept(
+    signalbox: Signalbox, file: Path, job: str, form: str
+) -> None:
+    file.write_text(job)
+    long = file.with_name(f"long.{form}")
+    long.write_text(signalbox("jobs", "check", file, "-o", form).out)
+    assert signalbox("jobs", "check", long).out == signalbox("jobs", "check", file).out
+    assert signalbox("jobs", "check", long, "-o", form).out == long.read_text()
 
 
 def test_a_job_of_endpoints_only_is_learnt(signalbox: Signalbox) -> None:
@@ -162,12 +163,7 @@ def test_each_strategy_of_a_job_is_checked_and_told(signalbox: Signalbox, file: 
     assert by_hand.split()[-1] == "-"
 
 
-def test_strategies_can_be_kept_in_each_form(signalbox: Signalbox, file: Path) -> None:
-    file.write_text(OFFER)
-    for form, name in (("yaml", "long.yaml"), ("json", "long.json")):
-        long = file.with_name(name)
-        long.write_text(signalbox("jobs", "check", file, "-o", form).out)
-        assert signalbox("jobs", "check", long, "-o", form).out == long.read_text()
+def test_strategies_may_be_in_toml(signalbox: Signalbox, file: Path) -> None:
     toml = file.with_name("offer.toml")
     toml.write_text(
         'job_id = "offer"\nhosts = ["10.0.0.1-4"]\n[[strategies]]\nname = "by hand"\n'

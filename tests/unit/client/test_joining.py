@@ -1,9 +1,5 @@
 """The functions that users call: after any error the training program continues, unless it requested errors."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -304,14 +300,6 @@ def test_a_kernel_that_does_not_tell_what_sockets_carry_is_logged_once(
         assert job.exchanged() == job.exchanged() == {}
         assert job.connections() == frozenset()
     assert len(caplog.records) == 1
-
-
-def test_the_import_waits_for_nothing_heavy() -> None:
-    program = "import signalbox, sys; print('pydantic' in sys.modules); signalbox.join; print(*sys.modules)"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    pydantic, modules = said.splitlines()
-    assert pydantic == "False"
-    assert not {"grpc", "google.protobuf", "numpy", "typer", "rich", "controller", "ctypes"} & set(modules.split())
 
 
 def test_the_package_offers_no_other_names() -> None:

@@ -226,7 +226,6 @@ def test_a_job_that_its_program_takes_over_is_left_to_it(
     controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]
 ) -> None:
     taken_over(controller, keeper, ends)
-    keeper.keep(spec("a", THERE, ELSEWHERE))
     keeper.release("a")
     keeper.keep(spec("b"))
     until(lambda: keeper.registered("b"))
@@ -243,21 +242,6 @@ def test_a_job_that_was_taken_over_begins_anew_after_its_release(
     until(lambda: len(controller.told("a")) > 3)
     assert controller.jobs["a"][1] == "the program's", "it is waited for"
     del controller.jobs["a"]
-    until(lambda: keeper.registered("a"))
-
-
-def test_a_job_that_an_operator_ends_begins_anew_with_another_spec(
-    controller: FakeController, keeper: Keeper, ends: list[tuple[str, Ended]]
-) -> None:
-    keeper.keep(spec("a"))
-    until(lambda: keeper.registered("a"))
-    controller.ends["a"] = Gone.JOB_DEREGISTERED
-    del controller.jobs["a"]
-    keeper.keep(changed := spec("a", HERE, ELSEWHERE))
-    until(lambda: ends == [("a", Ended.DEREGISTERED)])
-    keeper.keep(changed)
-    assert not controller.jobs
-    keeper.keep(spec("a", THERE, ELSEWHERE))
     until(lambda: keeper.registered("a"))
 
 
@@ -375,10 +359,3 @@ def test_tokens_that_cannot_be_written_keep_no_job_from_its_registration(
         keeper.keep(spec("a"))
         until(lambda: keeper.registered("a"))
     assert "job 'a': " in caplog.text
-
-
-def test_a_process_that_ends_leaves_its_jobs_registered(controller: FakeController) -> None:
-    with kept(controller) as keeper:
-        keeper.keep(spec("a"))
-        until(lambda: keeper.registered("a"))
-    assert set(controller.jobs) == {"a"}

@@ -1,7 +1,5 @@
 """Files that say which jobs to register: files that are added, change or are removed, and invalid files."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Command lines and environments of launchers: the hosts, their ranks, and the announcing process."""
 
-from __future__ import annotations
-
 import shlex
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Traffic of transformer training: groups of Megatron-LM, bytes by hand, and bytes of a published workload."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from pathlib import Path
@@ -98,10 +96,8 @@ def test_replicas_reduce_the_gradients_of_their_share() -> None:
 
 def test_stages_of_zero() -> None:
     group = [(0, 1, 2, 3)]
-    assert collectives(sent(data=4, zero=1)) == [
-        ("reduce_scatter", group, 4 * PARAMETERS, 1),
-        ("all_gather", group, 2 * PARAMETERS, 1),
-    ]
+    found = collectives(sent(data=4, zero=1))
+    assert found == [("reduce_scatter", group, 4 * PARAMETERS, 1), ("all_gather", group, 2 * PARAMETERS, 1)]
     assert collectives(sent(data=4, zero=3)) == [  # 48 / (4·2) = 6 micro-batches
         ("reduce_scatter", group, 6 * 4 * PARAMETERS, 0),
         ("all_gather", group, 6 * 2 * 2 * PARAMETERS, 0),
@@ -187,18 +183,12 @@ def test_ranks_that_are_left_are_replicas_and_others_are_refused() -> None:
     model, endpoints = Model(**SMALL), [f"10.0.{rank}.1" for rank in range(8)]
     assert collectives(traffic(model, Parallelism(tensor=2), endpoints))[1][1] == [(0, 2, 4, 6), (1, 3, 5, 7)]
     for parallelism, message in (
-        (
-            Parallelism(tensor=2, data=3),
-            "tensor 2 x pipeline 1 x data 3 makes 6: that many ranks are needed (given: 8)",
-        ),
-        (
-            Parallelism(pipeline=3),
-            "tensor 1 x pipeline 3 makes 3: that many ranks, or a multiple, are needed (given: 8)",
-        ),
+        (Parallelism(tensor=2, data=3), "tensor 2 x pipeline 1 x data 3 makes 6: that many ranks are needed"),
+        (Parallelism(pipeline=3), "tensor 1 x pipeline 3 makes 3: that many ranks, or a multiple, are needed"),
     ):
-        with pytest.raises(InvalidInput, match="parallelism: ") as error:
+        with pytest.raises(InvalidInput) as error:
             traffic(model, parallelism, endpoints)
-        assert str(error.value) == f"parallelism: {message}"
+        assert str(error.value) == f"parallelism: {message} (given: 8)"
 
 
 # ---- a published workload
@@ -209,17 +199,10 @@ def replicas(model: dict[str, Any], pipeline: int, ring: int) -> Counter[int]:
 
     The job has 8 ranks and NICs per host, and tensor parallelism of 8."""
     hosts = f"10.{{}}.0-{pipeline * ring - 1}.1"
-    spec = job_in(
-        {
-            "job_id": "published",
-            "hosts": hosts.format(0),
-            "rails": [{"hosts": hosts.format(nic)} for nic in range(1, 8)],
-            "ranks_per_host": 8,
-            "model": {**model, "tied_embeddings": False, "global_batch": ring},
-            "parallelism": {"tensor": 8, "pipeline": pipeline, "data": ring},
-        }
-    )
-    links = virtual_links(spec)
+    job: dict[str, Any] = {"job_id": "published", "hosts": hosts.format(0), "ranks_per_host": 8}
+    job["rails"] = [{"hosts": hosts.format(nic)} for nic in range(1, 8)]
+    job["model"] = {**model, "tied_embeddings": False, "global_batch": ring}
+    links = virtual_links(job_in({**job, "parallelism": {"tensor": 8, "pipeline": pipeline, "data": ring}}))
     last = max(link.phase for link in links)
     return Counter(link.bytes for link in links if link.phase == last)
 

@@ -1,7 +1,5 @@
 """Job specs that name hosts, as launchers write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -17,10 +17,8 @@ def head(rank: int, per_host: int = 2) -> str:
 
 
 def network(rank: int, per_host: int = 2) -> Lines:
-    address = f"10.0.{rank // per_host + 1}.1"
-    return [
-        head(rank, per_host) + text for text in (f"NET/Socket : Using [0]eth0:{address}<0>", "Using network Socket")
-    ]
+    using = f"NET/Socket : Using [0]eth0:10.0.{rank // per_host + 1}.1<0>"
+    return [head(rank, per_host) + text for text in (using, "Using network Socket")]
 
 
 def comm(rank: int, size: int, event: str, pointer: int = 0x55, comm_id: str = "0xabc") -> str:
@@ -95,9 +93,8 @@ PREFIXES: dict[str, Callable[[int, str], str]] = {
     "srun --label": lambda rank, line: f"{rank}: {line}",
     "Ray": lambda rank, line: f"\x1b[36m(RayTrainWorker pid={rank}, ip=10.9.9.9)\x1b[0m {line}",  # NVIDIA/nccl #1193
     "logging": lambda _, line: f"2025-11-12 20:41:43,851 - INFO - {line}",
-    "within another line": lambda _, line: (
-        f"     131072    float  node9:1:2 [0] NCCL INFO {line}"
-    ),  # NVIDIA/nccl #147, #1453
+    # NVIDIA/nccl #147, #1453
+    "within another line": lambda _, line: f"     131072    float  node9:1:2 [0] NCCL INFO {line}",
 }
 
 
@@ -163,8 +160,7 @@ def test_single_lines_of_trees_have_the_parent_first(tmp_path: Path) -> None:
 
 def test_before_2_18_the_communicator_is_named_at_its_end(tmp_path: Path) -> None:
     def old(rank: int) -> Lines:
-        lines = of_rank(rank, comm_id="")
-        return [line for line in lines if "START" not in line and "nRanks" not in line]
+        return [line for line in of_rank(rank, comm_id="") if "START" not in line and "nRanks" not in line]
 
     assert sent(spec_of(everyone(old), tmp_path)) == BOTH_WAYS
 
@@ -244,10 +240,7 @@ def test_a_communicator_of_one_rank_sends_nothing(tmp_path: Path) -> None:
 
 
 def test_interfaces_are_rails(tmp_path: Path) -> None:
-    lines = [
-        line.replace("eth0:10.0.", "eth0:10.0.").replace(".1<0>", f".1<0> [1]eth1:10.1.{1 + ('node1' in line)}.1<0>")
-        for line in everyone()
-    ]
+    lines = [line.replace(".1<0>", f".1<0> [1]eth1:10.1.{1 + ('node1' in line)}.1<0>") for line in everyone()]
     spec = spec_of(lines, tmp_path)
     assert [rail.endpoints for rail in spec.rails] == [("10.1.1.1", "10.1.1.1", "10.1.2.1", "10.1.2.1")]
 

@@ -1,7 +1,5 @@
 """A spec in a file and the same spec in a call are both accepted, or refused for the same fields."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -38,38 +36,24 @@ def specs_with(wrong: bool) -> st.SearchStrategy[dict[str, Any]]:
     rails = [[f"10.{rail}.{n}.1" for n in range(6)] for rail in (0, 1, 1, 2)]
     sizes, numbers = some([1, 1000, 1 << 50], 0, -1, (1 << 50) + 1), some([0, 1, 2, 1000], 1001, -1)
     ranks, names = st.integers(0, 6), some(["dp", "tp"], "", "x" * 64)
-    sends = {
-        "groups": st.lists(
-            st.fixed_dictionaries({"name": names, "ranks": st.lists(ranks, min_size=at_least, max_size=4)}), max_size=3
-        ),
-        "collectives": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "algorithm": some(Algorithm, NONSENSE),
-                    "groups": st.lists(names, min_size=at_least // 2, max_size=2),
-                    "bytes_per_iteration": sizes,
-                },
-                optional={"phase": numbers},
-            ),
-            max_size=3,
-        ),
-        "transfers": st.lists(
-            st.fixed_dictionaries(
-                {"src": ranks, "dst": ranks, "bytes_per_iteration": sizes}, optional={"phase": numbers, "step": numbers}
-            ),
-            max_size=3,
-        ),
-    }
+    of_ranks = st.lists(ranks, min_size=at_least, max_size=4)
+    of_groups = st.lists(names, min_size=at_least // 2, max_size=2)
+    group = st.fixed_dictionaries({"name": names, "ranks": of_ranks})
+    collective = st.fixed_dictionaries(
+        {"algorithm": some(Algorithm, NONSENSE), "groups": of_groups, "bytes_per_iteration": sizes},
+        optional={"phase": numbers},
+    )
+    transfer = st.fixed_dictionaries(
+        {"src": ranks, "dst": ranks, "bytes_per_iteration": sizes}, optional={"phase": numbers, "step": numbers}
+    )
+    of_each = {"groups": group, "collectives": collective, "transfers": transfer}
+    sends = {name: st.lists(each, max_size=3) for name, each in of_each.items()}
     compute = st.fixed_dictionaries({"seconds": some([0, 0.25, 1e6], -1.0, 1e7)}, optional={"phase": numbers})
+    way = st.fixed_dictionaries({"name": names, **sends}, optional={"compute": st.lists(compute, max_size=2)})
     optional = {
         **sends,
-        "strategies": st.lists(
-            st.fixed_dictionaries({"name": names, **sends}, optional={"compute": st.lists(compute, max_size=2)}),
-            max_size=2,
-        ),
-        "rails": st.lists(
-            st.fixed_dictionaries({"endpoints": st.one_of(st.sampled_from(rails), endpoints)}), max_size=4
-        ),
+        "strategies": st.lists(way, max_size=2),
+        "rails": st.lists(st.fixed_dictionaries({"endpoints": st.sampled_from(rails) | endpoints}), max_size=4),
         "library": some(Library, NONSENSE),
         "transport": some(Transport, NONSENSE),
         "striping": some(Striping, NONSENSE),
@@ -125,12 +109,10 @@ def proto_json(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_enums(sends: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "collectives": [
-            {**each, "algorithm": enum_value("algorithm", each["algorithm"])} if "algorithm" in each else each
-            for each in sends.get("collectives", ())
-        ]
-    }
+    def with_enum(each: dict[str, Any]) -> dict[str, Any]:
+        return {**each, "algorithm": enum_value("algorithm", each["algorithm"])} if "algorithm" in each else each
+
+    return {"collectives": [with_enum(each) for each in sends.get("collectives", ())]}
 
 
 def enum_value(field: str, word: str) -> str | int:

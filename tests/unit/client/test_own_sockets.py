@@ -1,7 +1,5 @@
 """Sockets that share a process with a program's descriptors."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Exchanges between ranks: addresses, groups, gradients, and recorded calls."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -119,10 +117,8 @@ def test_gradients_are_announced_where_they_are_all_that_is_sent() -> None:
 def test_other_groups_or_unknown_gradients_have_to_be_seen_first() -> None:
     all_ranks, pairs = (0, 1, 2, 3), [(0, 1), (2, 3)]
     gradients = [told({"data": pairs[r // 2]}, Gradients(pairs[r // 2], 100 + r // 2, "nccl")) for r in range(4)]
-    assert [c["bytes_per_iteration"] for c in gradients_of(gradients, groups_of(gradients))["collectives"]] == [
-        100,
-        101,
-    ]
+    found = [c["bytes_per_iteration"] for c in gradients_of(gradients, groups_of(gradients))["collectives"]]
+    assert found == [100, 101]
     with_tensor = [told({"tensor": (r, (r + 2) % 4)}, *gradients[r].gradients) for r in range(4)]
     hooked = [told({"default": all_ranks}, Gradients(all_ranks, 0, "gloo"))] * 4
     for several in (with_tensor, hooked, [told({"default": all_ranks})] * 4):

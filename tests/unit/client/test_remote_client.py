@@ -1,7 +1,5 @@
 """Calls through another process: what crosses the socket, and what follows when there is no answer."""
 
-from __future__ import annotations
-
 import pickle
 import socket
 import sys
@@ -116,9 +114,7 @@ def test_messages_of_any_length_arrive_whole() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("frozen", True), ("executable", ""), ("executable", "/no/such/file")])
-def test_a_program_without_an_interpreter_of_its_own_is_told(
-    name: str, value: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_without_an_interpreter_is_told(name: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """A frozen program would be started a second time."""
     remote_client.end_process()
     monkeypatch.setattr(sys, name, value, raising=False)

@@ -1,7 +1,5 @@
 """Repeated work in a thread."""
 
-from __future__ import annotations
-
 import threading
 
 from signalbox.rounds import Rounds

@@ -1,7 +1,5 @@
 """Modes and owners that files with secrets may have."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The tree that Slurm gets for fabrics of two and more tiers."""
 
-from __future__ import annotations
-
 import pytest
 
 from signalbox.slurm_topology import NoTree, TreeSwitch, refuse_circuits, topology_conf, tree
@@ -31,10 +29,8 @@ def test_a_fat_tree_has_its_pods_below_one_switch() -> None:
 
 def test_a_pod_of_one_leaf_has_no_switch_of_its_tier() -> None:
     cables = [("edge1", "agg1"), ("edge2", "agg2"), ("edge3", "agg2"), ("agg1", "core"), ("agg2", "core")]
-    assert tree(cables, {"edge1": ["a"], "edge2": ["b"], "edge3": ["c"]})[3:] == [
-        TreeSwitch("tier1-1", (), ("edge2", "edge3")),
-        TreeSwitch("tier2-1", (), ("edge1", "tier1-1")),
-    ]
+    found = tree(cables, {"edge1": ["a"], "edge2": ["b"], "edge3": ["c"]})[3:]
+    assert found == [TreeSwitch("tier1-1", (), ("edge2", "edge3")), TreeSwitch("tier2-1", (), ("edge1", "tier1-1"))]
 
 
 def test_a_leaf_without_nodes_is_left_out() -> None:
@@ -52,11 +48,15 @@ def test_one_leaf_and_nothing_are_fine() -> None:
     assert topology_conf(tree([], {})) == ""
 
 
-def test_names_are_unlike_and_such_as_slurm_takes() -> None:
-    cables = [("leaf1", "tier1-1"), ("leaf 2", "tier1-1")]
-    assert topology_conf(tree(cables, {"leaf1": ["n1"], "leaf 2": ["n2"]})) == (
-        "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf_2 Nodes=n2\nSwitchName=tier1-1- Switches=leaf1,leaf_2\n"
-    )
+@pytest.mark.parametrize(("leaves", "spine", "names"), [
+    (("leaf1", "leaf 2"), "tier1-1", ("leaf1", "leaf_2", "tier1-1-")),
+    (("leaf 1", "leaf/1"), "spine", ("leaf_1", "leaf_1-", "tier1-1")),
+])  # fmt: skip
+def test_names_are_such_as_slurm_takes_and_unlike(leaves: tuple[str, str], spine: str, names: tuple[str, ...]) -> None:
+    one, other, top = names
+    found = topology_conf(tree([(leaf, spine) for leaf in leaves], {leaves[0]: ["n1"], leaves[1]: ["n2"]}))
+    expected = f"SwitchName={one} Nodes=n1\nSwitchName={other} Nodes=n2\nSwitchName={top} Switches={one},{other}\n"
+    assert found == expected
 
 
 def test_switches_with_nodes_that_are_connected_without_others_are_below_one() -> None:
@@ -69,12 +69,6 @@ def test_switches_with_nodes_that_are_connected_without_others_are_below_one() -
     ]
     found = tree(leaf_spine(2, 1), {"leaf1": ["n1"], "leaf2": ["n2"], "spine1": ["storage"]})
     assert found[3:] == [TreeSwitch("tier0-1", (), ("leaf1", "leaf2", "spine1"))]
-
-
-def test_names_that_would_be_one_for_slurm_stay_unlike() -> None:
-    assert topology_conf(tree([("leaf 1", "spine"), ("leaf/1", "spine")], {"leaf 1": ["n1"], "leaf/1": ["n2"]})) == (
-        "SwitchName=leaf_1 Nodes=n1\nSwitchName=leaf_1- Nodes=n2\nSwitchName=tier1-1 Switches=leaf_1,leaf_1-\n"
-    )
 
 
 def test_circuits_are_no_tree() -> None:

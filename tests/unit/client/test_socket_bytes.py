@@ -1,7 +1,5 @@
 """Bytes that this process's own connections have carried, read from the kernel, over real TCP on loopback."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

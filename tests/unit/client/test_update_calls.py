@@ -1,7 +1,5 @@
 """Repeated updates of the client: it keeps concurrent changes of others, and gives up at last."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +18,8 @@ from signalbox.v1 import signalbox_pb2 as pb
 
 
 def spec(job_id: str = "a", first: int = 1, second: int = 1, **more: Any) -> JobSpec:
-    transfers = [
-        {"src": 0, "dst": 1, "bytes_per_iteration": first},
-        {"src": 1, "dst": 0, "bytes_per_iteration": second},
-    ]
+    ways = ((0, 1, first), (1, 0, second))
+    transfers = [{"src": src, "dst": dst, "bytes_per_iteration": size} for src, dst, size in ways]
     hosts = [f"10.0.0.{ord(job_id)}", f"10.0.1.{ord(job_id)}"]
     return JobSpec.parse({"job_id": job_id, "endpoints": hosts, "transfers": transfers, **more})
 
@@ -54,14 +50,11 @@ class OfRegistry(Client):
         current = [self.registry.jobs[JobId(one.spec.job_id)].registration for one in entries]
         if self.others:
             self.others.pop(0)()
-        self.registry.update(
-            [
-                UpdateJob(
-                    convert.updated_spec(one, job.spec), convert.required_revisions(one, job.revision), owner=job.uid
-                )
-                for one, job in zip(entries, current, strict=True)
-            ]
-        )
+        updates = []
+        for one, job in zip(entries, current, strict=True):
+            required = convert.required_revisions(one, job.revision)
+            updates.append(UpdateJob(convert.updated_spec(one, job.spec), required, owner=job.uid))
+        self.registry.update(updates)
         jobs = [self._job(one.spec.job_id) for one in entries]
         return SimpleNamespace(job=jobs[0], jobs=jobs)
 

@@ -1,7 +1,5 @@
 """YAML as plain data with places."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

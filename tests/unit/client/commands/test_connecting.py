@@ -1,7 +1,5 @@
 """Every command that talks to a controller takes the options for the credentials of the caller."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,10 +1,10 @@
 """``get`` and ``describe`` against a real server: kinds of objects, forms of output, and errors for wrong names."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -14,11 +14,13 @@ from controller.tables.counters import CountersRead
 from signalbox.client import Client
 from signalbox.commands import output
 from signalbox.commands.naming import completed, host_names, job_names, link_names, switch_names
-from tests.support.command_line import Result, Signalbox, api, signalbox
+from tests.support.command_line import Signalbox, api, signalbox
 from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import H1, H2, LEAF1, VIA_SPINE, Running
 
 __all__ = ("api", "signalbox")
+
+pytestmark = pytest.mark.usefixtures("trained")
 
 AWAY = "127.0.0.1:1"
 
@@ -37,7 +39,6 @@ def trained(api: Running) -> Running:
 # ---- get
 
 
-@pytest.mark.usefixtures("trained")
 def test_all_of_a_kind_are_listed_or_those_that_are_named(signalbox: Signalbox) -> None:
     assert [job["spec"]["job_id"] for job in signalbox("get", "jobs", "--json").json["jobs"]] == ["ring", "waits"]
     assert [job["spec"]["job_id"] for job in signalbox("get", "job", "ring", "--json").json["jobs"]] == ["ring"]
@@ -48,7 +49,6 @@ def test_all_of_a_kind_are_listed_or_those_that_are_named(signalbox: Signalbox) 
     assert signalbox("get", "alarms", "spine1", "--json").json["alarms"][0]["kind"] == "foreign_rules"
 
 
-@pytest.mark.usefixtures("trained")
 def test_alarms_are_a_table_with_their_subjects_or_sentences(signalbox: Signalbox) -> None:
     names, _, alarm = signalbox("get", "alarms", "foreign_rules").rows
     assert names == ["severity", "kind", "subject", "since", "text"]
@@ -58,7 +58,6 @@ def test_alarms_are_a_table_with_their_subjects_or_sentences(signalbox: Signalbo
     assert sentence == "warning foreign_rules: spine1 holds 2 foreign rules"
 
 
-@pytest.mark.usefixtures("trained")
 @pytest.mark.parametrize("name", ["leaf1:1>spine1", "leaf1:1", "leaf1:spine1"])
 def test_a_link_goes_by_names_that_a_shell_leaves_alone(signalbox: Signalbox, name: str) -> None:
     (link,) = signalbox("get", "links", name, "--json").json["links"]
@@ -66,7 +65,6 @@ def test_a_link_goes_by_names_that_a_shell_leaves_alone(signalbox: Signalbox, na
     assert signalbox("describe", "link", name, "--json").json["link"] == link
 
 
-@pytest.mark.usefixtures("trained")
 def test_a_switch_is_described_with_how_full_its_tables_are_as_far_as_it_says(signalbox: Signalbox) -> None:
     text = " ".join(signalbox("describe", "switch", "leaf1").text.split())
     assert "flow tables 1 has 9 of 200, 2 has 3" in text
@@ -74,11 +72,6 @@ def test_a_switch_is_described_with_how_full_its_tables_are_as_far_as_it_says(si
     assert "flow tables the switch does not say" in " ".join(signalbox("describe", "switch", "leaf2").text.split())
     found = signalbox("describe", "switch", "leaf1", "--json").json["switch"]["tables"]
     assert found[1] == {"table": 2, "entries": 3, "max_entries": None}
-
-
-@pytest.mark.usefixtures("trained")
-def test_a_switch_goes_by_its_dpid_too(signalbox: Signalbox) -> None:
-    assert signalbox("describe", "switch", "0xb", "--json").json["switch"]["name"] == "spine1"
 
 
 def test_a_rate_is_unknown_while_counters_are_not_up_to_date(trained: Running, signalbox: Signalbox) -> None:
@@ -100,37 +93,28 @@ def test_a_rate_is_unknown_while_counters_are_not_up_to_date(trained: Running, s
     assert not rates["leaf1:1>spine1"]
 
 
-@pytest.mark.usefixtures("trained")
 def test_the_busiest_links_come_first_with_the_jobs_that_they_carry(signalbox: Signalbox) -> None:
     found = signalbox("get", "links", "--top", 2, "--json").json
-    assert [(link["name"], link["use"], link["jobs"]) for link in found["links"]] == [
-        ("leaf1:1>spine1", 0.8, [{"job_id": "ring", "flows": 1}]),
-        ("leaf2:1>spine1", None, []),
-    ]
+    shown = [(link["name"], link["use"], link["jobs"]) for link in found["links"]]
+    assert shown == [("leaf1:1>spine1", 0.8, [{"job_id": "ring", "flows": 1}]), ("leaf2:1>spine1", None, [])]
     assert found["flows_hashed"] == 1
     (row,) = (row for row in signalbox("get", "links", "--top", 1).rows if row[:1] == ["leaf1:1>spine1"])
     assert row[1:] == ["80%", "4", "Mbit/s", "5", "Mbit/s", "1", "Mbit/s", "ring", "(1)"]
     assert "1 flow is hashed" in signalbox("get", "links", "--top", 1).out
 
 
-@pytest.mark.usefixtures("trained")
 def test_a_plan_may_be_that_of_some_jobs(signalbox: Signalbox) -> None:
     found = signalbox("get", "plan", "ring", "--json").json
     assert found == signalbox("plan", "--json").json
     assert signalbox("get", "plan", "nix").status == 5
 
 
-@pytest.mark.usefixtures("api")
-def test_without_a_plan_there_is_none_to_get(signalbox: Signalbox) -> None:
-    assert signalbox("get", "plan") == Result(0, "There is no plan yet.\n", "")
-    assert signalbox("get", "plan", "ring", "-o", "yaml").yaml is None
-
-
 # ---- forms
 
 
-@pytest.mark.usefixtures("trained")
 def test_yaml_says_what_json_says(signalbox: Signalbox) -> None:
+    for wrong in (("--json", "-o", "yaml"), ("-o", "xml")):
+        assert signalbox("get", "jobs", *wrong).status == 2
     for command in (["get", "links"], ["describe", "switch", "leaf1"], ["strategy"], ["fabric"]):
         assert signalbox(*command, "-o", "yaml").yaml == signalbox(*command, "--json").json
         assert signalbox(*command, "-o", "json").out == signalbox(*command, "--json").out
@@ -143,12 +127,6 @@ def test_several_documents_of_yaml_can_be_told_apart() -> None:
     finally:
         output.FORM.set(output.Form.TABLE)
     assert [*yaml.safe_load_all(text)] == [{"change": 0}, {"change": 1}, {"change": 2}]
-
-
-@pytest.mark.usefixtures("trained")
-def test_one_form_only(signalbox: Signalbox) -> None:
-    assert signalbox("get", "jobs", "--json", "-o", "yaml").status == 2
-    assert signalbox("get", "jobs", "-o", "xml").status == 2
 
 
 def test_at_80_columns_no_name_is_cut_and_wide_has_everything(
@@ -171,7 +149,6 @@ def test_at_80_columns_no_name_is_cut_and_wide_has_everything(
 # ---- describe
 
 
-@pytest.mark.usefixtures("trained")
 def test_a_job_is_described_with_its_routes_and_what_it_waits_for(signalbox: Signalbox) -> None:
     shown = signalbox("describe", "job", "ring")
     assert [H1, H2, "leaf1", ">", "spine1", ">", "leaf2", "same"] in shown.rows
@@ -183,7 +160,6 @@ def test_a_job_is_described_with_its_routes_and_what_it_waits_for(signalbox: Sig
     assert [H2, "10.0.9.9", "host", "not", "found"] in waits
 
 
-@pytest.mark.usefixtures("trained")
 def test_a_link_is_described_with_what_is_on_it(signalbox: Signalbox) -> None:
     found = signalbox("describe", "link", "leaf1:1", "--json").json
     assert found["jobs"] == [{"job_id": "ring", "flows": 1}]
@@ -193,9 +169,9 @@ def test_a_link_is_described_with_what_is_on_it(signalbox: Signalbox) -> None:
     assert ["ring", H1, H2, "100.0%"] in shown.rows
 
 
-@pytest.mark.usefixtures("trained")
 def test_a_switch_is_described_with_what_crosses_it(signalbox: Signalbox) -> None:
-    spine = signalbox("describe", "switch", "spine1", "--json").json
+    spine = signalbox("describe", "switch", "0xb", "--json").json
+    assert spine["switch"]["name"] == "spine1", "it goes by its dpid too"
     assert spine["jobs"] == [{"job_id": "ring", "flows": 1}]
     assert [alarm["kind"] for alarm in spine["alarms"]] == ["foreign_rules"]
     assert "spine1 holds 2 foreign rules" in signalbox("describe", "switch", "spine1").out
@@ -206,7 +182,6 @@ def test_a_switch_is_described_with_what_crosses_it(signalbox: Signalbox) -> Non
     assert port in signalbox("describe", "switch", "leaf1").rows
 
 
-@pytest.mark.usefixtures("trained")
 def test_a_host_is_described_with_its_jobs(signalbox: Signalbox) -> None:
     found = signalbox("describe", "host", H2, "--json").json
     assert found["jobs"] == [
@@ -219,7 +194,6 @@ def test_a_host_is_described_with_its_jobs(signalbox: Signalbox) -> None:
 # ---- wrong names, and the exit status
 
 
-@pytest.mark.usefixtures("trained")
 def test_what_is_not_there_is_named_and_what_is_there_is_listed(signalbox: Signalbox) -> None:
     some = signalbox("get", "jobs", "nix", "ring", "--json")
     assert (some.status, [job["spec"]["job_id"] for job in some.json["jobs"]]) == (3, ["ring"])
@@ -231,12 +205,9 @@ def test_what_is_not_there_is_named_and_what_is_there_is_listed(signalbox: Signa
         assert f"there is no {kind} '{name}'" in result.err
 
 
-@pytest.mark.usefixtures("api")
 def test_an_acknowledgement_says_which_alarms_it_concerns(signalbox: Signalbox) -> None:
-    assert (
-        "spine1 holds 2 foreign rules (acknowledged"
-        in signalbox("alarms", "acknowledge", "foreign_rules", "spine1").text
-    )
+    said = "spine1 holds 2 foreign rules (acknowledged"
+    assert said in signalbox("alarms", "acknowledge", "foreign_rules", "spine1").text
     none = signalbox("alarms", "acknowledge", "foreign_rules", "spine")
     assert (none.status, "no alarm foreign_rules of spine is raised now; alarms silence" in none.err) == (5, True)
     assert signalbox("alarms", "unsilence", "foreign_rules", "spine").status == 5, "it would have been for the next one"
@@ -248,7 +219,6 @@ def test_a_controller_that_is_away_has_an_exit_status_of_its_own(signalbox: Sign
     assert signalbox("get", "jobs", "--address", AWAY).status == 7
 
 
-@pytest.mark.usefixtures("trained")
 def test_what_cannot_be_now_has_another_one(signalbox: Signalbox, tmp_path: Path) -> None:
     file = tmp_path / "ring.json"
     file.write_text(ring(size=5).model_dump_json())
@@ -259,32 +229,21 @@ def test_what_cannot_be_now_has_another_one(signalbox: Signalbox, tmp_path: Path
 # ---- completion
 
 
-class Line:
-    """Command line in a shell, as completion receives it."""
-
-    def __init__(self, address: str) -> None:
-        self.params = {"address": address}
-
-
-def test_names_come_from_the_server(trained: Running) -> None:
-    line = Line(trained.addresses[0])
-    assert completed(job_names)(line, "") == ["ring", "waits"]  # type: ignore[arg-type]
-    assert completed(switch_names)(line, "le") == ["leaf1", "leaf2"]  # type: ignore[arg-type]
-    assert completed(link_names)(line, "leaf1") == [("leaf1:1", "to spine1"), ("leaf1:spine1", "all cables")]  # type: ignore[arg-type]
-    assert completed(host_names)(line, "10.0.2") == [(H2, "at leaf2")]  # type: ignore[arg-type]
-
-
-def test_without_the_controller_there_are_none_and_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert completed(job_names)(Line(AWAY), "") == []  # type: ignore[arg-type]
+def test_names_come_from_the_server(trained: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    line: Any = SimpleNamespace(params={"address": trained.addresses[0]})
+    assert completed(job_names)(line, "") == ["ring", "waits"]
+    assert completed(switch_names)(line, "le") == ["leaf1", "leaf2"]
+    assert completed(link_names)(line, "leaf1") == [("leaf1:1", "to spine1"), ("leaf1:spine1", "all cables")]
+    assert completed(host_names)(line, "10.0.2") == [(H2, "at leaf2")]
+    line.params["address"] = AWAY
+    assert completed(job_names)(line, "") == [], "without the controller there are none"
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_shell_gets_them(trained: Running, signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    for line, names in (
-        ("signalbox describe switch s", ["spine1"]),
-        (f"signalbox get jobs --address {trained.addresses[0]} r", ["ring"]),
-        ("signalbox jobs show w", ["waits"]),
-    ):
+    asked = f"signalbox get jobs --address {trained.addresses[0]} r"
+    shown = {"signalbox describe switch s": ["spine1"], asked: ["ring"], "signalbox jobs show w": ["waits"]}
+    for line, names in shown.items():
         monkeypatch.setenv("_SIGNALBOX_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
@@ -294,12 +253,10 @@ def test_a_shell_gets_them(trained: Running, signalbox: Signalbox, monkeypatch: 
 # ---- topology
 
 
-@pytest.mark.usefixtures("api")
 def test_the_cabling_is_printed_for_slurm(signalbox: Signalbox, tmp_path: Path) -> None:
     found = signalbox("get", "topology")
-    assert found.out == (
-        f"SwitchName=leaf1 Nodes={H1}\nSwitchName=leaf2 Nodes={H2}\nSwitchName=tier1-1 Switches=leaf1,leaf2\n"
-    )
+    leaves = f"SwitchName=leaf1 Nodes={H1}\nSwitchName=leaf2 Nodes={H2}\n"
+    assert found.out == f"{leaves}SwitchName=tier1-1 Switches=leaf1,leaf2\n"
     assert found.err == "left out, because they are down: spine2\n"
     names = tmp_path / "addresses.yaml"
     names.write_text(f"a: {H1}\nb: [10.0.9.9, {H2}]\nc: 10.0.9.8\n")
@@ -307,11 +264,7 @@ def test_the_cabling_is_printed_for_slurm(signalbox: Signalbox, tmp_path: Path) 
     assert "SwitchName=leaf2 Nodes=b\n" in named.out
     assert "left out, because they are not found: c\n" in named.err
     names.write_text(f"a: {H1}\n")
-    assert (
-        f"left out, because they are without a name: {H2}\n" in signalbox("get", "topology", "--addresses", names).err
-    )
-    assert signalbox("get", "topology", "--json").json["switches"][2] == {
-        "name": "tier1-1",
-        "nodes": [],
-        "switches": ["leaf1", "leaf2"],
-    }
+    unnamed = signalbox("get", "topology", "--addresses", names)
+    assert f"left out, because they are without a name: {H2}\n" in unnamed.err
+    shown = signalbox("get", "topology", "--json").json["switches"][2]
+    assert shown == {"name": "tier1-1", "nodes": [], "switches": ["leaf1", "leaf2"]}

@@ -1,7 +1,5 @@
 """Files that keep lease tokens."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 

@@ -1,13 +1,11 @@
 """Output about optical switches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from signalbox.commands import naming, optical
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.circuit_messages import optical_switches, rings, wired_job
-from tests.unit.client.commands.test_printing import said, shown
+from tests.unit.client.commands.test_printing import shown, text
 
 
 def fabric() -> pb.GetFabricResponse:
@@ -28,8 +26,8 @@ def test_they_are_listed_with_ports_and_circuits() -> None:
     found.optical_switches[0].fibres[3].up = False
     found.optical_switches[1].connected = False
     (table,) = optical.tables(found.optical_switches)
-    assert "2 optical switches" in said(table)
-    assert said(table)[-2:] == ["optical1 0x101 yes 4 of 5 4", "optical2 0x102 no - of 5 5"]
+    assert "2 optical switches" in text(table)
+    assert text(table)[-2:] == ["optical1 0x101 yes 4 of 5 4", "optical2 0x102 no - of 5 5"]
     assert optical.tables(rings(5, (1, 2)).optical_switches) == []
 
 

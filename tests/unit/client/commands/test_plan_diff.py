@@ -1,7 +1,5 @@
 """``signalbox plan diff``: the changes that an operator reads before requesting a new plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -43,9 +41,11 @@ def other_plan(status: Status) -> tuple[Status, FlowId]:
 
 
 @pytest.mark.usefixtures("api")
-def test_without_a_plan_there_is_nothing_to_compare(signalbox: Signalbox) -> None:
-    assert signalbox("plan", "diff") == Result(0, "There is no plan yet.\n", "")
-    assert signalbox("plan", "diff", "--json").json is None
+def test_without_a_plan_there_is_nothing_to_get_or_to_compare(signalbox: Signalbox) -> None:
+    for command in (("plan", "diff"), ("get", "plan")):
+        assert signalbox(*command) == Result(0, "There is no plan yet.\n", "")
+        assert signalbox(*command, "--json").json is None
+    assert signalbox("get", "plan", "ring", "-o", "yaml").yaml is None
 
 
 def test_a_plan_that_the_switches_hold_changes_nothing(fabric: FakeFabric, signalbox: Signalbox) -> None:
@@ -56,7 +56,7 @@ def test_a_plan_that_the_switches_hold_changes_nothing(fabric: FakeFabric, signa
     assert fabric.status.plan_installed
 
 
-def test_a_flow_that_would_move_is_shown_from_path_to_path(
+def test_a_flow_that_would_move_is_shown_with_both_paths(
     api: Running, fabric: FakeFabric, signalbox: Signalbox
 ) -> None:
     status, flow = other_plan(fabric.status)
@@ -71,7 +71,7 @@ def test_a_flow_that_would_move_is_shown_from_path_to_path(
     assert "job1" not in shown.out
 
 
-def test_the_target_is_shown_with_what_it_means_for_each_job(
+def test_the_target_is_shown_with_its_meaning_for_each_job(
     api: Running, fabric: FakeFabric, signalbox: Signalbox
 ) -> None:
     assert "target none flows" in flat(signalbox("plan", "diff"))
@@ -106,9 +106,7 @@ def test_in_shadow_all_flows_would_be_pinned(api: Running, fabric: FakeFabric, s
     assert found["max_slowdown_planned"] == 1
 
 
-def test_plan_and_routes_are_of_one_generation(
-    api: Running, fabric: FakeFabric, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_and_routes_have_one_generation(api: Running, fabric: FakeFabric, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client requests both again when a plan is replaced between the two calls."""
     status = fabric.status
     assert status.plan

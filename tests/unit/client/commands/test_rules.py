@@ -1,7 +1,5 @@
 """``signalbox rules`` against a real server that holds the rules of a real controller."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Tables on narrow terminals."""
 
-from __future__ import annotations
-
 import pytest
 from rich.console import Console
 
@@ -63,12 +61,8 @@ def test_an_empty_table_says_so() -> None:
 def test_a_line_ends_between_words_and_no_word_is_cut(width: int) -> None:
     match = "ip, nw_src=10.0.100.101, nw_dst=10.0.200.201, tp_src=0x4000/0xc000"
     actions = "group:3735928559, goto_table:2"
-    columns = (
-        Column("table"),
-        Column("for", wraps=True),
-        Column("match", 2, wraps=True),
-        Column("actions", 4, wraps=True),
-    )
+    names = (("for", 0), ("match", 2), ("actions", 4))
+    columns = (Column("table"), *(Column(name, leaves, wraps=True) for name, leaves in names))
     console = Console(width=width, no_color=True)
     with console.capture() as capture:
         console.print(Fitted(columns, [(1, "pin 10.0.100.101 > 10.0.200.201", match, actions)] * 2))

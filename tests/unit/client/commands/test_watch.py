@@ -1,7 +1,5 @@
 """Output of watches, a line per change."""
 
-from __future__ import annotations
-
 from controller.alarms import Alarm
 from controller.api import convert, convert_plan
 from signalbox.commands.watch import FabricLines, JobLines, alarm_lines, plan_lines
@@ -43,10 +41,8 @@ def test_a_link_has_a_line_when_it_comes_and_goes_but_none_for_its_rate() -> Non
     lines = FabricLines()
     at = pb.PortRef(dpid=1, port=2)
     link = pb.Link(src=at, name="leaf1:2>spine1", capacity_bps=1e11)
-    assert list(lines(pb.WatchFabricResponse(snapshot=True, links=[link]))) == [
-        "the whole fabric now:",
-        "link leaf1:2>spine1: 100 Gbit/s",
-    ]
+    found = list(lines(pb.WatchFabricResponse(snapshot=True, links=[link])))
+    assert found == ["the whole fabric now:", "link leaf1:2>spine1: 100 Gbit/s"]
     link.rate_bps = 5e9
     assert list(lines(pb.WatchFabricResponse(links=[link]))) == []
     assert list(lines(pb.WatchFabricResponse(links_gone=[at]))) == ["link leaf1:2>spine1: gone"]
@@ -57,19 +53,13 @@ def test_what_is_gone_is_named_as_far_as_its_name_was_told() -> None:
     lines = FabricLines()
     switch = pb.Switch(dpid=1, name="leaf1", in_sync=True, rules=12, foreign_rules=3)
     host = pb.Host(ip="10.0.1.1", switch_name="leaf1", at=pb.PortRef(dpid=1, port=4))
-    assert list(lines(pb.WatchFabricResponse(switches=[switch], hosts=[host]))) == [
-        "switch leaf1: in sync, 12 rules, 3 foreign rules",
-        "host 10.0.1.1: at leaf1, port 4",
-    ]
+    found = list(lines(pb.WatchFabricResponse(switches=[switch], hosts=[host])))
+    assert found == ["switch leaf1: in sync, 12 rules, 3 foreign rules", "host 10.0.1.1: at leaf1, port 4"]
     gone = pb.WatchFabricResponse(
         switches_gone=[1, 2], hosts_gone=["10.0.1.1"], links_gone=[pb.PortRef(dpid=1, port=9)]
     )
-    assert list(lines(gone)) == [
-        "switch leaf1: gone",
-        "switch 2: gone",
-        "link at 1, port 9: gone",
-        "host 10.0.1.1: gone",
-    ]
+    shown = list(lines(gone))
+    assert shown == ["switch leaf1: gone", "switch 2: gone", "link at 1, port 9: gone", "host 10.0.1.1: gone"]
 
 
 def test_what_is_down_is_told_since_when_and_when_it_is_no_longer() -> None:

@@ -13,17 +13,10 @@ from signalbox.jobs.library_profiles import formula
 from signalbox.jobs.spec import MAX_VIRTUAL_LINKS, Algorithm, JobSpec, Library
 
 
-def spec(algorithm: str, n: int, size: int, **collective: object) -> JobSpec:
-    return JobSpec.parse(
-        {
-            "job_id": "job",
-            "endpoints": [f"10.0.{i // 250}.{i % 250 + 1}" for i in range(n)],
-            "groups": [{"name": "dp", "ranks": range(n)}],
-            "collectives": [
-                {"algorithm": algorithm, "groups": ["dp"], "bytes_per_iteration": size, "phase": 0, **collective}
-            ],
-        }
-    )
+def spec(algorithm: str, n: int, size: int, **more: object) -> JobSpec:
+    send = {"algorithm": algorithm, "groups": ["dp"], "bytes_per_iteration": size, **more}
+    groups, hosts = [{"name": "dp", "ranks": range(n)}], [f"10.0.{i // 250}.{i % 250 + 1}" for i in range(n)]
+    return JobSpec.parse({"job_id": "job", "endpoints": hosts, "groups": groups, "collectives": [send]})
 
 
 def pairs(job: JobSpec) -> dict[tuple[int, int], int]:
@@ -35,54 +28,36 @@ def pairs(job: JobSpec) -> dict[tuple[int, int], int]:
     return dict(total)
 
 
-def test_ring_all_reduce_sends_each_rank_almost_twice_the_buffer_to_the_next() -> None:
-    assert pairs(spec("ring_all_reduce", 4, 1000)) == {(0, 1): 1500, (1, 2): 1500, (2, 3): 1500, (3, 0): 1500}
+RING, HALF = ({(0, 1): size, (1, 2): size, (2, 3): size, (3, 0): size} for size in (1500, 750))
+CHAIN = {(0, 1): 7, (1, 2): 7, (2, 3): 7}
 
 
-@pytest.mark.parametrize("algorithm", ["ring_reduce_scatter", "ring_all_gather"])
-def test_reduce_scatter_and_all_gather_are_half_an_all_reduce(algorithm: str) -> None:
-    assert pairs(spec(algorithm, 4, 1000)) == {(0, 1): 750, (1, 2): 750, (2, 3): 750, (3, 0): 750}
+@pytest.mark.parametrize(("algorithm", "n", "size", "sent"), [
+    ("ring_all_reduce", 4, 1000, RING),
+    ("ring_all_reduce", 2, 1000, {(0, 1): 1000, (1, 0): 1000}),
+    ("ring_reduce_scatter", 4, 1000, HALF),
+    ("ring_all_gather", 4, 1000, HALF),
+    ("all_to_all", 3, 10, {(src, dst): 4 for src in range(3) for dst in range(3) if src != dst}),
+    ("broadcast", 4, 7, CHAIN),
+    ("pipeline_send", 4, 7, CHAIN),
+])  # fmt: skip
+def test_what_ranks_send_each_other(algorithm: str, n: int, size: int, sent: dict[tuple[int, int], int]) -> None:
+    assert pairs(spec(algorithm, n, size)) == sent
 
 
 def test_ring_follows_the_order_of_the_group() -> None:
-    job = JobSpec.parse(
-        {
-            "job_id": "job",
-            "endpoints": ["10.0.0.1", "10.0.0.2", "10.0.0.3"],
-            "groups": [{"name": "dp", "ranks": [2, 0, 1]}],
-            "collectives": [{"algorithm": "ring_all_gather", "groups": ["dp"], "bytes_per_iteration": 3}],
-        }
-    )
-    assert pairs(job) == {(2, 0): 2, (0, 1): 2, (1, 2): 2}
+    groups = [{"name": "dp", "ranks": [2, 0, 1]}]
+    found = pairs(job(3, groups=groups, collectives=[collective("ring_all_gather", 3, "dp")]))
+    assert found == {(2, 0): 2, (0, 1): 2, (1, 2): 2}
 
 
-def test_two_ranks_make_one_link_each_way() -> None:
-    assert pairs(spec("ring_all_reduce", 2, 1000)) == {(0, 1): 1000, (1, 0): 1000}
-
-
-def test_halving_doubling_exchanges_less_with_farther_ranks() -> None:
-    sent = pairs(spec("halving_doubling_all_reduce", 8, 800))
+def test_halving_doubling_exchanges_less_with_farther_ranks_in_phases_of_their_own() -> None:
+    job = spec("halving_doubling_all_reduce", 8, 800)
+    sent = pairs(job)
     assert {dst: size for (src, dst), size in sent.items() if src == 0} == {1: 800, 2: 400, 4: 200}
     assert all(sent[dst, src] == size for (src, dst), size in sent.items())
     assert len(sent) == 8 * 3
-
-
-def test_each_distance_of_halving_doubling_is_a_phase_of_its_own() -> None:
-    assert {(v.phase, v.bytes) for v in virtual_links(spec("halving_doubling_all_reduce", 8, 800))} == {
-        (0, 800),
-        (1, 400),
-        (2, 200),
-    }
-
-
-def test_all_to_all_sends_every_other_rank_one_share() -> None:
-    sent = pairs(spec("all_to_all", 3, 10))
-    assert sent == {(s, d): 4 for s in range(3) for d in range(3) if s != d}
-
-
-@pytest.mark.parametrize("algorithm", ["broadcast", "pipeline_send"])
-def test_chains_pass_everything_along_consecutive_ranks(algorithm: str) -> None:
-    assert pairs(spec(algorithm, 4, 7)) == {(0, 1): 7, (1, 2): 7, (2, 3): 7}
+    assert {(v.phase, v.bytes) for v in virtual_links(job)} == {(0, 800), (1, 400), (2, 200)}
 
 
 @given(st.sampled_from([2, 4, 8, 16, 32]), st.integers(1, 1 << 40))
@@ -97,43 +72,12 @@ def test_ring_and_halving_doubling_send_the_same_volume(n: int, size: int) -> No
 
 
 @given(st.sampled_from(list(Algorithm)), st.integers(1, 4), st.integers(1, 1 << 50))
-def test_links_are_positive_between_different_hosts_sorted_and_unique(
-    algorithm: Algorithm, log_n: int, size: int
-) -> None:
+def test_links_are_positive_between_two_hosts_sorted_and_unique(algorithm: Algorithm, log_n: int, size: int) -> None:
     links = virtual_links(spec(algorithm, 1 << log_n, size))
     keys = [(v.src_ip, v.dst_ip, v.phase) for v in links]
     assert keys == sorted(set(keys))
     assert {v.phase for v in links} == set(range(len({v.phase for v in links})))
     assert all(v.bytes > 0 and v.src_ip != v.dst_ip for v in links)
-
-
-def two_collectives(phase: int) -> JobSpec:
-    return JobSpec.parse(
-        {
-            "job_id": "job",
-            "endpoints": ["10.0.0.1", "10.0.0.2"],
-            "groups": [{"name": "dp", "ranks": [0, 1]}, {"name": "pp", "ranks": [0, 1]}],
-            "collectives": [
-                {"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 10},
-                {"algorithm": "pipeline_send", "groups": ["pp"], "bytes_per_iteration": 5, "phase": phase},
-            ],
-        }
-    )
-
-
-def test_collectives_of_one_phase_merge_on_a_pair() -> None:
-    assert virtual_links(two_collectives(phase=0)) == (
-        VirtualLink("10.0.0.1", "10.0.0.2", 0, 15),
-        VirtualLink("10.0.0.2", "10.0.0.1", 0, 10),
-    )
-
-
-def test_phases_stay_apart_and_are_numbered_in_their_order() -> None:
-    assert virtual_links(two_collectives(phase=3)) == (
-        VirtualLink("10.0.0.1", "10.0.0.2", 0, 10),
-        VirtualLink("10.0.0.1", "10.0.0.2", 1, 5),
-        VirtualLink("10.0.0.2", "10.0.0.1", 0, 10),
-    )
 
 
 # ---- transfers and steps
@@ -179,27 +123,30 @@ def test_steps_follow_each_other_within_their_phase() -> None:
     assert by_phase(job(transfers=sent)) == [{(2, 3): 3}, {(1, 2): 2}, {(0, 1): 1}]
 
 
+@pytest.mark.parametrize(("phase", "sent"), [
+    (0, [{(0, 1): 15, (1, 0): 10}]),
+    (3, [{(0, 1): 10, (1, 0): 10}, {(0, 1): 5}]),
+])  # fmt: skip
+def test_collectives_of_one_phase_merge_and_phases_are_numbered_in_their_order(
+    phase: int, sent: list[dict[tuple[int, int], int]]
+) -> None:
+    groups = [{"name": name, "ranks": [0, 1]} for name in ("dp", "pp")]
+    sends = [collective("ring_all_reduce", 10, "dp"), collective("pipeline_send", 5, "pp", phase=phase)]
+    assert by_phase(job(2, groups=groups, collectives=sends)) == sent
+
+
 def test_groups_with_equally_many_steps_take_them_together() -> None:
     spec = job(groups=HALVES, collectives=[collective("recursive_doubling_all_reduce", 8, "a", "b")])
     assert by_phase(spec) == [{(0, 1): 8, (1, 0): 8, (2, 3): 8, (3, 2): 8}]
-    spec = job(
-        groups=ALL,
-        collectives=[collective("recursive_doubling_all_reduce", 8, "all")],
-        transfers=[transfer(0, 3, 5, step=1), transfer(0, 3, 6, step=4)],
-    )
+    also = [transfer(0, 3, 5, step=1), transfer(0, 3, 6, step=4)]
+    spec = job(groups=ALL, collectives=[collective("recursive_doubling_all_reduce", 8, "all")], transfers=also)
     first, second = {(0, 1): 8, (1, 0): 8, (2, 3): 8, (3, 2): 8}, {(0, 2): 8, (2, 0): 8, (1, 3): 8, (3, 1): 8}
     assert by_phase(spec) == [{**first, (0, 3): 5}, {**second, (0, 3): 6}]
 
 
 def test_a_phase_of_unlike_numbers_of_steps_is_one_step() -> None:
-    spec = job(
-        groups=[*ALL, *HALVES],
-        collectives=[
-            collective("recursive_doubling_all_reduce", 8, "all"),
-            collective("pipeline_send", 5, "b"),
-            collective("recursive_doubling_all_reduce", 8, "all", phase=1),
-        ],
-    )
+    one, two = (collective("recursive_doubling_all_reduce", 8, "all", phase=phase) for phase in (0, 1))
+    spec = job(groups=[*ALL, *HALVES], collectives=[one, collective("pipeline_send", 5, "b"), two])
     first, second = {(0, 1): 8, (1, 0): 8, (2, 3): 8, (3, 2): 8}, {(0, 2): 8, (2, 0): 8, (1, 3): 8, (3, 1): 8}
     assert by_phase(spec) == [{**first, **second, (2, 3): 13}, first, second]
 
@@ -241,11 +188,8 @@ def test_no_byte_between_hosts_is_lost(algorithm: Algorithm, library: Library, n
     """Bytes from host to host do not depend on the number of ranks and NICs per host."""
     size = 720_720 * 1024
     """Bytes, divisible by all divisors of the formulas, so that nothing is rounded."""
-    fields: dict[str, Any] = {
-        "groups": [{"name": "all", "ranks": range(n)}],
-        "collectives": [collective(algorithm, size * (rails + 1), "all")],
-        "library": library,
-    }
+    fields: dict[str, Any] = {"groups": [{"name": "all", "ranks": range(n)}], "library": library}
+    fields["collectives"] = [collective(algorithm, size * (rails + 1), "all")]
     apart = job(n, **fields)
     if check(apart):
         assert (library, n) in {("openmpi", 16), ("openmpi", 17)}
@@ -272,6 +216,7 @@ def test_a_group_named_twice_in_a_collective_is_refused() -> None:
 
 
 def test_too_many_virtual_links_are_refused_before_they_are_made() -> None:
+    assert len(virtual_links(spec("all_to_all", 256, 1))) == 256 * 255, "the largest is accepted"
     job = spec("all_to_all", 4000, 1)
     assert [str(p) for p in check(job)] == [
         f"collectives: the collectives make {4000 * 3999} virtual links; at most {MAX_VIRTUAL_LINKS} are allowed"
@@ -285,11 +230,14 @@ def test_every_group_counts_towards_the_limit() -> None:
     assert [p.path for p in check(both)] == ["collectives"]
 
 
-def test_a_job_sends_no_more_than_the_api_can_tell() -> None:
+def test_no_job_and_no_strategy_sends_more_than_the_api_can_tell() -> None:
     sent = [transfer(0, 1, 1 << 50, phase) for phase in range(1000)] * 8
+    too_much = [*sent, *sent[:192]]
     assert len(virtual_links(job(transfers=sent))) == 1000
     with pytest.raises(InvalidInput, match="transfers: the job sends 9223372036854775808 bytes per iteration"):
-        virtual_links(job(transfers=[*sent, *sent[:192]]))
+        virtual_links(job(transfers=too_much))
+    assert check(offer(BY_HAND, {"transfers": sent})) == []
+    assert [p.path for p in check(offer(BY_HAND, {"transfers": too_much}))] == ["strategies[1].transfers"]
 
 
 def test_transfers_and_nics_count_towards_the_limit() -> None:
@@ -312,13 +260,9 @@ def test_what_a_library_does_is_refused_where_it_is_not_known() -> None:
         virtual_links(spec)
 
 
-def test_the_largest_job_is_accepted() -> None:
-    assert len(virtual_links(spec("all_to_all", 256, 1))) == 256 * 255
-
-
 @pytest.mark.parametrize("algorithm", Algorithm)
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 8])
-def test_the_virtual_links_are_counted_before_they_are_made(
+def test_virtual_links_are_counted_without_making_them(
     algorithm: Algorithm, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = spec(algorithm, n, 1000)
@@ -338,7 +282,7 @@ def offer(*ways: dict[str, Any], **fields: Any) -> JobSpec:
     return job(**fields, strategies=[{"name": f"way {number}", **way} for number, way in enumerate(ways)])
 
 
-RING: dict[str, Any] = {
+RINGS: dict[str, Any] = {
     "groups": [{"name": "all", "ranks": range(4)}],
     "collectives": [collective("all_reduce", 1000, "all")],
 }
@@ -346,16 +290,16 @@ BY_HAND: dict[str, Any] = {"transfers": [transfer(0, 1, 5)]}
 
 
 def test_the_first_strategy_says_what_is_sent() -> None:
-    ring, by_hand = job(**RING), job(**BY_HAND)
-    for spec, plain in ((offer(RING, BY_HAND), ring), (offer(BY_HAND, RING), by_hand)):
+    ring, by_hand = job(**RINGS), job(**BY_HAND)
+    for spec, plain in ((offer(RINGS, BY_HAND), ring), (offer(BY_HAND, RINGS), by_hand)):
         assert virtual_links(spec) == virtual_links(plain) != ()
         assert link_count(spec) == link_count(plain)
         assert formulas_of(spec) == formulas_of(plain)
-    assert virtual_links(offer(BY_HAND, RING).of_strategy("way 1")) == virtual_links(ring)
+    assert virtual_links(offer(BY_HAND, RINGS).of_strategy("way 1")) == virtual_links(ring)
 
 
 def test_every_strategy_is_checked_not_only_the_one_that_counts() -> None:
-    twice = {**RING, "collectives": [collective("all_reduce", 1000, "all", "all")]}
+    twice = {**RINGS, "collectives": [collective("all_reduce", 1000, "all", "all")]}
     large = {"groups": [{"name": "all", "ranks": range(300)}], "collectives": [collective("all_to_all", 1, "all")]}
     assert [p.path for p in check(offer(BY_HAND, twice))] == ["strategies[1].collectives[0].groups"]
     found = check(offer(BY_HAND, large, large, ranks=300, hosts=100))
@@ -386,10 +330,3 @@ def test_a_strategy_that_is_accepted_can_be_made_into_virtual_links(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collectives, "MAX_JOB_BYTES", limit)
         assert check(spec) or sum(link.bytes for link in virtual_links(spec.plain)) <= limit
-
-
-def test_a_strategy_sends_no_more_than_the_api_can_tell() -> None:
-    sent = [transfer(0, 1, 1 << 50, phase) for phase in range(1000)] * 8
-    assert check(offer(BY_HAND, {"transfers": sent})) == []
-    found = check(offer(BY_HAND, {"transfers": [*sent, *sent[:192]]}))
-    assert [p.path for p in found] == ["strategies[1].transfers"]

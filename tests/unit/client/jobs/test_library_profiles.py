@@ -27,16 +27,8 @@ def test_an_algorithm_called_by_its_name_is_the_same_with_every_library(algorith
 @pytest.mark.parametrize("library", sorted(set(Library) - {Library.OPENMPI}))
 @pytest.mark.parametrize("algorithm", A)
 @pytest.mark.parametrize(("n", "size"), [(2, 1), (3, 100), (64, 10**6), (4096, 1 << 50)])
-def test_libraries_that_always_do_the_same_are_known_for_all_sizes(
-    library: Library, algorithm: A, n: int, size: int
-) -> None:
+def test_libraries_that_always_do_the_same_are_for_all_sizes(library: Library, algorithm: A, n: int, size: int) -> None:
     assert formula(library, algorithm, n, size) is formula(library, algorithm, 8, LARGE) is not None
-
-
-def test_gloo_reduces_backwards() -> None:
-    assert formula(Library.GLOO, A.ALL_REDUCE, 4, LARGE) is f.BACKWARD_RING_ALL_REDUCE
-    assert formula(Library.GLOO, A.REDUCE_SCATTER, 4, LARGE) is f.BACKWARD_RING_ALL_REDUCE
-    assert formula(Library.GLOO, A.ALL_GATHER, 4, LARGE) is f.RING_HALF
 
 
 @pytest.mark.parametrize(
@@ -78,14 +70,9 @@ MEASURED = [
 ]
 """Measured cases that a job can announce; ``tests/data/README.md`` describes the measurement."""
 
-FORCED = {
-    "ring": A.RING_ALL_REDUCE,
-    "segmented_ring": A.RING_ALL_REDUCE,
-    "rabenseifner": A.HALVING_DOUBLING_ALL_REDUCE,
-    "recursive_doubling": A.RECURSIVE_DOUBLING_ALL_REDUCE,
-    "linear": A.ALL_TO_ALL,
-    "pairwise": A.ALL_TO_ALL,
-}
+FORCED = dict.fromkeys(("ring", "segmented_ring"), A.RING_ALL_REDUCE)
+FORCED |= {"rabenseifner": A.HALVING_DOUBLING_ALL_REDUCE, "recursive_doubling": A.RECURSIVE_DOUBLING_ALL_REDUCE}
+FORCED |= dict.fromkeys(("linear", "pairwise"), A.ALL_TO_ALL)
 LIBRARIES = {"gloo": Library.GLOO, "open-mpi": Library.OPENMPI}
 
 HEADER_FRACTION, HEADER_BYTES_PER_RANK = 0.004, 512

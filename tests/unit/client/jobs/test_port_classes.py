@@ -1,7 +1,5 @@
 """Classes of source ports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Announcements of the jobs of a Kubernetes cluster."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 
@@ -51,9 +49,14 @@ def test_without_names_of_workers_all_pods_of_a_jobset_are_ranks() -> None:
     assert spec_of(job, pods).endpoints == tuple(f"10.244.{node}.7" for node in range(1, 6))
 
 
-def test_a_pytorchjob_has_its_master_first_and_as_many_ranks_per_pod_as_it_says() -> None:
-    spec = spec_of(*recorded("PyTorchJob"))
-    assert spec.endpoints == ("10.244.12.5", "10.244.12.5", "10.244.13.5", "10.244.13.5", "10.244.11.5", "10.244.11.5")
+@pytest.mark.parametrize(("kind", "endpoints"), [
+    ("PyTorchJob", ["10.244.12.5", "10.244.12.5", "10.244.13.5", "10.244.13.5", "10.244.11.5", "10.244.11.5"]),
+    ("MPIJob", ["192.168.7.22", "192.168.7.22", "192.168.7.23", "192.168.7.23"]),
+    ("Job", ["10.244.31.9", "10.244.32.9"]),
+], ids=["the master first, ranks per pod as it says", "workers at their nodes, no launcher", "by index"])  # fmt: skip
+def test_a_job_has_the_ranks_of_its_kind_and_without_a_spec_it_is_observed(kind: str, endpoints: list[str]) -> None:
+    spec = spec_of(*recorded(kind))
+    assert [*spec.endpoints] == endpoints
     assert spec.observed
 
 
@@ -74,10 +77,6 @@ def test_strategies_may_be_said_in_the_spec() -> None:
     assert refused(job, pods).startswith("signalbox/spec:1:45: strategies[0].transfers[0].dst: rank 4 has no endpoint")
 
 
-def test_an_mpijob_has_its_workers_at_the_addresses_of_their_nodes_and_not_the_launcher() -> None:
-    assert spec_of(*recorded("MPIJob")).endpoints == ("192.168.7.22", "192.168.7.22", "192.168.7.23", "192.168.7.23")
-
-
 def test_the_launcher_of_an_mpijob_is_the_first_rank_where_it_is_a_worker_too() -> None:
     """The operator then counts the workers from 1 in their labels."""
     job, pods = recorded("MPIJob")
@@ -95,10 +94,6 @@ def test_mpijobs_of_the_training_operator_are_understood_too() -> None:
         labels["training.kubeflow.org/operator-name"] = "mpijob-controller"
         labels["training.kubeflow.org/replica-type"] = labels.pop("training.kubeflow.org/job-role")
     assert spec_of(job, pods).endpoints[::2] == ("192.168.7.22", "192.168.7.23")
-
-
-def test_an_indexed_job_is_in_the_order_of_its_indexes() -> None:
-    assert spec_of(*recorded("Job")).endpoints == ("10.244.31.9", "10.244.32.9")
 
 
 def test_several_pods_on_one_node_share_its_address() -> None:
@@ -167,10 +162,8 @@ def test_a_job_that_does_not_run_is_not_announced(kind: str, change: dict[str, O
 
 def test_conditions_that_do_not_hold_end_nothing() -> None:
     job, pods = recorded("Job")
-    job["status"]["conditions"] = [
-        {"type": "Failed", "status": "False"},
-        {"type": "SuccessCriteriaMet", "status": "True"},
-    ]
+    conditions = {"Failed": "False", "SuccessCriteriaMet": "True"}
+    job["status"]["conditions"] = [{"type": kind, "status": holds} for kind, holds in conditions.items()]
     assert isinstance(outcome(job, pods), Ready)
 
 

@@ -1,7 +1,5 @@
 """The optional dependency group that ``signalbox kubernetes`` needs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

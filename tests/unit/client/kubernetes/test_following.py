@@ -1,7 +1,5 @@
 """Registered jobs of a Kubernetes cluster, while its objects are added, change and are removed."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from itertools import permutations
 from typing import Any
@@ -162,11 +160,8 @@ def test_what_is_wrong_is_told_once_and_what_was_announced_stays(kept: Kept) -> 
     assert told.endswith("; the earlier announcement stays")
     kept.see(job, job, wrong, job)
     assert kept.calls == ["keep"]
-    assert [each.partition(":")[0] for each in kept.told[2:]] == [
-        "ring Announced",
-        "ring !NotAnnounced",
-        "ring Announced",
-    ]
+    found = [each.partition(":")[0] for each in kept.told[2:]]
+    assert found == ["ring Announced", "ring !NotAnnounced", "ring Announced"]
     annotate(job, spec="library: nccl")
     kept.see(job)
     assert kept.calls == ["keep", "keep"]

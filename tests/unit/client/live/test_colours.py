@@ -1,7 +1,5 @@
 """Colours of loads."""
 
-from __future__ import annotations
-
 import pytest
 
 from signalbox.live.colours import DARK, LIGHT, Paper, colour

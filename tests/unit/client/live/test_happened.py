@@ -1,7 +1,5 @@
 """Events in sentences. ``tests/unit/serving/test_event_log.py`` tests that each kind of event has a sentence."""
 
-from __future__ import annotations
-
 import pytest
 
 from signalbox.live.happened import event_line

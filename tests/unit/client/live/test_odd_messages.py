@@ -1,7 +1,5 @@
 """Messages that only a broken controller, or one of another version, would send: every view of them works."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

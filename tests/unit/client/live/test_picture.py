@@ -1,6 +1,6 @@
 """Tiers and cables of the picture, and its parts that are down or drained."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,7 +15,19 @@ def names(found: Picture) -> list[list[str]]:
     return [[node.name for node in tier] for tier in found.tiers]
 
 
+def fabric_of(
+    names: dict[int, str], cables: Sequence[tuple[tuple[int, int], tuple[int, int]]], leaves: Sequence[int] = ()
+) -> pb.GetFabricResponse:
+    """Return a fabric; ``names``: names of the switches by dpid; ``leaves``: switches with a host."""
+    return pb.GetFabricResponse(
+        switches=[pb.Switch(dpid=dpid, name=name, in_sync=True) for dpid, name in names.items()],
+        links=[each for a, b in cables for each in cable(a, b, names)],
+        hosts=[pb.Host(ip=f"10.0.0.{dpid}", at=pb.PortRef(dpid=dpid, port=9)) for dpid in leaves],
+    )
+
+
 def test_leaves_are_below_spines_in_the_order_of_their_numbers() -> None:
+    assert (picture(State()).tiers, list(picture(State()).cables)) == ([], [])
     found = picture(state_of(leaf_spine(11, 2)))
     assert names(found) == [[f"leaf{n}" for n in range(1, 12)], ["spine1", "spine2"]]
     assert found.nodes[1].hosts == ("10.0.1.1",)
@@ -37,17 +49,9 @@ def test_before_any_host_is_found_leaves_are_those_with_ports_that_no_link_uses(
 
 def test_three_tiers() -> None:
     switches = {1: "edge1", 2: "edge2", 11: "aggregation1", 12: "aggregation2", 21: "core1"}
-    links = [
-        each
-        for a, b in (((1, 1), (11, 1)), ((2, 1), (12, 1)), ((11, 2), (21, 1)), ((12, 2), (21, 2)))
-        for each in cable(a, b, switches)
-    ]
-    fabric = pb.GetFabricResponse(
-        switches=[pb.Switch(dpid=dpid, name=name) for dpid, name in switches.items()],
-        links=links,
-        hosts=[pb.Host(ip=f"10.0.0.{dpid}", at=pb.PortRef(dpid=dpid, port=9)) for dpid in (1, 2)],
-    )
-    assert names(picture(state_of(fabric))) == [["edge1", "edge2"], ["aggregation1", "aggregation2"], ["core1"]]
+    cables = [((1, 1), (11, 1)), ((2, 1), (12, 1)), ((11, 2), (21, 1)), ((12, 2), (21, 2))]
+    found = picture(state_of(fabric_of(switches, cables, leaves=(1, 2))))
+    assert names(found) == [["edge1", "edge2"], ["aggregation1", "aggregation2"], ["core1"]]
 
 
 def test_a_cable_has_the_loads_of_both_directions() -> None:
@@ -59,26 +63,20 @@ def test_a_cable_has_the_loads_of_both_directions() -> None:
     assert (other.up_load, other.down_load, other.load) == (0.5, None, 0.5)
 
 
-def test_rates_alone_give_the_picture_that_is_made_anew() -> None:
-    state = state_of(leaf_spine(3, 2))
+@pytest.mark.parametrize("fabric", [leaf_spine(3, 2), rings(4, (1, 3))], ids=["cables", "circuits"])
+def test_rates_alone_give_the_picture_that_is_made_anew(fabric: pb.GetFabricResponse) -> None:
+    state = state_of(fabric)
     before = picture(state)
-    state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.25)]))
+    fabric.links[0].rate_bps *= 3
+    state.take_fabric(pb.WatchFabricResponse(links=[fabric.links[0]]))
     assert reloaded(before, state) == picture(state)
     assert reloaded(before, state) != before
 
 
 def test_parallel_cables_are_several() -> None:
-    switches = {1: "leaf1", 101: "spine1"}
-    links = [each for port in (1, 2) for each in cable((1, port), (101, port), switches)]
-    fabric = pb.GetFabricResponse(
-        switches=[pb.Switch(dpid=dpid, name=name) for dpid, name in switches.items()],
-        links=links,
-        hosts=[pb.Host(ip="10.0.0.1", at=pb.PortRef(dpid=1, port=9))],
-    )
-    assert [each.name for each in picture(state_of(fabric)).matrices[0].cells[0, 0]] == [
-        "leaf1:1>spine1",
-        "leaf1:2>spine1",
-    ]
+    fabric = fabric_of({1: "leaf1", 101: "spine1"}, [((1, port), (101, port)) for port in (1, 2)], leaves=(1,))
+    found = [each.name for each in picture(state_of(fabric)).matrices[0].cells[0, 0]]
+    assert found == ["leaf1:1>spine1", "leaf1:2>spine1"]
 
 
 def test_what_is_down_drained_or_out_of_sync_says_so() -> None:
@@ -100,13 +98,9 @@ def test_what_is_down_drained_or_out_of_sync_says_so() -> None:
 
 def test_switches_of_one_name_and_their_cables_are_parts_by_their_dpids() -> None:
     switches = {1: "br0", 2: "br0", 0x101: "spine1", 0x102: "spine2"}
-    links = [each for leaf in (1, 2) for each in cable((leaf, 1), (0x101, leaf), switches)]
-    fabric = pb.GetFabricResponse(
-        switches=[pb.Switch(dpid=dpid, name=name, in_sync=True) for dpid, name in switches.items()],
-        links=[*links, *cable((1, 2), (0x102, 1), switches)],
-        parts_down=[pb.DownPart(kind=pb.PART_KIND_LINK, name="br0:2>spine2", id="0x2:2 0x102:2")],
-        drains=[pb.DrainedPart(name="0x1:2 0x102:1"), pb.DrainedPart(name="0x2")],
-    )
+    fabric = fabric_of(switches, [((1, 1), (0x101, 1)), ((2, 1), (0x101, 2)), ((1, 2), (0x102, 1))])
+    fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="br0:2>spine2", id="0x2:2 0x102:2")
+    fabric.drains.extend([pb.DrainedPart(name="0x1:2 0x102:1"), pb.DrainedPart(name="0x2")])
     found = picture(state_of(fabric))
     assert {node.part for node in found.nodes.values()} == {"0x1", "0x2", "spine1", "spine2"}
     assert {node.title for node in found.nodes.values()} == {"br0 (0x1)", "br0 (0x2)", "spine1", "spine2"}
@@ -130,10 +124,6 @@ def test_a_link_of_one_direction_is_a_cable() -> None:
 @pytest.mark.parametrize(("leaves", "as_matrix"), [(16, False), (17, True)])
 def test_more_cables_than_a_graph_shows_are_a_matrix(leaves: int, as_matrix: bool) -> None:
     assert picture(state_of(leaf_spine(leaves, 16))).as_matrix is as_matrix
-
-
-def test_nothing_is_a_picture() -> None:
-    assert (picture(State()).tiers, list(picture(State()).cables)) == ([], [])
 
 
 def test_a_circuit_is_an_edge_of_its_own_whatever_its_server_sends_by_the_port_where_it_ends() -> None:
@@ -185,13 +175,3 @@ def test_circuits_of_a_drained_server_are_drained() -> None:
     fabric.drains.add(name="server2")
     drained = {each.name for each in picture(state_of(fabric)).cables if each.condition is Condition.DRAINED}
     assert drained == {"server1:2>server2", "server2:2>server3"}
-
-
-def test_rates_alone_give_the_picture_of_circuits_that_is_made_anew() -> None:
-    fabric = rings(4, (1, 3))
-    state = state_of(fabric)
-    before = picture(state)
-    fabric.links[0].rate_bps = 1e9
-    state.take_fabric(pb.WatchFabricResponse(links=[fabric.links[0]]))
-    assert reloaded(before, state) == picture(state)
-    assert before != picture(state)

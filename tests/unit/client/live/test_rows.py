@@ -1,7 +1,5 @@
 """Rows of the tables about a state."""
 
-from __future__ import annotations
-
 from signalbox.live import rows
 from signalbox.live.state import State
 from signalbox.top.app import of_job
@@ -15,10 +13,8 @@ def test_unannounced_traffic_that_is_not_known_yet_is_not_none() -> None:
     known = link((1, 2), (0x102, 1), "leaf1:2>spine2", 0.25)
     known.background_bps = 0.0
     state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.5), known]))
-    assert rows.links(state, 9) == [
-        ("leaf1:1>spine1", "50%", "500 Mbit/s", "-"),
-        ("leaf1:2>spine2", "25%", "250 Mbit/s", "0 bit/s"),
-    ]
+    found = rows.links(state, 9)
+    assert found == [("leaf1:1>spine1", "50%", "500 Mbit/s", "-"), ("leaf1:2>spine2", "25%", "250 Mbit/s", "0 bit/s")]
 
 
 def test_the_slowdowns_are_those_of_a_plan_that_there_is() -> None:
@@ -33,12 +29,8 @@ def test_the_slowdowns_are_those_of_a_plan_that_there_is() -> None:
 def test_a_job_says_its_circuits_and_without_any_that_nothing_is_hashed() -> None:
     fabric = rings(4, (1, 3))
     routes = [pb.ListedRoute(src="10.0.1.1", dst="10.0.2.1")]
-    assert of_job(wired_job(fabric), "Nothing slows it.", routes).splitlines() == [
-        "Nothing slows it.",
-        f"8 circuits {WIRED}",
-        "",
-        "10.0.1.1 > 10.0.2.1: ecmp",
-    ]
+    found = of_job(wired_job(fabric), "Nothing slows it.", routes).splitlines()
+    assert found == ["Nothing slows it.", f"8 circuits {WIRED}", "", "10.0.1.1 > 10.0.2.1: ecmp"]
     waits = of_job(unwired_job("circuits are being worked out"), "It waits.", routes).splitlines()
     assert waits[1:] == ["no circuits: circuits are being worked out", "", "10.0.1.1 > 10.0.2.1: no circuits"]
     assert of_job(None, "It has ended.", ()).splitlines() == ["It has ended."]
@@ -60,7 +52,5 @@ def test_an_alarm_that_operators_know_of_says_so_first_and_is_the_last() -> None
     known = pb.Alarm(kind=pb.ALARM_KIND_LINK_DOWN, severity=pb.SEVERITY_CRITICAL, text="a", silence=pb.Silence())
     new = pb.Alarm(kind=pb.ALARM_KIND_HOST_DOWN, severity=pb.SEVERITY_WARNING, text="b")
     state.take_alarms(pb.WatchAlarmsResponse(raised=[known, new]))
-    assert [line for _, line in rows.alarms(state, 9)] == [
-        "warning host_down: b",
-        "known: critical link_down: a (acknowledged)",
-    ]
+    found = [line for _, line in rows.alarms(state, 9)]
+    assert found == ["warning host_down: b", "known: critical link_down: a (acknowledged)"]

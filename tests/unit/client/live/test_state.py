@@ -1,7 +1,5 @@
 """The state that follows from the messages of watches."""
 
-from __future__ import annotations
-
 from signalbox.live.state import MOST_EVENTS, Kind, State, load
 from signalbox.mapping import duration, timestamp
 from signalbox.v1 import signalbox_pb2 as pb

@@ -1,12 +1,10 @@
 """Jobs that change, processes that succeed each other, and releases."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
 
-from signalbox.errors import HostNotAllowed, InvalidInput, NotAllowed
+from signalbox.errors import HostNotAllowed, NotAllowed
 from signalbox.jobs.spec import JobSpec
 from signalbox.membership import MAX_PAUSE_S, Ended, Membership
 from tests.support.membership import HOUR_S, LEASE_S, UNREACHABLE, FakeController, Training, spec
@@ -32,38 +30,6 @@ def test_a_changed_spec_is_told_once(controller: FakeController, training: Train
     training.go_on(HOUR_S)
     assert controller.updates == [changed]
     assert len(controller.registrations) == 1
-
-
-def test_a_spec_that_changes_before_the_job_is_registered_follows_the_one_that_may_have_been(
-    controller: FakeController, training: Training
-) -> None:
-    """The answer to the first call may have been lost, so the client repeats that call unchanged."""
-    controller.away = UNREACHABLE
-    training.round()
-    training.membership.update(changed := spec(endpoints=OTHER_HOST))
-    controller.away = None
-    training.go_on(MAX_PAUSE_S)
-    assert [one["spec"] for one in controller.registrations] == [training.spec]
-    assert controller.updates == [changed]
-
-
-def test_a_change_that_is_refused_leaves_the_job_as_it_was(
-    controller: FakeController, training: Training, caplog: pytest.LogCaptureFixture
-) -> None:
-    training.round()
-    controller.refuses_updates = InvalidInput.of("endpoints", "too many")
-    training.membership.update(spec(endpoints=OTHER_HOST))
-    training.go_on(HOUR_S)
-    controller.forget()
-    training.go_on(LEASE_S)
-    assert [one["spec"] for one in controller.registrations] == [training.spec, training.spec]
-    assert [record.getMessage() for record in caplog.records] == [
-        "job 'job' stays announced as it was, the training continues: endpoints: too many"
-    ]
-    controller.refuses_updates = None
-    training.membership.update(changed := spec(endpoints=OTHER_HOST))
-    training.go_on(LEASE_S)
-    assert controller.updates == [changed]
 
 
 @pytest.mark.parametrize("refusal", [HostNotAllowed("job 'job' names 10.0.3.1"), NotAllowed("a reader may not")])

@@ -1,7 +1,5 @@
 """Calls of a job to its controller: registration, lease, iterations, connections and the end."""
 
-from __future__ import annotations
-
 import logging
 import math
 from typing import Any
@@ -55,9 +53,7 @@ def test_answers_that_cannot_be_put_no_renewal_off_and_do_not_make_it_a_loop(
 CHANGED = spec(transfers=[{"src": 0, "dst": 1, "bytes_per_iteration": 1000}])
 
 
-def test_a_job_is_announced_as_it_was_at_first_and_then_updated_once(
-    controller: FakeController, training: Training
-) -> None:
+def test_a_job_is_announced_as_it_was_first_and_updated_once(controller: FakeController, training: Training) -> None:
     """The answer to the first registration may have been lost, so the same request has to be repeated."""
     controller.away = UNREACHABLE
     training.round()
@@ -82,10 +78,14 @@ def test_a_job_whose_update_is_refused_stays_as_it_was(
     training.report(0)
     training.go_on(LEASE_S)
     assert controller.reported == [0]
-    assert caplog.text.count("stays announced as it was") == 1
+    assert caplog.messages == [f"job 'job' stays announced as it was, the training continues: {why}"]
     controller.forget()
     training.go_on(LEASE_S)
     assert [one["spec"] for one in controller.registrations] == [training.spec] * 2
+    controller.refuses_updates = None
+    training.membership.update(CHANGED.model_copy())
+    training.go_on(LEASE_S)
+    assert controller.updates == [CHANGED], "an update of the user is tried anew"
 
 
 @pytest.mark.parametrize("final", [True, False])
@@ -103,7 +103,7 @@ def test_an_update_that_other_jobs_are_in_the_way_of_is_tried_again_with_each_re
     assert controller.updates == ([] if final else [CHANGED])
 
 
-def test_an_update_is_tried_again_that_others_make_possible_while_it_is_refused(
+def test_an_update_that_becomes_possible_meanwhile_is_tried_again(
     controller: FakeController, training: Training
 ) -> None:
     """The change arrives from another thread before the refusal."""
@@ -198,9 +198,7 @@ def test_a_job_that_does_not_report_its_connections_keeps_them(controller: FakeC
 # ---- the end
 
 
-def test_the_job_is_gone_and_its_last_iterations_reported_after_training(
-    controller: FakeController, training: Training
-) -> None:
+def test_after_training_the_job_is_gone_and_all_is_reported(controller: FakeController, training: Training) -> None:
     training.round()
     training.report(0)
     training.membership.leave()

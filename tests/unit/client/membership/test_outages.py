@@ -1,7 +1,5 @@
 """Calls of a job whose controller does not answer, forgets the job, or gives it to another owner."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -42,7 +40,7 @@ def test_pauses_grow_while_the_controller_is_away_and_there_is_one_line(
 
 
 @pytest.mark.parametrize("lease_s", [3.0, 15.0, 60.0])
-def test_a_controller_that_comes_back_within_the_lease_is_told_before_its_end(
+def test_a_controller_that_is_back_within_the_lease_hears_before_its_end(
     controller: FakeController, lease_s: float
 ) -> None:
     training = Training(controller, spec(lease_s=lease_s))
@@ -147,7 +145,7 @@ def test_a_forgotten_job_is_registered_again(controller: FakeController, trainin
     assert len({one["request_id"] for one in controller.registrations}) == 2, "a request id names one registration"
 
 
-def test_an_outage_longer_than_the_lease_ends_in_a_new_registration(
+def test_an_outage_longer_than_the_lease_is_followed_by_a_new_registration(
     controller: FakeController, training: Training
 ) -> None:
     training.round()
@@ -203,7 +201,7 @@ def test_what_leaves_its_job_to_a_better_announcement_does_not_warn_of_it(
     assert [record.levelno for record in caplog.records] == [logging.INFO, level]
 
 
-def test_a_job_whose_lease_ran_out_and_whose_id_has_another_owner_now_is_left_to_it(
+def test_a_job_whose_lease_ran_out_is_left_to_the_new_owner_of_its_id(
     controller: FakeController, training: Training
 ) -> None:
     training.take_over = True
@@ -217,7 +215,7 @@ def test_a_job_whose_lease_ran_out_and_whose_id_has_another_owner_now_is_left_to
     assert controller.held == "another's"
 
 
-def test_a_token_that_a_new_controller_does_not_know_is_not_fought_for(
+def test_a_token_that_a_new_controller_does_not_know_is_given_up(
     controller: FakeController, training: Training
 ) -> None:
     training.round()
@@ -261,9 +259,7 @@ def test_a_refused_spec_is_told_once_with_its_fields_and_not_sent_again(
     assert training.membership.first_error is controller.away
 
 
-def test_an_answer_that_was_too_slow_is_not_what_the_controller_says(
-    controller: FakeController, training: Training
-) -> None:
+def test_an_answer_that_was_too_slow_is_not_the_controllers(controller: FakeController, training: Training) -> None:
     """The controller is starting or busy, so the client keeps waiting for its answer."""
     controller.away = TooSlow("no answer from the controller at localhost: it took too long")
     training.round()

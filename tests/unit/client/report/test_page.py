@@ -1,7 +1,5 @@
 """The page of a report, compared to the other views."""
 
-from __future__ import annotations
-
 import re
 
 from signalbox.report.gathered import Gathered, slow_jobs, state_of

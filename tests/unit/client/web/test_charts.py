@@ -1,7 +1,5 @@
 """Options of charts: their data, and that text from outside stays text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -34,15 +32,16 @@ def series(options: Options, name: str) -> Any:
     return next(each for each in options["series"] if each["id"] == name)
 
 
-def test_a_graph_has_each_switch_host_and_cable_in_the_colour_of_its_load() -> None:
+def test_a_graph_has_each_switch_host_and_cable_in_the_colour_and_width_of_its_load() -> None:
     state = state_of(leaf_spine(4, 4))
     state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.9)]))
     drawn = series(charts.fabric(picture(state), 0, DARK, ()), "fabric")
     assert len(drawn["data"]) == 8 + 4
-    by_name = {each["part"]: each for each in drawn["links"] if "part" in each}
-    assert len(by_name) == 16
-    assert by_name["leaf1:1>spine1"]["lineStyle"]["color"] == colour(0.9, DARK)
-    assert by_name["leaf2:1>spine1"]["lineStyle"]["color"] == colour(0.5, DARK)
+    styles = {each["part"]: each["lineStyle"] for each in drawn["links"] if "part" in each}
+    assert len(styles) == 16
+    fuller = styles.pop("leaf1:1>spine1")
+    assert (fuller["color"], styles["leaf2:1>spine1"]["color"]) == (colour(0.9, DARK), colour(0.5, DARK))
+    assert fuller["width"] > max(style["width"] for style in styles.values())
 
 
 def test_what_is_down_is_dashed_and_what_is_drained_dotted() -> None:
@@ -56,13 +55,7 @@ def test_what_is_down_is_dashed_and_what_is_drained_dotted() -> None:
     assert kinds["leaf1:1>spine1"] == "solid"
 
 
-def test_a_route_is_bright_and_the_rest_faded() -> None:
-    drawn = series(charts.rates(picture(state_of(leaf_spine(2, 2))), 0, LIGHT, {(0x101, 2)}), "fabric")
-    bright = {each["part"] for each in drawn["links"] if each["lineStyle"]["opacity"] == 1 and "part" in each}
-    assert bright == {"leaf2:1>spine1"}
-
-
-def test_what_is_down_stays_as_it_is_beside_a_route() -> None:
+def test_a_route_is_bright_the_rest_faded_and_what_is_down_or_drained_as_it_is() -> None:
     fabric = leaf_spine(2, 2)
     fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:3>spine1", id="x")
     fabric.drains.add(name="leaf2:2>spine2")
@@ -88,23 +81,11 @@ def test_what_is_chosen_is_marked_in_a_graph() -> None:
 
 def test_what_is_chosen_is_marked_in_a_matrix() -> None:
     found = picture(state_of(leaf_spine(64, 32)))
-    options = charts.rates(found, 0, LIGHT, (), "leaf3:5>spine5")
-    assert (
-        series(options, "chosen")["data"]
-        == series(charts.fabric(found, 0, LIGHT, (), "leaf3:5>spine5"), "chosen")["data"]
-        == [(4, 2)]
-    )
+    for chart in (charts.rates, charts.fabric):
+        assert series(chart(found, 0, LIGHT, (), "leaf3:5>spine5"), "chosen")["data"] == [(4, 2)]
     options = charts.rates(found, 0, LIGHT, (), "0x103")
     assert [each["value"] for each in options["xAxis"]["data"] if "textStyle" in each] == ["spine3"]
     assert series(options, "chosen")["data"] == []
-
-
-def test_a_fuller_cable_is_wider() -> None:
-    state = state_of(leaf_spine(2, 2))
-    state.take_fabric(pb.WatchFabricResponse(links=[link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.9)]))
-    drawn = series(charts.fabric(picture(state), 0, LIGHT, ()), "fabric")
-    widths = {each["part"]: each["lineStyle"]["width"] for each in drawn["links"] if "part" in each}
-    assert widths.pop("leaf1:1>spine1") > max(widths.values())
 
 
 def test_a_cable_says_whose_flows_it_carries() -> None:
@@ -120,9 +101,8 @@ def test_a_cable_says_whose_flows_it_carries() -> None:
 def test_the_first_line_says_what_the_plan_gains() -> None:
     state = State()
     assert said.facts(state) == ""
-    state.status = pb.GetStatusResponse(
-        strategy=pb.STRATEGY_PLANNED, switches_in_sync=8, known_switches=8, jobs=2, version="1"
-    )
+    counts: dict[str, Any] = {"switches_in_sync": 8, "known_switches": 8, "jobs": 2}
+    state.status = pb.GetStatusResponse(strategy=pb.STRATEGY_PLANNED, version="1", **counts)
     state.slowdowns.append(Slowdowns(1.0, 1.0, 1.0, 2.335))
     expected = "planned · 8 of 8 switches in sync · 2 jobs · efficiency - · worst slowdown 1.000, under ECMP 2.335 · 1"
     assert said.facts(state) == expected
@@ -158,15 +138,9 @@ def test_a_large_fabric_is_a_matrix_of_percents() -> None:
 def test_a_cell_has_the_loads_of_the_fullest_parallel_cable_which_a_click_chooses() -> None:
     """The fullest cable is chosen by its exact load, also when both are equal in whole per cent."""
     state = state_of(leaf_spine(3, 2))
-    state.take_fabric(
-        pb.WatchFabricResponse(
-            links=[
-                link((1, 1), (0x101, 1), "leaf1:1>spine1", 0.701),
-                link((1, 9), (0x101, 9), "leaf1:9>spine1", 0.1),
-                link((0x101, 9), (1, 9), "spine1:9>leaf1", 0.704),
-            ]
-        )
-    )
+    there = [link((1, port), (0x101, port), f"leaf1:{port}>spine1", load) for port, load in ((1, 0.701), (9, 0.1))]
+    back = link((0x101, 9), (1, 9), "spine1:9>leaf1", 0.704)
+    state.take_fabric(pb.WatchFabricResponse(links=[*there, back]))
     found = picture(state)
     assert matrix.fullest(found.matrices[0].cells[0, 0]).name == "leaf1:9>spine1"
     assert matrix.cells(found.matrices[0])[0] == [0, 0, 70, 10, 70]
@@ -177,12 +151,10 @@ def test_a_cable_that_is_not_measured_differs_in_a_matrix_from_one_that_is_not_t
     state = state_of(leaf_spine(64, 32))
     for at in ((3, 5), (0x105, 3), (9, 1)):
         state.links[at].ClearField("rate_bps")
-    state.take_fabric(
-        pb.WatchFabricResponse(parts_down=[pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf2:40>spine4", id="x")])
-    )
-    found = picture(state)
-    assert series(charts.fabric(found, 0, LIGHT, ()), "unknown")["data"] == [(4, 2), (0, 8)]
-    assert series(charts.rates(found, 0, LIGHT, ()), "unknown")["data"] == [(4, 2), (0, 8)]
+    down = pb.DownPart(kind=pb.PART_KIND_LINK, name="leaf2:40>spine4", id="x")
+    state.take_fabric(pb.WatchFabricResponse(parts_down=[down]))
+    for chart in (charts.fabric, charts.rates):
+        assert series(chart(picture(state), 0, LIGHT, ()), "unknown")["data"] == [(4, 2), (0, 8)]
 
 
 def test_text_from_outside_is_never_a_key_nor_html() -> None:
@@ -195,14 +167,11 @@ def test_text_from_outside_is_never_a_key_nor_html() -> None:
     state = state_of(fabric)
     job = pb.Job(spec=pb.JobSpec(job_id=ODD))
     job.demand.pairs.add(src=ODD, dst=ODD, declared_bytes=5)
-    for options in (
-        charts.fabric(picture(state), 0, LIGHT, ()),
-        beside.cables_of(picture(state), 1, LIGHT),
-        beside.demand(job, LIGHT),
-    ):
+    fabric_chart = charts.fabric(picture(state), 0, LIGHT, ())
+    for options in (fabric_chart, beside.cables_of(picture(state), 1, LIGHT), beside.demand(job, LIGHT)):
         assert not [key for key in keys(options) if key.startswith(":") or "img" in key]
         assert options["tooltip"]["renderMode"] == "richText"
-    drawn = series(charts.fabric(picture(state), 0, LIGHT, ()), "fabric")
+    drawn = series(fabric_chart, "fabric")
     assert not [each for each in drawn["data"] + drawn["links"] if "{" in each["tooltip"].get("formatter", "")]
 
 
@@ -234,9 +203,8 @@ def test_the_picture_in_words(leaves: int) -> None:
     fabric.parts_down.add(kind=pb.PART_KIND_LINK, name="leaf1:40>spine2", id="x")
     state = state_of(fabric)
     words = charts.summary(state, picture(state))
-    assert words.startswith(
-        f"{leaves + 32} switches, {leaves * 32 + 1} cables, {leaves} hosts; 1 part down; fullest cable"
-    )
+    counts = f"{leaves + 32} switches, {leaves * 32 + 1} cables, {leaves} hosts"
+    assert words.startswith(f"{counts}; 1 part down; fullest cable")
     state.take_fabric(pb.WatchFabricResponse(drains=[pb.DrainedPart(name="spine2")]))
     assert "; 1 part down; 1 part drained; " in charts.summary(state, picture(state)), "not its cables"
 
@@ -271,10 +239,8 @@ def test_circuits_of_a_server_are_those_that_leave_it_and_those_that_arrive() ->
     drawn = beside.cables_of(picture(state_of(rings(5, (1, 2)))), 1, LIGHT)
     assert drawn["title"]["text"] == "Circuits of server1, load in %"
     assert drawn["xAxis"]["data"] == ["server2", "server3", "server4", "server5"]
-    assert [(each["name"], each["data"]) for each in drawn["series"]] == [
-        ("to others", [25, 25, "-", "-"]),
-        ("from others", ["-", "-", 25, 25]),
-    ]
+    found = [(each["name"], each["data"]) for each in drawn["series"]]
+    assert found == [("to others", [25, 25, "-", "-"]), ("from others", ["-", "-", 25, 25])]
 
 
 def test_many_circuits_are_a_matrix_of_all_servers() -> None:

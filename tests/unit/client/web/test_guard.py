@@ -1,7 +1,5 @@
 """Requests that the live page answers."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -38,29 +36,22 @@ def test_addresses_and_known_names_are_answered(kind: str, host: str) -> None:
     assert answered(kind, {"host": host, **origin}, ("fabric.example",))[0] == 200
 
 
+REFUSED_HOSTS = [
+    *(None, "", "[::1", "elsewhere.example", "127.0.0.1.elsewhere.example", "evil.com@127.0.0.1", "127.0.0.1:8080/"),
+    *("127.0.0.1\x1b[31m", "127.0.0.1:123456"),
+]
+REFUSED_ORIGINS = [
+    *("http://elsewhere.example", "http://127.0.0.1:9999", "null", "http://evil.com//127.0.0.1:8080"),
+    *("http://evil.com@127.0.0.1:8080", "127.0.0.1:8080", "ftp://127.0.0.1:8080", "http://127.0.0.1:8080/path", ""),
+]
+
+
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 @pytest.mark.parametrize(
     "headers",
-    [
-        {},
-        {"host": ""},
-        {"host": "[::1"},
-        {"host": "elsewhere.example"},
-        {"host": "127.0.0.1.elsewhere.example"},
-        {**OPENED, "origin": "http://elsewhere.example"},
-        {**OPENED, "origin": "http://127.0.0.1:9999"},
-        {**OPENED, "origin": "null"},
-        {"host": "evil.com@127.0.0.1"},
-        {"host": "127.0.0.1:8080/"},
-        {"host": "127.0.0.1\x1b[31m"},
-        {"host": "127.0.0.1:123456"},
-        {**OPENED, "origin": "http://evil.com//127.0.0.1:8080"},
-        {**OPENED, "origin": "http://evil.com@127.0.0.1:8080"},
-        {**OPENED, "origin": "127.0.0.1:8080"},
-        {**OPENED, "origin": "ftp://127.0.0.1:8080"},
-        {**OPENED, "origin": "http://127.0.0.1:8080/path"},
-        {**OPENED, "origin": ""},
-    ],
+    [{} if host is None else {"host": host} for host in REFUSED_HOSTS]
+    + [{**OPENED, "origin": origin} for origin in REFUSED_ORIGINS],
+    ids=str,
 )
 def test_names_that_are_not_known_and_other_sites_are_refused(kind: str, headers: dict[str, str]) -> None:
     assert answered(kind, headers)[0] == 400

@@ -1,7 +1,5 @@
 """Log lines of the process of the live page."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

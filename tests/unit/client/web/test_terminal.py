@@ -1,7 +1,5 @@
 """Output of ``signalbox web`` in the terminal."""
 
-from __future__ import annotations
-
 import pytest
 
 from signalbox.web.serving import Terminal
