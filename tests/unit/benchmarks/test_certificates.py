@@ -2,9 +2,6 @@
 
 The checker and the second, independent decision agree."""
 
-from __future__ import annotations
-
-import json
 import random
 import subprocess
 import sys
@@ -16,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.__main__ import main
 from benchmarks.judge.adapter import certificate_of
 from benchmarks.judge.certificates import judged, summary
 from benchmarks.judge.implied import follows, slowdowns, walks
@@ -24,6 +20,7 @@ from benchmarks.judge.instances import generate
 from benchmarks.judge.mutants import boasting, changed, refuted
 from controller.planning.problem import PlanLimits
 from controller.planning.verify import Cut, Graph, slowdowns_of, verify
+from tests.support.command_line import Command
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 WITH_PROOF = 51
@@ -91,19 +88,11 @@ def test_the_second_decision_does_not_import_the_controller() -> None:
     assert not [name for name in loaded if name.partition(".")[0] == "controller"]
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    arguments = ["benchmarks", "certificates", "--count", "3", "--seed", str(WITH_PROOF), "--out", str(tmp_path / "c")]
-    for extra in (["--json"], []):
-        monkeypatch.setattr(sys, "argv", [*arguments, *extra])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        assert not stopped.value.code
-        out = capsys.readouterr().out
-        if extra:
-            found = json.loads(out)
-            assert (found["certificates"], found["left"], found["wrong"]) == (3, 0, [])
-        else:
-            assert "3 certificates, 0 left" in out
+def test_the_command(benchmark: Command, tmp_path: Path) -> None:
+    arguments = ("certificates", "--count", 3, "--seed", WITH_PROOF, "--out", tmp_path / "c")
+    run = benchmark(*arguments, "--json")
+    assert (run.status, *(run.json[name] for name in ("certificates", "left", "wrong"))) == (0, 3, 0, [])
+    assert "3 certificates, 0 left" in benchmark(*arguments).out
 
 
 # ---- claims that the checker accepts are true
@@ -146,9 +135,8 @@ def routings(plan: Any, rng: random.Random) -> list[list[int]]:
             paths = rng.sample(paths, min(len(paths), rng.randint(1, flow["pieces"])))
             cuts = sorted(rng.sample(range(1, whole), len(paths) - 1))
             parts = [end - start for start, end in zip([0, *cuts], [*cuts, whole], strict=True)]
-            flow["route"] = (
-                route if rng.random() < stay else [[part, path] for part, path in zip(parts, paths, strict=True)]
-            )
+            drawn = [[part, path] for part, path in zip(parts, paths, strict=True)]
+            flow["route"] = route if rng.random() < stay else drawn
         found.append(slowdowns_of(plan))
     return found
 

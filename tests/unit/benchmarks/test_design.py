@@ -1,7 +1,5 @@
 """The benchmark of designs: LIBRA's inputs, and random cases against another method."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -88,19 +86,10 @@ def test_another_method_finds_nothing_better(seeds: range) -> None:
 
 def test_the_other_method_finds_what_is_known_to_be_best() -> None:
     """The minimum of 9 / x + 1 / (8 - x) is 2, at 6."""
-    case = Case(
-        weight=np.ones(2),
-        floor=np.zeros(2),
-        gigabits=np.array([[9.0, 0.0], [0.0, 1.0]]),
-        least=np.zeros(2),
-        most=np.full(2, np.inf),
-        cost=np.ones(2),
-        total=8.0,
-        budget=np.inf,
-        by_cost=False,
-        relations=np.zeros((0, 2)),
-    )
-    found, value = searched(case, 1)
+    ones, zeros = np.ones(2), np.zeros(2)
+    limits = {"least": zeros, "most": np.full(2, np.inf), "cost": ones, "relations": np.zeros((0, 2))}
+    terms = {"weight": ones, "floor": zeros, "gigabits": np.array([[9.0, 0.0], [0.0, 1.0]])}
+    found, value = searched(Case(total=8.0, budget=np.inf, by_cost=False, **limits, **terms), 1)
     assert value == pytest.approx(2, rel=1e-9)
     assert found == pytest.approx([6, 2], rel=1e-3)
 

@@ -1,11 +1,8 @@
 """The fabric benchmark without Open vSwitch: its observations and conclusions, and its errors when it cannot run."""
 
-from __future__ import annotations
-
 import random
 import struct
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.__main__ import main
 from benchmarks.fabric import figures
 from benchmarks.fabric.blueprint import Blueprint, Cut, job_spec, lost_hops, workload
 from benchmarks.fabric.capture import KEPT, LOST, MOST_WAITING, RECORD, Capture
@@ -33,6 +29,7 @@ from controller.tables.switch_rules import ecmp_group_id, path_group_id
 from offline.scenarios.fabrics import fat_tree, leaf_spine
 from signalbox.jobs.collectives import virtual_links
 from signalbox.v1 import signalbox_pb2 as pb
+from tests.support.command_line import Command, Result
 
 LINK_BPS = 1e9
 HOST = "10.0.{}.1"
@@ -277,9 +274,7 @@ def records(data: bytearray) -> list[tuple[int, int, int]]:
     st.lists(st.integers(0, 400), max_size=20),
     st.randoms(use_true_random=False),
 )
-def test_records_depend_neither_on_segments_nor_on_their_order(
-    kinds: list[Type], cuts: list[int], order: random.Random
-) -> None:
+def test_records_do_not_depend_on_segments_or_order(kinds: list[Type], cuts: list[int], order: random.Random) -> None:
     sent = b"".join(message(kind, xid, bytes(16 + xid % 50)) for xid, kind in enumerate(kinds))
     whole, parts = bytearray(), bytearray()
     capture = Capture(PORT)
@@ -420,19 +415,6 @@ def test_the_plain_switch_answers(asked: Type, answered: Type) -> None:
 
 # ---- the command
 
-Benchmark = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Benchmark:
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["benchmarks", "fabric", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return int(stopped.value.code or 0), capsys.readouterr().err
-
-    return run
-
 
 @pytest.mark.parametrize(("arguments", "said"), [
     ((), "error: --leaves: is needed for this kind of fabric\nerror: --spines: is needed for this kind of fabric\n"),
@@ -440,24 +422,18 @@ def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     (("--leaves", "4", "--spines", "2", "--k", "4"), "error: --k: does not apply to a leaf-spine\n"),
     (("--fabric", "fat-tree", "--k", "3"), "error: k: must be an even number, at least 2 (given: 3)\n"),
 ])  # fmt: skip
-def test_a_fabric_that_is_not_described(benchmark: Benchmark, arguments: tuple[str, ...], said: str) -> None:
-    assert benchmark(*arguments) == (1, said)
+def test_a_fabric_that_is_not_described(benchmark: Command, arguments: tuple[str, ...], said: str) -> None:
+    assert benchmark("fabric", *arguments) == Result(1, "", said)
 
 
-def test_without_root_it_says_so(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    status, said = benchmark("--leaves", "4", "--spines", "2")
-    assert (status, said) == (1, "error: the fabric benchmark needs root: it makes Open vSwitch bridges\n")
-
-
-def test_without_open_vswitch_it_says_how_to_start_it(
-    benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_without_root_or_open_vswitch_it_says_what_is_needed(
+    benchmark: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setenv("OVS_RUNDIR", str(tmp_path))
-    status, said = benchmark("--leaves", "4", "--spines", "2")
-    assert status == 1
-    assert "scripts/openvswitch.sh run" in said
+    for user, needed in ((1000, "needs root: it makes Open vSwitch bridges\n"), (0, "scripts/openvswitch.sh run")):
+        monkeypatch.setattr("os.geteuid", lambda user=user: user)
+        refused = benchmark("fabric", "--leaves", 4, "--spines", 2)
+        assert (refused.status, needed in refused.err) == (1, True)
 
 
 def test_jobs_that_are_waited_for_are_named_with_what_is_missing() -> None:

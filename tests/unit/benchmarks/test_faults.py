@@ -1,7 +1,5 @@
 """Queries of ``benchmarks faults`` to Prometheus, and its reading of metrics; the faults themselves need a lab."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Mixes of real jobs, and their announcements, against the measured matrices."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import asdict
@@ -88,21 +86,9 @@ def test_a_mix_fills_the_hosts_and_no_two_jobs_share_one(library: Library, seed:
 
 def test_iterations_are_compared_with_the_flat_switch() -> None:
     def row(mode: Mode, seconds: float, **more: Any) -> dict[str, Any]:
-        base = Row(
-            seed=0,
-            mode=mode,
-            draw=0,
-            job="a",
-            library="gloo",
-            collective="all_reduce",
-            variant="default",
-            ranks=4,
-            iterations=5,
-            iteration_s=seconds,
-            communication_s=seconds,
-            wrong=0,
-        )
-        return asdict(base) | more
+        of_job: dict[str, Any] = {"job": "a", "library": "gloo", "collective": "all_reduce", "variant": "default"}
+        times: dict[str, Any] = {"iterations": 5, "iteration_s": seconds, "communication_s": seconds}
+        return asdict(Row(seed=0, mode=mode, draw=0, ranks=4, wrong=0, **of_job, **times)) | more
 
     planned = row(Mode.PLANNED, 2.2, announced="right", slowdown=2.0, right_s=4.0)
     found = summary([row(Mode.FLAT, 1.0), row(Mode.ECMP, 2.0), row(Mode.ECMP, 3.0), planned])

@@ -1,7 +1,5 @@
 """Schedules, rows, ratios, states and verdicts of the scenarios, from invented logs and observations."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter
@@ -33,25 +31,11 @@ HOSTS = leaf_spine(4, 4, 4, 5e6, 5e6).hosts
 
 def row(mode: Mode, took: Sequence[float], job: str = "c0-0-a", begin: float = 10.0, **more: Any) -> Row:
     """Return a row with iterations that follow each other from ``begin`` on."""
-    iterations, at = [], begin
-    for each in took:
-        iterations.append((at, each))
-        at += each
+    iterations = [(begin + sum(took[:n]), each) for n, each in enumerate(took)]
+    run: dict[str, Any] = {"scenario": "churn", "seed": 0, "repeat": 0, "seconds": 60.0, "mode": mode}
+    of_job: dict[str, Any] = {"job": job, "collective": "all_reduce", "ranks": 4, "wrong": 0, "load": 1.0}
     of_all: dict[str, Any] = {"states": [], "first_byte_s": begin, "known_s": None, **more}
-    return Row(
-        scenario="churn",
-        seed=0,
-        repeat=0,
-        seconds=60.0,
-        mode=mode,
-        job=job,
-        collective="all_reduce",
-        ranks=4,
-        iterations=iterations,
-        wrong=0,
-        load=1.0,
-        more=of_all,
-    )
+    return Row(iterations=iterations, more=of_all, **run, **of_job)
 
 
 def look(after_s: float, source: str = "confirmed", paths: Mapping[Any, Any] | None = None, **more: Any) -> Look:
@@ -194,17 +178,11 @@ def test_bytes_of_cables_are_those_of_the_receiving_end_by_the_names_that_the_co
             (folder / "rx_bytes").write_text(f"{count}\n")
     ports = truth.PortBytes(Lab(topo, controller=None))
     ports.sample(1.0)
-    assert ports.samples == [
-        (
-            1.0,
-            {
-                ("jnleaf1", "jnspine1"): 10,
-                ("jnspine1", "jnleaf1"): 0,
-                ("jnleaf2", "jnspine1"): 11,
-                ("jnspine1", "jnleaf2"): 1,
-            },
-        )
-    ]
+    ((at, counts),) = ports.samples
+    assert (at, {f"{src}>{dst}": count for (src, dst), count in counts.items()}) == (
+        1.0,
+        {"jnleaf1>jnspine1": 10, "jnspine1>jnleaf1": 0, "jnleaf2>jnspine1": 11, "jnspine1>jnleaf2": 1},
+    )
 
 
 def test_the_longest_time_that_something_is_off() -> None:
@@ -313,13 +291,11 @@ def test_runs_that_are_there_are_not_made_again_and_a_missed_target_is_a_failure
     with pytest.raises(typer.Exit) as ended:
         command.run("churn", repeat=2, **given)
     assert (len(made), ended.value.exit_code) == (6, 1)
-    assert {
-        (target["target"], target[""]) for target in json.loads((tmp_path / "churn.json").read_text())["targets"]
-    } == {
-        ("mean of all jobs", "missed"),
-        ("worst job", "missed"),
-        ("a known job's mean, 3 s after a newcomer's first byte and later", "missed"),
-    }
+    targets = json.loads((tmp_path / "churn.json").read_text())["targets"]
+    known = "a known job's mean, 3 s after a newcomer's first byte and later"
+    assert {each["target"]: each[""] for each in targets} == dict.fromkeys(
+        ("mean of all jobs", "worst job", known), "missed"
+    )
 
 
 def test_every_scenario_says_what_it_missed_when_nothing_was_planned() -> None:
@@ -382,7 +358,5 @@ def test_a_recording_has_the_counters_of_each_pair_from_the_switch_of_its_source
     assert JobSpec.parse(written["spec"]) == spec
     assert written["pairs"] == [[one.ip, other.ip, 0], [other.ip, one.ip, 1]]
     [poll] = written["polls"]
-    assert [counters[1:] for counters in poll["counters"]] == [[100, 1], [0, 0]], (
-        "the second switch counts another pair"
-    )
+    assert [counters[1:] for counters in poll["counters"]] == [[100, 1], [0, 0]], "the second counts another pair"
     assert [took for _, took in written["reports"]] == [[1.5]]

@@ -2,12 +2,10 @@
 
 There is one instance of each kind of fabric, and a small workload."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -17,7 +15,6 @@ from typing import Any
 import pytest
 from ortools.math_opt.python import mathopt
 
-from benchmarks.__main__ import main
 from benchmarks.judge import adapter, programme, workloads
 from benchmarks.judge.adapter import answer, problem_of
 from benchmarks.judge.exact import Exact, Routing
@@ -29,6 +26,7 @@ from benchmarks.random_flows import random_flows
 from controller.planning.problem import PlanLimits
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import jobs_of
+from tests.support.command_line import Command
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 RATE = 100
@@ -280,35 +278,19 @@ def test_the_exact_side_does_not_import_the_controller() -> None:
 # ---- the commands
 
 
-Benchmark = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Benchmark:
-    def run(*arguments: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return int(stopped.value.code or 0), capsys.readouterr().out
-
-    return run
-
-
-def test_a_run_goes_on_where_the_one_before_it_ended(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_a_run_goes_on_where_the_one_before_it_ended(benchmark: Command, tmp_path: Path) -> None:
     file = tmp_path / "out" / "judge.jsonl"
-    assert json.loads(benchmark("judge", "--first", 6, "--instances", 1, "--out", file, "--json")[1])["left"] == 0
+    assert benchmark("judge", "--first", 6, "--instances", 1, "--out", file, "--json").json["left"] == 0
     with file.open("a") as after:
         after.write('{"name": "torn off')
-    status, out = benchmark("judge", "--first", 6, "--instances", 2, "--out", file, "--json")
-    assert status == 0
-    found = json.loads(out)
-    assert (found["judged"], found["left"], found["refuted"]) == (2, 0, [])
+    run = benchmark("judge", "--first", 6, "--instances", 2, "--out", file, "--json")
+    assert (run.status, run.json["judged"], run.json["left"], run.json["refuted"]) == (0, 2, 0, [])
     assert [json.loads(line)["name"] for line in file.read_text().splitlines()] == ["leaf-spine 6", "three tiers 7"]
-    assert "2 judged, 0 left" in benchmark("judge", "--first", 6, "--instances", 2, "--out", file)[1]
+    assert "2 judged, 0 left" in benchmark("judge", "--first", 6, "--instances", 2, "--out", file).out
 
 
-def test_an_instance_is_printed_as_data(benchmark: Benchmark) -> None:
-    assert from_json(json.loads(benchmark("judge", "--instance", 5)[1])) == generate(5)
+def test_an_instance_is_printed_as_data(benchmark: Command) -> None:
+    assert from_json(benchmark("judge", "--instance", 5).json) == generate(5)
 
 
 def test_what_is_left_is_counted_when_time_is_over(tmp_path: Path) -> None:
@@ -352,15 +334,11 @@ def test_failures_take_what_they_say_and_are_the_same_again(setting: Setting) ->
     assert len(cases) == len({str(case) for case in cases}) == 2 * (1 + 60 + 70 + 70)
 
 
-def test_the_command_for_workloads(benchmark: Benchmark, tmp_path: Path) -> None:
-    folder = tmp_path / "published" / "tiny"
-    folder.mkdir(parents=True)
-    (folder / "job_0-X.txt").write_text("96 128 0 1 0 500 9 0\n128 96 1 0 0 500 9 0\n")
+def test_the_command_for_workloads(benchmark: Command, published: Path, tmp_path: Path) -> None:
     out = tmp_path / "workloads.jsonl"
-    options = ("--workloads", folder.parent, "--only", "1 spines, seed 0, plain", "--out", out)
-    status, text = benchmark("workloads", *options, "--json")
-    assert status == 0
-    found = json.loads(text)
-    assert (found["judged"], found["left"], found["wrong"], found["worst"]) == (1, 0, [], [])
-    assert "1 judged, 0 left" in benchmark("workloads", *options)[1]
-    assert benchmark("workloads", "--variants", "other")[0] == 2
+    options = ("--workloads", published, "--only", "1 spines, seed 0, plain", "--out", out)
+    run = benchmark("workloads", *options, "--json")
+    assert run.status == 0
+    assert [run.json[name] for name in ("judged", "left", "wrong", "worst")] == [1, 0, [], []]
+    assert "1 judged, 0 left" in benchmark("workloads", *options).out
+    assert benchmark("workloads", "--variants", "other").status == 2

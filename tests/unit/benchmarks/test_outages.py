@@ -1,7 +1,5 @@
 """Verdicts of ``benchmarks outages``: iterations in windows, moved routes, leases, and missed targets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

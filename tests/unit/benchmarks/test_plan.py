@@ -1,7 +1,5 @@
 """The benchmark ``plan``: failures and workloads of the docs, rows that match the plan, targets that can be missed."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math

@@ -1,52 +1,21 @@
 """``python -m benchmarks plan`` as a user runs it, on two flows."""
 
-from __future__ import annotations
-
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import main
+from tests.support.command_line import Command
 
 LITTLE = ("--no-generated", "--no-irregular", "--no-changes", "--failures", "none,1-spine")
 
-Benchmark = Callable[..., tuple[int, str, str]]
 
-
-@pytest.fixture
-def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Benchmark:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["benchmarks", "plan", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        out, err = capsys.readouterr()
-        return int(stopped.value.code or 0), out, err
-
-    return run
-
-
-@pytest.fixture
-def published(tmp_path: Path) -> Path:
-    folder = tmp_path / "published" / "tiny"
-    folder.mkdir(parents=True)
-    (folder / "job_0-X.txt").write_text("96 128 0 1 0 500 9 0\n128 96 1 0 0 500 9 0\n")
-    return folder.parent
-
-
-def test_everything_measured_is_in_the_json_and_in_the_folder(
-    benchmark: Benchmark, published: Path, tmp_path: Path
-) -> None:
-    out_dir = tmp_path / "out"
-    status, out, _ = benchmark(
-        "--workloads", published, *LITTLE, "--strategies", "planned,greedy", "--out", out_dir, "--json"
-    )
-    found = json.loads(out)
-    assert status == 0
-    assert found == json.loads((out_dir / "plan.json").read_text())
-    assert found["finished"]
+def test_all_that_is_measured_is_in_json_and_in_the_folder(benchmark: Command, published: Path, tmp_path: Path) -> None:
+    options = ("--strategies", "planned,greedy", "--out", tmp_path / "out", "--json")
+    run = benchmark("plan", "--workloads", published, *LITTLE, *options)
+    found = run.json
+    assert found == json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert (run.status, found["finished"]) == (0, True)
     rows = {(row["workload"], row["failure"], row["strategy"], row["pieces"]) for row in found["plans"]}
     assert rows == {
         ("tiny", failure, *scheme)
@@ -55,27 +24,26 @@ def test_everything_measured_is_in_the_json_and_in_the_folder(
     }
     assert {row["slowdown"] for row in found["plans"]} == {1.0}
     assert all(target["met"] == target["cases"] for target in found["targets"] if "D/S" in target["name"])
-    assert {file.name for file in out_dir.iterdir()} == {"plan.json"}
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["plan.json"]
 
 
-def test_tables_for_people(benchmark: Benchmark, published: Path, tmp_path: Path) -> None:
-    status, out, _ = benchmark("--workloads", published, *LITTLE, "--strategies", "planned", "--out", tmp_path / "out")
-    assert status == 0
-    assert all(text in out for text in ("planned, split", "published", "1-spine", "max(1, D/S)", "written: "))
+def test_tables_for_people(benchmark: Command, published: Path, tmp_path: Path) -> None:
+    options = ("--strategies", "planned", "--out", tmp_path / "out")
+    run = benchmark("plan", "--workloads", published, *LITTLE, *options)
+    assert run.status == 0
+    assert all(text in run.out for text in ("planned, split", "published", "1-spine", "max(1, D/S)", "written: "))
 
 
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [("--strategies", "best", "there is no 'best'"), ("--failures", "2-spines", "there is no '2-spines'")],
 )
-def test_unknown_names_are_wrong_usage(
-    benchmark: Benchmark, published: Path, option: str, value: str, said: str
-) -> None:
-    status, _, err = benchmark("--workloads", published, option, value)
-    assert status == 2
-    assert said in " ".join(err.split())
+def test_unknown_names_are_wrong_usage(benchmark: Command, published: Path, option: str, value: str, said: str) -> None:
+    refused = benchmark("plan", "--workloads", published, option, value)
+    assert refused.status == 2
+    assert said in " ".join(refused.err.split())
 
 
-def test_a_folder_that_holds_nothing(benchmark: Benchmark, tmp_path: Path) -> None:
-    status, _, err = benchmark("--workloads", tmp_path, *LITTLE)
-    assert (status, err.startswith("error: --workloads:")) == (1, True)
+def test_a_folder_that_holds_nothing(benchmark: Command, tmp_path: Path) -> None:
+    refused = benchmark("plan", "--workloads", tmp_path, *LITTLE)
+    assert (refused.status, refused.err.startswith("error: --workloads:")) == (1, True)

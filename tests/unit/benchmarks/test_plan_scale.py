@@ -1,7 +1,5 @@
 """The greedy scheme that planning at scale is compared with, and the cases."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Random workloads: as many flows as requested, spread over all hosts."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

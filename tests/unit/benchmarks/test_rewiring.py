@@ -1,7 +1,5 @@
 """The jobs of the rewiring benchmark, and the criteria for its results."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.rewiring.jobs import JOBS

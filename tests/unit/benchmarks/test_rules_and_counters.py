@@ -1,7 +1,5 @@
 """The measurements of rules, counters and scrapes work on the smallest fabric; times are not checked."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.counters import measured as counters_measured

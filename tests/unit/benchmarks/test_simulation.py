@@ -1,7 +1,5 @@
 """The parts of the simulation benchmark work on a workload of two rings; times are not checked."""
 
-from __future__ import annotations
-
 from io import StringIO
 from pathlib import Path
 
@@ -25,11 +23,9 @@ def test_every_scheme_is_measured_and_kept(
     for scheme, failed in (("greedy", "0,8"), ("planned split", "8")):
         simulation.main(tmp_path, scheme, failed, iterations=2)
     kept = simulation._kept()
-    assert [(cell["scheme"], cell["failed_spines"], cell["slowdown"]) for cell in kept] == [
-        ("greedy", 0, pytest.approx(1.0)),
-        ("greedy", 8, pytest.approx(1.0)),
-        ("planned split", 8, pytest.approx(1.0)),
-    ]
+    cells = [(cell["scheme"], cell["failed_spines"]) for cell in kept]
+    assert cells == [("greedy", 0), ("greedy", 8), ("planned split", 8)]
+    assert [cell["slowdown"] for cell in kept] == pytest.approx([1.0] * 3)
     assert "planned split" in capsys.readouterr().out
 
 

@@ -1,7 +1,5 @@
 """The benchmark of goal plans works on a small fabric."""
 
-from __future__ import annotations
-
 from benchmarks.live.target import measured
 from controller.config import Config, PlanningConfig
 from offline.scenarios.fabric_options import Placement

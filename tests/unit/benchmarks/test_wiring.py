@@ -1,7 +1,5 @@
 """The benchmark of wirings: its results for a size agree with networkx, and its settings are those published."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
