@@ -1,7 +1,5 @@
 """The reserved port of a program: no other program gets it, and the program can listen on it."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

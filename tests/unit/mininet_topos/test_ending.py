@@ -1,7 +1,5 @@
 """Signals that end a program, in processes of their own: they are raised where the program may end."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

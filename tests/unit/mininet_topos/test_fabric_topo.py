@@ -1,7 +1,5 @@
 """The Mininet topologies, without building them."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 import sys

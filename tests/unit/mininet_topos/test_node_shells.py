@@ -1,7 +1,5 @@
 """Nodes of Mininet whose shell ends."""
 
-from __future__ import annotations
-
 import subprocess
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Decisions of the demo that need no fabric."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

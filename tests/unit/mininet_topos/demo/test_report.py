@@ -1,7 +1,5 @@
 """The figures of the demo, from timestamps that can be checked by hand."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -58,10 +56,11 @@ def observed(*routes: RouteChange) -> Observed:
 
 def routes(at: float, **paths: str) -> RouteChange:
     """Return a change of routes; ``a_b="leaf1 spine2 leaf2"`` is the flow from host a to host b."""
-    ends = {name: tuple(f"10.0.{part}.1" for part in name.strip("f").split("_")) for name in paths}
-    return RouteChange(
-        at, "ring1", {(ends[name][0], ends[name][1]): tuple(path.split()) for name, path in paths.items()}
-    )
+    told = {}
+    for name, path in paths.items():
+        src, dst = name.strip("f").split("_")
+        told[f"10.0.{src}.1", f"10.0.{dst}.1"] = tuple(path.split())
+    return RouteChange(at, "ring1", told)
 
 
 def test_ideal_goodput_counts_headers_and_the_other_direction_s_acknowledgements() -> None:
@@ -78,19 +77,18 @@ def test_a_mean_takes_only_iterations_that_lie_wholly_in_the_phase() -> None:
     assert mean_iteration_s([log], 0.5, 2.5) is None
 
 
-def test_a_mean_is_over_all_ranks() -> None:
+def test_a_mean_is_over_all_ranks_and_a_job_weighs_the_same_however_many_iterations_it_finishes() -> None:
     assert mean_iteration_s([rank_log(0, [1.0]), rank_log(1, [2.0])], 0, 5) == pytest.approx(1.5)
-
-
-def test_nothing_is_lost_when_every_rank_finished_everything() -> None:
-    assert lost_iterations([rank_log(0, [1.0] * 5), rank_log(1, [1.0] * 5)], 0, 100) == 0
+    logs = [replace(rank_log(0, [1.0] * 40), job_id="lucky"), rank_log(0, [2.0] * 20)]
+    assert mean_iteration_s(logs, 0, 41) == pytest.approx(1.5)
+    assert pooled_iteration_s(logs, 0, 41) == pytest.approx(4 / 3)
 
 
 def test_a_wrong_result_at_one_rank_loses_the_iteration_in_the_phase_it_began() -> None:
-    logs = [rank_log(0, [1.0] * 5), rank_log(1, [1.0] * 5, wrong=(3,))]
-    assert lost_iterations(logs, 0, 100) == 1
-    assert lost_iterations(logs, 3, 4) == 1
-    assert lost_iterations(logs, 4, 100) == 0
+    right = rank_log(0, [1.0] * 5)
+    assert lost_iterations([right, rank_log(1, [1.0] * 5)], 0, 100) == 0
+    logs = [right, rank_log(1, [1.0] * 5, wrong=(3,))]
+    assert [lost_iterations(logs, *phase) for phase in ((0, 100), (3, 4), (4, 100))] == [1, 1, 0]
 
 
 def test_an_iteration_that_a_dead_rank_left_unfinished_is_lost() -> None:
@@ -117,16 +115,12 @@ def test_receivers_of_a_cable_are_the_destinations_in_both_directions() -> None:
 
 
 def test_a_flow_that_left_the_cable_before_does_not_count_and_one_that_comes_does() -> None:
-    changes = [
-        routes(10, f1_2="leaf1 spine2 leaf2"),
-        routes(15, f1_2="leaf1 spine1 leaf2"),
-        routes(25, f3_1="leaf3 spine2 leaf1"),
-    ]
+    changes = [routes(10, f1_2="leaf1 spine2 leaf2"), routes(15, f1_2="leaf1 spine1 leaf2")]
+    changes.append(routes(25, f3_1="leaf3 spine2 leaf1"))
     assert receivers_of_cable(changes, ("leaf1", "spine2"), LEAF_OF, 20, 30) == {"10.0.1.1"}
-
-
-def test_every_host_of_the_leaf_counts_when_no_pin_is_known() -> None:
-    assert receivers_of_cable([], ("leaf1", "spine2"), LEAF_OF, 20, 30) == {"10.0.1.1"}
+    assert receivers_of_cable([], ("leaf2", "spine2"), LEAF_OF, 20, 30) == {"10.0.2.1"}, (
+        "all hosts when no pin is known"
+    )
 
 
 def test_the_reaction_is_the_last_change_of_routes_in_the_phase() -> None:
@@ -153,13 +147,6 @@ def test_the_report_has_each_phase_s_own_iterations() -> None:
     assert all(target.met for target in targets(report))
 
 
-def test_a_job_weighs_the_same_however_many_iterations_it_finishes() -> None:
-    fast = [replace(rank_log(0, [1.0] * 40), job_id="lucky")]
-    slow = [rank_log(0, [2.0] * 20)]
-    assert mean_iteration_s([*fast, *slow], 0, 41) == pytest.approx(1.5)
-    assert pooled_iteration_s([*fast, *slow], 0, 41) == pytest.approx(4 / 3)
-
-
 def test_a_wrong_result_is_an_arithmetic_error_and_a_missed_target() -> None:
     report = build_report([rank_log(0, [1.0] * 160, wrong=(60,))], MOMENTS, observed())
     assert report["arithmetic_errors"] == report["iterations_lost"] == 1
@@ -175,12 +162,8 @@ def test_what_was_not_measured_is_said_to_be_so() -> None:
 
 def test_a_missing_link_misses_its_target() -> None:
     report = build_report([], MOMENTS, replace(observed(), links_discovered=31))
-    assert next(t for t in targets(report) if t.name == "links discovered") == (
-        "links discovered",
-        "31 of 32",
-        "all",
-        False,
-    )
+    found = next(t for t in targets(report) if t.name == "links discovered")
+    assert found == ("links discovered", "31 of 32", "all", False)
 
 
 def test_a_trainer_s_file_is_read_up_to_the_line_that_was_not_finished(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Bytes of connections, as ``ss -tin`` writes them."""
 
-from __future__ import annotations
-
 from mininet_topos.joining.connections import Connection, parsed, received_from, uses_ports
 
 LISTED = """\

@@ -1,7 +1,5 @@
 """The TCP connections of a Multipath TCP session, found in the output of ss."""
 
-from __future__ import annotations
-
 from mininet_topos.joining.mptcp import Part, carrying, parsed
 from signalbox.jobs.reports import Connected
 

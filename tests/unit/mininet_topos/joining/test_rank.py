@@ -1,7 +1,5 @@
 """A rank's data, results and rounds, with a library that computes in memory."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

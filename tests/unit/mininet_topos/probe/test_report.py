@@ -1,7 +1,5 @@
 """Figures of probes: counts and times in a window, with lost, duplicated and overtaken packets."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

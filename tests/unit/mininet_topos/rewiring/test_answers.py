@@ -1,7 +1,5 @@
 """Answers that a controller gets about the circuits of a job."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from controller.circuits.messages import FindWiring, FoundWiring
@@ -16,14 +14,8 @@ ALL_TO_ALL = {"algorithm": "all_to_all", "groups": ["all"], "bytes_per_iteration
 
 def asked(job_id: str) -> FindWiring:
     """Return the request of a job that belongs on a switch: two circuits per server would forward most of its bytes."""
-    spec = JobSpec.parse(
-        {
-            "job_id": job_id,
-            "endpoints": [f"10.0.{number}.1" for number in range(1, 13)],
-            "groups": [{"name": "all", "ranks": range(12)}],
-            "collectives": [ALL_TO_ALL],
-        }
-    )
+    endpoints, groups = [f"10.0.{n}.1" for n in range(1, 13)], [{"name": "all", "ranks": range(12)}]
+    spec = JobSpec.parse({"job_id": job_id, "endpoints": endpoints, "groups": groups, "collectives": [ALL_TO_ALL]})
     servers = tuple(Dpid(number) for number in range(1, 13))
     optical = Dpid(0x101), Dpid(0x102)
     return FindWiring(JobId(job_id), "uid", spec, servers, optical, 2e6, PlanLimits(time_limit_s=0.5, ecmp_draws=0))

@@ -1,7 +1,5 @@
 """The iterations that count."""
 
-from __future__ import annotations
-
 import pytest
 
 from mininet_topos.lab.record import LabError

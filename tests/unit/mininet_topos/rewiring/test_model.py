@@ -1,7 +1,5 @@
 """Times of iterations, known by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

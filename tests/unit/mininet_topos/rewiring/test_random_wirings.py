@@ -1,7 +1,5 @@
 """Random wirings, to which chosen ones are compared."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import networkx as nx
@@ -19,9 +17,7 @@ def sizes(draw: st.DrawFn) -> tuple[int, int]:
 
 
 @given(sizes(), st.integers(0, 1 << 30))
-def test_it_is_connected_and_every_server_has_as_many_neighbours_as_interfaces(
-    size: tuple[int, int], seed: int
-) -> None:
+def test_it_is_connected_and_every_server_has_a_neighbour_per_interface(size: tuple[int, int], seed: int) -> None:
     servers, interfaces = size
     wiring = random_wiring(servers, interfaces, seed)
     graph = nx.DiGraph([(each.src.server, each.dst.server) for each in wiring.circuits])

@@ -1,7 +1,5 @@
 """The criteria for a run of the rewiring demo, and its tables."""
 
-from __future__ import annotations
-
 import pytest
 
 from mininet_topos.rewiring.command import targets

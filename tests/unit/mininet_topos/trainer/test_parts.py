@@ -1,7 +1,5 @@
 """The work of the ranks of a whole job in an iteration."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The division of bytes over the connections to a peer."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 
