@@ -1,7 +1,5 @@
 """The support bundle has what a ticket needs, and none of the secrets of its server."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -100,14 +98,8 @@ def test_it_has_everything_but_the_secrets(site: Site, signalbox: Signalbox) -> 
     assert (result.status, result.out, result.err) == (0, "", "")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     found = members(file.read_bytes())
-    assert set(found) == {
-        *(
-            f"{name}.json"
-            for name in ("versions", "status", "fabric", "plan", "jobs", "routes", "events", "configuration")
-        ),
-        "metrics.txt",
-        "log.txt",
-    }
+    documents = ("versions", "status", "fabric", "plan", "jobs", "routes", "events", "configuration")
+    assert set(found) == {*(f"{name}.json" for name in documents), "metrics.txt", "log.txt"}
     assert json.loads(found["jobs.json"])[0]["spec"]["job_id"] == "ring"
     assert json.loads(found["status.json"])["alarms"][0]["kind"] == "foreign_rules"
     assert json.loads(found["configuration.json"])["planning"]["interval_s"] == 10.0
@@ -122,38 +114,36 @@ def test_it_has_everything_but_the_secrets(site: Site, signalbox: Signalbox) -> 
 
 
 @pytest.fixture
-def _asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the retries of calls, which last a second."""
+def away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[str, ...]:
+    """Return the addresses of a controller that does not run; calls, which last a second, are not tried again."""
     monkeypatch.setattr(client_connection, "_RETRY", {"methodConfig": []})
+    return "--address", f"unix:{tmp_path}/none.sock", "--metrics", "http://127.0.0.1:1/metrics"
 
 
-@pytest.mark.usefixtures("_asks_once")
-def test_what_cannot_be_had_is_named_and_the_rest_is_there(signalbox: Signalbox, tmp_path: Path) -> None:
+def test_what_cannot_be_had_is_named_and_the_rest_is_there(
+    signalbox: Signalbox, away: tuple[str, ...], tmp_path: Path
+) -> None:
     (tmp_path / "log").write_text("event=stopped\n")
     file = tmp_path / "ticket.tar.gz"
-    away = ("--address", f"unix:{tmp_path}/none.sock", "--metrics", "http://127.0.0.1:1/metrics")
     result = signalbox("support-bundle", file, *away, "--log", tmp_path / "log")
     found = members(file.read_bytes())
     assert (result.status, set(found)) == (3, {"versions.json", "log.txt", "missing.txt"})
     assert result.err.startswith("error: status.json: no answer from the controller at unix:")
-    assert [line.split(":")[0] for line in found["missing.txt"].splitlines()] == [
-        *("status.json", "fabric.json", "plan.json", "jobs.json", "routes.json", "events.json", "metrics.txt")
-    ]
+    missing = [line.split(":")[0] for line in found["missing.txt"].splitlines()]
+    names = ("status", "fabric", "plan", "jobs", "routes", "events")
+    assert missing == [*(f"{name}.json" for name in names), "metrics.txt"]
 
 
-@pytest.mark.usefixtures("_asks_once")
-def test_of_a_log_the_end_is_taken(signalbox: Signalbox, tmp_path: Path) -> None:
+def test_of_a_log_the_end_is_taken(signalbox: Signalbox, away: tuple[str, ...], tmp_path: Path) -> None:
     log, file = tmp_path / "log", tmp_path / "ticket.tar.gz"
     log.write_bytes(b"begin\n" + b"x" * LOG_BYTES + b"\nend\n")
-    away = ("--address", f"unix:{tmp_path}/none.sock", "--metrics", "http://127.0.0.1:1/metrics")
     assert signalbox("support-bundle", file, *away, "--log", log).status == 3
     text = members(file.read_bytes())["log.txt"]
     assert (len(text), text[-4:]) == (LOG_BYTES, "end\n")
 
 
-def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(signalbox: Signalbox, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named(signalbox: Signalbox, away: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "none" / "ticket.tar.gz"
-    away = ("--address", f"unix:{tmp_path}/none.sock", "--metrics", "http://127.0.0.1:1/metrics")
     result = signalbox("support-bundle", file, *away)
     assert (result.status, result.err.splitlines()[-1]) == (1, f"error: {file}: No such file or directory")
 

@@ -1,8 +1,7 @@
 """The argument ``-``, wherever a command takes a file to read."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,8 @@ from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import H1, H2
 
 __all__ = ("api", "signalbox")
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 TOML = f"""
 job_id = "ring"
@@ -24,27 +25,22 @@ bytes_per_iteration = 1000
 """
 
 
-class Given:
-    """Standard input of the commands that follow."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self._monkeypatch = monkeypatch
-        self._folder = folder
-
-    def __call__(self, text: str) -> None:
-        file = self._folder / "given"
-        file.write_text(text)
-        self._monkeypatch.setattr("sys.stdin", file.open())
+Given = Callable[[str], None]
 
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Given:
+    """Return a function that sets the standard input of the commands that follow."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return Given(monkeypatch, tmp_path)
+
+    def give(text: str) -> None:
+        (tmp_path / "given").write_text(text)
+        monkeypatch.setattr("sys.stdin", (tmp_path / "given").open())
+
+    return give
 
 
 @pytest.mark.usefixtures("api")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_job_spec_may_be_json_toml_or_yaml(signalbox: Signalbox, given: Given) -> None:
     given(TOML)
     assert signalbox("jobs", "register", "-", "--json").json["spec"]["transfers"][0]["bytes_per_iteration"] == "1000"
@@ -58,7 +54,6 @@ def test_a_job_spec_may_be_json_toml_or_yaml(signalbox: Signalbox, given: Given)
     assert "error: standard input: color: unknown field" in signalbox("jobs", "register", "-").err
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_so_may_a_plan_with_its_proofs(signalbox: Signalbox, given: Given, tmp_path: Path) -> None:
     workload = tmp_path / "workload"
     workload.mkdir()
@@ -71,7 +66,6 @@ def test_so_may_a_plan_with_its_proofs(signalbox: Signalbox, given: Given, tmp_p
     assert signalbox("verify", "-").err.startswith("error: standard input: ")
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_so_may_a_graph(signalbox: Signalbox, given: Given, tmp_path: Path) -> None:
     (tmp_path / "workload").mkdir()
     given(json.dumps({"nodes": [], "edges": []}))
@@ -79,7 +73,6 @@ def test_so_may_a_graph(signalbox: Signalbox, given: Given, tmp_path: Path) -> N
     assert (refused.status, refused.err.startswith("error: standard input: nodes: ")) == (1, True)
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_so_may_a_configuration_that_is_only_checked(signalbox: Signalbox, given: Given) -> None:
     given('[api]\nport = 1\nlisten = ["127.0.0.1:0"]\n')
     assert signalbox("serve", "--check", "--config", "-").err.startswith("error: standard input: api.port: unknown")
