@@ -3,8 +3,6 @@
 The files are valid for both versions of Compose. No service has more rights than it needs, and none can strand
 another."""
 
-from __future__ import annotations
-
 import http.server
 import re
 import shutil

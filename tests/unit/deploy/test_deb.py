@@ -1,7 +1,5 @@
 """The content of the Debian package, without building it; ``tests/lab/test_deb.py`` installs it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,12 +1,11 @@
 """Files for Prometheus, Grafana and containers: they are valid, and name metrics that exist."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -69,19 +68,13 @@ def test_every_alert_has_a_case_in_which_it_comes_and_goes() -> None:
 
 
 def test_alarms_that_are_left_to_other_alerts_exist_and_the_page_says_to_which() -> None:
+    """An alarm kind that the alert of the wrong severity leaves out would still alert twice."""
     page = (ROOT / "docs" / "reference" / "alarms.md").read_text()
-    alerts = {rule["alert"] for rule in rules("alerts.yml")}
+    alerts = {rule["alert"]: rule["expr"] for rule in rules("alerts.yml")}
     for kind in map(AlarmKind, kinds_with_an_alert()):
         (row,) = re.findall(rf"^\| `{kind}` \| (.*)$", page, re.MULTILINE)
-        assert set(re.findall(r"\*(Signalbox\w+)\*", row)) & alerts, kind
-
-
-def test_alarms_are_left_to_other_alerts_by_their_severity() -> None:
-    """An alarm kind that the wrong one of the two leaves out would still alert twice."""
-    of = {rule["alert"]: rule["expr"] for rule in rules("alerts.yml")}
-    for kind in map(AlarmKind, kinds_with_an_alert()):
-        name = "SignalboxCriticalAlarm" if severity(kind) == "critical" else "SignalboxAlarm"
-        assert kind in of[name]
+        assert set(re.findall(r"\*(Signalbox\w+)\*", row)) & alerts.keys(), kind
+        assert kind in alerts["SignalboxCriticalAlarm" if severity(kind) == "critical" else "SignalboxAlarm"]
 
 
 def test_one_scrape_that_fails_ends_no_alert_that_lasts_for_a_time() -> None:
@@ -149,15 +142,11 @@ def test_every_metric_is_on_a_panel() -> None:
 
 def test_dashboards_follow_the_chosen_data_source_fabric_and_controller() -> None:
     for dashboard in dashboards().values():
-        assert [variable["name"] for variable in dashboard["templating"]["list"]][:3] == [
-            "datasource",
-            "fabric",
-            "instance",
-        ]
+        found = [variable["name"] for variable in dashboard["templating"]["list"]][:3]
+        assert found == ["datasource", "fabric", "instance"]
         asked = [note["expr"] for note in dashboard["annotations"]["list"]]
-        asked += [
-            target["expr"] for panel in dashboard["panels"] if panel["type"] != "row" for target in panel["targets"]
-        ]
+        of_panels = [panel["targets"] for panel in dashboard["panels"] if panel["type"] != "row"]
+        asked += [target["expr"] for targets in of_panels for target in targets]
         for expression in asked:
             text = expression.replace('="signalbox"', "")
             series = re.findall(r"(?:\w+:)?\b(?:signalbox|process_|up\b)[\w:]*(.{8})", text)
@@ -168,18 +157,14 @@ def test_dashboards_follow_the_chosen_data_source_fabric_and_controller() -> Non
 def test_a_controller_that_does_not_answer_is_shown_whatever_the_scrape_job_is_called(tmp_path: Path) -> None:
     (asked,) = (panel["targets"][0]["expr"] for _, panel in panels() if panel["title"] == "Answers")
     labels = '{job="fabrics", instance="a:9464"}'
-    case = {
-        "interval": "1m",
-        "input_series": [
-            {"series": f"up{labels}", "values": "1x10 0x60"},
-            {"series": f"signalbox_build_info{labels}", "values": "1x10"},
-            {"series": 'up{job="node", instance="a:9100"}', "values": "0x70"},
-        ],
-        "promql_expr_test": [
-            {"expr": filled_in(asked, ""), "eval_time": at, "exp_samples": [{"labels": "{}", "value": up}]}
-            for at, up in (("5m", 1), ("60m", 0))
-        ],
-    }
+    given = {f"up{labels}": "1x10 0x60", f"signalbox_build_info{labels}": "1x10"}
+    given['up{job="node", instance="a:9100"}'] = "0x70"
+    tests = [
+        {"expr": filled_in(asked, ""), "eval_time": at, "exp_samples": [{"labels": "{}", "value": up}]}
+        for at, up in (("5m", 1), ("60m", 0))
+    ]
+    series = [{"series": name, "values": values} for name, values in given.items()]
+    case = {"interval": "1m", "input_series": series, "promql_expr_test": tests}
     (tmp_path / "test.yml").write_text(yaml.safe_dump({"tests": [case]}))
     run("promtool", "test", "rules", tmp_path / "test.yml")
 
@@ -201,12 +186,10 @@ def test_the_mark_of_a_start_is_there_at_any_usual_interval_of_scrapes() -> None
 
 
 def test_panels_that_know_switches_by_their_names_alone_are_of_one_fabric_each() -> None:
-    named = [
-        panel
-        for _, panel in panels()
-        if panel["type"] == "nodeGraph"
-        or any(step["id"] == "groupingToMatrix" for step in panel.get("transformations") or ())
-    ]
+    def steps(panel: dict[str, Any]) -> set[str]:
+        return {step["id"] for step in panel.get("transformations") or ()}
+
+    named = [each for _, each in panels() if each["type"] == "nodeGraph" or "groupingToMatrix" in steps(each)]
     assert len(named) == 2
     assert all(panel["repeat"] == "fabric" and panel["title"].endswith(" $fabric") for panel in named)
 

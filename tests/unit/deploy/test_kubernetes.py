@@ -1,7 +1,5 @@
 """The manifest for a cluster, and the page about it, as far as they can be checked without a cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

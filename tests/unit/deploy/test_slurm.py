@@ -1,7 +1,5 @@
 """Files for Slurm: scripts that bash accepts, a unit file that systemd accepts, and folders that agree."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The systemd units: systemd accepts them, they have few rights, and their folders are those of the configurations."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
