@@ -1,7 +1,5 @@
 """Every file, function, class, option, command, make target, key and metric that README.md and docs name exists."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -21,73 +19,27 @@ from tests.support.doc_pages import PAGES, ROOT, Page
 FOREIGN = {
     *(value.name.removeprefix("ERROR_REASON_") for value in pb.ErrorReason.DESCRIPTOR.values),
     # Open vSwitch, OpenFlow
-    "fail_mode=secure",
-    "flow_limit",
-    "Flow_Table",
-    "max_backoff",
-    "max_backoff=1000",
-    "ovs-vswitchd.log",
-    "OFPCR_ROLE_NOCHANGE",
-    "OFPBRC_IS_SLAVE",
+    *("fail_mode=secure", "flow_limit", "Flow_Table", "max_backoff", "max_backoff=1000", "ovs-vswitchd.log"),
+    *("OFPCR_ROLE_NOCHANGE", "OFPBRC_IS_SLAVE"),
     # gRPC, JSON, networkx, Prometheus, pip, pytest, Hypothesis, Mininet, shell
-    "grpc.health.v1.Health",
     *(f"google.rpc.{detail}" for detail in ("BadRequest", "ErrorInfo", "QuotaFailure", "RetryInfo")),
-    "google.rpc",
-    "grpcio-status",
-    "NOT_SERVING",
-    "null",
-    "networkx.node_link_data",
-    "process_*",
-    "promtool",
-    "PIP_EXTRA_INDEX_URL",
-    "PIP_FIND_LINKS",
-    "tmp_path",
-    "--hypothesis-profile=random",
-    "nice -n -10",
-    "NoNewPrivileges",
-    "ProtectHome",
-    "systemd-analyze security",
-    *(f"apt {verb}" for verb in ("install", "purge", "remove")),
-    "unshare -n",
-    "pkill",
-    "killall",
-    "mn -c",
+    *("grpc.health.v1.Health", "google.rpc", "grpcio-status", "NOT_SERVING", "null", "networkx.node_link_data"),
+    *("process_*", "promtool", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "tmp_path", "--hypothesis-profile=random"),
+    *("nice -n -10", "NoNewPrivileges", "ProtectHome", "systemd-analyze security", "unshare -n", "pkill", "killall"),
+    *("mn -c", *(f"apt {verb}" for verb in ("install", "purge", "remove"))),
     # NCCL and PyTorch
-    "NCCL_ALGO",
-    "NCCL_DEBUG=INFO",
-    "init_process_group",
-    "TORCH_FR_BUFFER_SIZE",
-    "os._exit",
-    "torch.cuda.set_device",
-    "TORCH_NCCL_DUMP_ON_TIMEOUT",
-    "TORCH_NCCL_TRACE_BUFFER_SIZE",
+    *("NCCL_ALGO", "NCCL_DEBUG=INFO", "init_process_group", "TORCH_FR_BUFFER_SIZE", "os._exit"),
+    *("torch.cuda.set_device", "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
     # the published workload files
-    "stage_index",
-    "flow_size",
-    # Slurm and systemd
-    "SlurmUser",
-    "SlurmdTimeout",
-    "TopologyPlugin=topology/tree",
-    "User",
-    # Kubernetes
-    "hostNetwork",
+    *("stage_index", "flow_size"),
+    # Slurm, systemd, Kubernetes
+    *("SlurmUser", "SlurmdTimeout", "TopologyPlugin=topology/tree", "User", "hostNetwork"),
     # YAML, Megatron-LM
-    "!!str",
-    "initialize_model_parallel",
-    "tp-cp-ep-dp-pp",
-    "_allreduce_word_embedding_grads",
+    *("!!str", "initialize_model_parallel", "tp-cp-ep-dp-pp", "_allreduce_word_embedding_grads"),
     # files and functions that are not in the repository
-    "built.yaml",
-    "gpt3.yaml",
-    "state.db-shm",
-    "state.db-wal",
-    "state.json.taken-over",
-    "ca.key",
-    "JOB.txt",
+    *("built.yaml", "gpt3.yaml", "state.db-shm", "state.db-wal", "state.json.taken-over", "ca.key", "JOB.txt"),
     # names that code must not have
-    "Manager",
-    "Helper",
-    "utils",
+    *("Manager", "Helper", "utils"),
 }
 """Code in documents that is not defined in the repository."""
 

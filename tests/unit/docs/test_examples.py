@@ -1,7 +1,5 @@
 """Tests that README.md and the guides show a new user what really happens."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
@@ -23,7 +21,7 @@ from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.live.jobs import wiring_line
 from signalbox.models import PRESETS, Model, Parallelism, Preset
 from signalbox.spec_files import jobs_in
-from tests.support.doc_pages import PAGES, ROOT
+from tests.support.doc_pages import PAGES, ROOT, Page
 from tests.support.optical_fabric import OpticalFabric
 
 FABRIC = leaf_spine(4, 4, 4, 5e6, 5e6)
@@ -31,9 +29,12 @@ FABRIC = leaf_spine(4, 4, 4, 5e6, 5e6)
 JOBS = sorted({*(ROOT / "examples").glob("*.*")} - {ROOT / "examples" / "emulated.toml"})
 
 
+def page_of(name: str) -> Page:
+    return next(page for page in PAGES if page.name == f"docs/{name}.md")
+
+
 def shown_first(page: str, language: str) -> str:
-    blocks = next(p for p in PAGES if p.name == page).blocks
-    return next(block.text for block in blocks if block.language == language)
+    return next(block.text for block in page_of(page).blocks if block.language == language)
 
 
 def spec_in(job: Path) -> JobSpec:
@@ -50,8 +51,8 @@ def test_the_configuration_knows_the_rates_of_the_lab() -> None:
 
 def test_the_job_of_the_example_on_optical_switches_is_wired_as_the_page_says(tmp_path: Path) -> None:
     given, job = tmp_path / "servers.toml", tmp_path / "small.yaml"
-    given.write_text(shown_first("docs/wiring.md", "toml"))
-    wiring_page = next(page for page in PAGES if page.name == "docs/wiring.md")
+    given.write_text(shown_first("wiring", "toml"))
+    wiring_page = page_of("wiring")
     job.write_text(next(block.text for block in wiring_page.blocks if "# small.yaml" in block.text))
     written_by_lab = tomllib.loads(circuits_config(optical(5, 2, RATE_MBPS * 1e6)))
     assert tomllib.loads(given.read_text())["circuits"] == written_by_lab["circuits"]
@@ -70,9 +71,8 @@ def test_the_job_of_the_example_on_optical_switches_is_wired_as_the_page_says(tm
 def test_the_example_jobs_are_jobs_of_the_labs_hosts(job: Path) -> None:
     spec = spec_in(job)
     assert check(spec) == []
-    assert {*spec.endpoints, *(ip for rail in spec.rails for ip in rail.endpoints)} <= {
-        host.ip for host in FABRIC.hosts
-    }
+    ips = {*spec.endpoints, *(ip for rail in spec.rails for ip in rail.endpoints)}
+    assert ips <= {host.ip for host in FABRIC.hosts}
 
 
 def test_the_example_jobs_share_no_pair() -> None:
@@ -84,24 +84,21 @@ def test_the_example_jobs_share_no_pair() -> None:
     assert len(pairs) == len(set(pairs))
 
 
-def test_the_tutorial_shows_the_example_job_as_it_is() -> None:
-    shown = json.loads(shown_first("docs/tutorial.md", "json"))
+def test_the_tutorial_shows_the_example_job_as_it_is_and_the_reference_a_right_one() -> None:
+    shown = json.loads(shown_first("tutorial", "json"))
     assert shown == json.loads((ROOT / "examples/language.json").read_text())
-
-
-def test_the_first_spec_of_the_reference_is_a_spec_file() -> None:
-    assert check(JobSpec.parse(json.loads(shown_first("docs/reference/job-spec.md", "json")))) == []
+    assert check(JobSpec.parse(json.loads(shown_first("reference/job-spec", "json")))) == []
 
 
 def test_the_strategies_of_the_reference_are_those_of_a_job_file(tmp_path: Path) -> None:
-    page = next(p for p in PAGES if p.name == "docs/reference/job-spec.md")
+    page = page_of("reference/job-spec")
     (text,) = (block.text for block in page.blocks if block.language == "yaml" and "strategies" in block.text)
     (tmp_path / "job.yaml").write_text(text)
     (job,) = jobs_in(tmp_path / "job.yaml")
     assert [way.name for way in job.spec.strategies] == ["replicas", "spread tables"]
 
 
-GUIDE = next(p for p in PAGES if p.name == "docs/how-to/announce-a-job.md")
+GUIDE = page_of("how-to/announce-a-job")
 IN_GUIDE = [block.text for block in GUIDE.blocks if block.language == "yaml"]
 
 
@@ -127,7 +124,7 @@ def test_gpt_3_takes_ten_lines_and_is_checked_as_shown(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("command", ["bandwidth", "placement"])
 def test_a_design_is_as_its_page_shows(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    page = next(p for p in PAGES if p.name == "docs/design.md")
+    page = page_of("design")
     network, jobs = (block.text for block in page.blocks if block.language == "yaml")
     Path("network.yaml").write_text(network)
     Path("jobs.yaml").write_text(jobs)
@@ -142,7 +139,7 @@ def test_a_design_is_as_its_page_shows(command: str, tmp_path: Path, monkeypatch
 
 def test_the_presets_are_those_of_the_reference() -> None:
     """Columns: layers, width, heads (of keys and values), inner width, vocabulary, tokens, batch."""
-    page = next(p for p in PAGES if p.name == "docs/reference/model-traffic.md")
+    page = page_of("reference/model-traffic")
     for preset in Preset:
         (row,) = (line for line in page.text.splitlines() if line.startswith(f"| `{preset}` | "))
         shown = row.replace(",", "").replace(" 8 experts", "").split(" | ")[1:8]
@@ -156,7 +153,7 @@ def test_the_presets_are_those_of_the_reference() -> None:
 
 @pytest.mark.parametrize("field", [*Model.model_fields, *Parallelism.model_fields])
 def test_every_field_of_a_model_is_in_the_reference(field: str) -> None:
-    page = next(p for p in PAGES if p.name == "docs/reference/model-traffic.md")
+    page = page_of("reference/model-traffic")
     tables = page.text.partition("## Fields")[2].partition("| preset | layers")[0]
     assert any(f"`{field}`" in line.split(" | ")[0] for line in tables.splitlines() if line.startswith("| `"))
 
@@ -170,7 +167,7 @@ def test_the_cable_that_the_tutorial_cuts_is_the_one_that_it_names() -> None:
 def test_the_planner_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test skips times, and commands that take seconds."""
     monkeypatch.chdir(tmp_path)
-    guide = next(p for p in PAGES if p.name == "docs/how-to/plan-on-paper.md")
+    guide = page_of("how-to/plan-on-paper")
     (fabric,) = (line for line in guide.commands() if line.startswith("F="))
     blocks = [block.text for block in guide.blocks if "generate-workload" in block.text or "planned in" in block.text]
     lines = [line.strip() for line in "".join(blocks).splitlines()]

@@ -1,7 +1,5 @@
 """The output of ``--help`` for each command."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The reference pages are complete: generated pages, metrics, alerts, job fields."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -34,9 +32,12 @@ def test_generated_pages_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_every_metric_has_a_row_with_its_labels(family: Family) -> None:
+def test_every_metric_has_a_row_with_its_labels_and_ends_with_the_unit_that_its_help_speaks_of(family: Family) -> None:
     labels = ", ".join(f"`{label}`" for label in family.labels)
     assert f"\n| `{family.name}` | {labels + ' ' if labels else ''}| " in METRICS
+    units = {"seconds": ("Time ", "Age ", "Communication time"), "bytes": ("Bytes ",), "ratio": ("Ideal ",)}
+    spoken_of = {unit for unit, begins in units.items() if family.help.startswith(begins)}
+    assert spoken_of <= {*family.name.split("_")}, family.help
 
 
 def rows_of(text: str) -> dict[str, str]:
@@ -57,13 +58,6 @@ def test_every_recorded_series_has_a_row() -> None:
     assert rows_of(METRICS.partition("## Recorded")[2]).keys() == {rule["record"] for rule in rules}
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_a_metric_ends_with_its_base_unit_if_its_help_speaks_of_one(family: Family) -> None:
-    units = {"seconds": ("Time ", "Age ", "Communication time"), "bytes": ("Bytes ",), "ratio": ("Ideal ",)}
-    spoken_of = {unit for unit, begins in units.items() if family.help.startswith(begins)}
-    assert spoken_of <= {*family.name.split("_")}, family.help
-
-
 def test_every_alert_has_a_row_and_a_remedy() -> None:
     rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]
     names = [rule["alert"] for rule in rules]
@@ -73,12 +67,8 @@ def test_every_alert_has_a_row_and_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("kind", AlarmKind)
-def test_every_alarm_has_a_remedy(kind: AlarmKind) -> None:
+def test_every_alarm_has_a_remedy_and_a_row_with_its_severity(kind: AlarmKind) -> None:
     assert f"\n**`{kind}`.** " in ALARMS
-
-
-@pytest.mark.parametrize("kind", AlarmKind)
-def test_every_alarm_has_a_row_with_its_severity(kind: AlarmKind) -> None:
     assert [row[2] for row in ALARM_ROWS if row[0] == f"`{kind}`"] == [Alarm(kind, "").severity]
 
 
