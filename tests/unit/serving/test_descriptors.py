@@ -1,7 +1,5 @@
 """Shares of the file descriptors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Log entries about the life of a controller."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -72,10 +70,18 @@ def test_a_life_in_lines() -> None:
     assert "job ended" in told(cut, fabric.status)
 
 
-def test_rarer_events_have_sentences_too() -> None:
+@pytest.fixture
+def fabric() -> FakeFabric:
+    """Return a fabric with a planned job."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
+    register(fabric, 0)
+    fabric.run(3)
+    return fabric
+
+
+def test_rarer_events_have_sentences_too(fabric: FakeFabric) -> None:
     now = fabric.status
     dpid, switch = next(iter(now.switches.items()))
     drained = replace(now, drains={"spine1": DrainStatus("spine1", 0.0, "moving", 6, 4)})
@@ -90,12 +96,7 @@ def test_rarer_events_have_sentences_too() -> None:
     assert sentence("controller started", {"version": "1.0"})
 
 
-def test_a_plan_that_is_kept_at_another_slowdown_has_a_line() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(3)
+def test_a_plan_that_is_kept_at_another_slowdown_has_a_line(fabric: FakeFabric) -> None:
     planned = fabric.status
     assert planned.plan
 
@@ -107,12 +108,7 @@ def test_a_plan_that_is_kept_at_another_slowdown_has_a_line() -> None:
     assert told(planned, at(1.02)) == []
 
 
-def test_what_goes_and_comes_back_has_a_line_with_its_name_and_no_other() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(3)
+def test_what_goes_and_comes_back_has_a_line_with_its_name_and_no_other(fabric: FakeFabric) -> None:
     before = fabric.status
     fabric.lose(Dpid(258))
     fabric.run(0.5)
@@ -129,12 +125,7 @@ def test_what_goes_and_comes_back_has_a_line_with_its_name_and_no_other() -> Non
     assert not {"link found", "switch found"} & set(back)
 
 
-def test_a_drain_says_how_many_flows_it_moves() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(3)
+def test_a_drain_says_how_many_flows_it_moves(fabric: FakeFabric) -> None:
     for name in ("spine1", "spine2", "spine3", "spine4"):
         ways = [fabric.trace(*flow.pair) for flow in fabric.status.jobs[JobId("job0")].routes]
         on_it = sum(way is not None and name in way for way in ways)
@@ -148,12 +139,7 @@ def test_a_drain_says_how_many_flows_it_moves() -> None:
     assert plans == [f"plan adopted: pins {flows}: {on_it} on drained links; no other flows moved"]
 
 
-def test_a_host_whose_cable_dies_has_a_line_also_if_no_job_names_it() -> None:
-    fabric = FakeFabric()
-    fabric.start(CONFIG)
-    fabric.run(3)
-    register(fabric, 0)
-    fabric.run(3)
+def test_a_host_whose_cable_dies_has_a_line_also_if_no_job_names_it(fabric: FakeFabric) -> None:
     fabric.send(DeregisterJob(JobId("job0")))
     fabric.run(1)
     before, at = fabric.status, fabric.hosts["10.0.1.1"]
@@ -269,9 +255,8 @@ def test_alarms_of_the_first_status_have_begun_and_what_was_saved_is_no_news(log
     logged.run(3)
     logged.history = EventHistory()
     logged.start(CONFIG, late=logged.switches)
-    assert [(event.what, event.details.get("subject")) for event in logged.history.after(0, 100)] == [
-        ("alarm", "spine2")
-    ]
+    found = [(event.what, event.details.get("subject")) for event in logged.history.after(0, 100)]
+    assert found == [("alarm", "spine2")]
 
 
 def test_lines_of_another_version_about_alarms_are_left_out() -> None:
@@ -306,10 +291,8 @@ def test_many_hosts_that_are_found_together_are_one_line(logged: Logged) -> None
             logged.send(ArpSeen(logged.hosts[ip], "reply", ip, logged.mac(ip), "0.0.0.0"))
     logged.tell()
     last = logged.history.after(number, 1000)[-1]
-    assert (last.what, last.details) == (
-        "hosts found",
-        {"count": "8", "names": "10.0.1.2, 10.0.1.3, 10.0.2.2, 10.0.2.3"},
-    )
+    shown = (last.what, last.details)
+    assert shown == ("hosts found", {"count": "8", "names": "10.0.1.2, 10.0.1.3, 10.0.2.2, 10.0.2.3"})
 
 
 def test_circuits_and_jobs_that_get_them_or_wait_are_told() -> None:

@@ -1,7 +1,5 @@
 """The reach of the controller and the roles of its callers, in the words of ``signalbox serve --check``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The times of garbage collections."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """HAProxy's configuration, made from that of the API. ``tests/wire/test_haproxy.py`` runs it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +28,8 @@ def lines(**api: Any) -> list[str]:
 
 def test_it_listens_at_all_addresses_but_unix_sockets() -> None:
     listen = ("192.0.2.1:1", "[2001:db8::1]:2", "localhost:3", "unix:/run/api.sock")
-    assert [line for line in lines(listen=listen) if line.startswith("bind")] == [
-        "bind 192.0.2.1:1 proto h2",
-        "bind ipv6@[2001:db8::1]:2 proto h2",
-        "bind localhost:3 proto h2",
-    ]
+    found = [line for line in lines(listen=listen) if line.startswith("bind")]
+    assert found == ["bind 192.0.2.1:1 proto h2", "bind ipv6@[2001:db8::1]:2 proto h2", "bind localhost:3 proto h2"]
 
 
 def test_tls_and_client_certificates_are_those_of_the_configuration() -> None:
@@ -59,13 +54,8 @@ def test_numbers_that_haproxy_cannot_take_are_refused(name: str, value: float) -
 
 def test_what_haproxy_cannot_do_is_a_problem() -> None:
     assert problems() == {"api.proxy_socket": "is missing: the socket at which HAProxy forwards calls"}
-    found = problems(
-        listen=("127.0.0.1:0", "unix:/a"),
-        proxy_socket="run/a socket",
-        certificate="/etc/c.pem",
-        private_key="/etc/other.key",
-        ca_certificates="/etc/c\nbind :1",
-    )
+    files = {"certificate": "/etc/c.pem", "private_key": "/etc/other.key", "ca_certificates": "/etc/c\nbind :1"}
+    found = problems(listen=("127.0.0.1:0", "unix:/a"), proxy_socket="run/a socket", **files)
     assert "needs a port" in found["api.listen[0]"]
     assert "absolute path" in found["api.proxy_socket"]
     assert "only in the certificate's file or in /etc/c.pem.key" in found["api.private_key"]

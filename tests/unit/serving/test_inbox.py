@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from controller.core.messages import Tick
 from controller.serving.inbox import Inbox
 from controller.southbound.limits import Backlog

@@ -1,7 +1,5 @@
 """Switches, cables and hosts that an inventory file declares."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

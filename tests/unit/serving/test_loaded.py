@@ -1,7 +1,5 @@
 """Settings that are read and checked again while a controller waits, and no longer when it runs."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from pathlib import Path
 

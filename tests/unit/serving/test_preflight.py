@@ -1,7 +1,5 @@
 """Errors that ``signalbox serve --check`` finds beyond the form of the file."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -83,10 +81,8 @@ def test_tenants_that_may_name_any_host_are_told(tmp_path: Path) -> None:
     ]
     tls = {"certificate": "c.pem", "private_key": "c.key", "ca_certificates": "ca.pem"}
     assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens, **tls}}))] == of_tenants
-    assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens}}))] == [
-        *of_tenants,
-        f"{tokens}: no [[certificate]] applies: clients show one only with api.ca_certificates",
-    ]
+    expected = [*of_tenants, f"{tokens}: no [[certificate]] applies: clients show one only with api.ca_certificates"]
+    assert [*preflight.doubts(Config.model_validate({"api": {"tokens": tokens}}))] == expected
 
 
 def test_tokens_that_give_a_role_to_no_one_are_refused(tmp_path: Path) -> None:

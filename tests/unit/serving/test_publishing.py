@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 from controller.core.messages import Command, Message, Reply, Tick

@@ -1,7 +1,5 @@
 """The message to the service manager that the controller is ready."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Settings that a reload applies, and settings that need a restart."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A controller that waits for the end of another one, and can be stopped while it waits."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
