@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
@@ -81,8 +79,27 @@ def test_alarms_are_counted_by_kind_and_severity(scrape: Scrape) -> None:
         assert scrape.value("signalbox_alarms", kind=kind) == active[kind]
 
 
-def test_drained_parts_say_how_far_they_are(scrape: Scrape) -> None:
-    assert scrape.value("signalbox_drained", part="spine2", state="safe") == 1
+@pytest.mark.parametrize(("name", "labels", "value"), [
+    ("drained", {"part": "spine2", "state": "safe"}, 1),
+    ("job_efficiency_predicted_ratio", {"job_id": "llama"}, 0.8),
+    ("job_efficiency_measured_ratio", {"job_id": "llama"}, 0.8),
+    ("job_pinned_flows", {"job_id": "llama"}, 1),
+    ("job_flows", {"job_id": "llama"}, 2),
+    ("plan_slowdown", {}, 1.25),
+    ("plan_bound", {}, 1.0),
+    ("plan_gap_ratio", {}, 0.25),
+    ("ecmp_slowdown_mean", {}, 2.1),
+    ("plan_duration_seconds", {"stage": "solve"}, 0.2),
+    ("plan_info", {"solver": "cp-sat", "certificate": "gap"}, 1),
+    ("switch_counters_age_seconds", {"switch": "leaf1", "kind": "ports"}, 1.0),
+    ("switch_counters_age_seconds", {"switch": "leaf2", "kind": "ports"}, 4.0),
+    ("switch_counters_age_seconds", {"switch": "leaf2", "kind": "flows"}, 1.0),
+    ("refused_connections_total", {"reason": "malformed"}, 3),
+    ("refused_connections_total", {"reason": "duplicate_dpid"}, 0),
+    ("punt_drops_total", {"switch": "leaf1", "port": "3"}, 77),
+])  # fmt: skip
+def test_the_example_has_these_values(scrape: Scrape, name: str, labels: dict[str, str], value: float) -> None:
+    assert scrape.value(f"signalbox_{name}", **labels) == pytest.approx(value)
 
 
 def test_what_is_drained_is_named_as_what_is_up_or_down(scrape: Scrape) -> None:
@@ -121,17 +138,8 @@ def test_links_are_named_like_the_fabric_names_them_and_measured_in_bytes(scrape
     assert scrape.value("signalbox_link_bytes_total", **host_link) == 2_000_000
     fabric = example.fabric()
     names = {series["link"] for series in scrape.series("signalbox_link_capacity_bytes_per_second")}
-    hosts = fabric.hosts.values()
-    assert names == {
-        fabric.link_name(link) for link in (*fabric.links, *(h.uplink for h in hosts), *(h.downlink for h in hosts))
-    }
-
-
-def test_jobs_show_prediction_beside_measurement(scrape: Scrape) -> None:
-    assert scrape.value("signalbox_job_efficiency_predicted_ratio", job_id="llama") == pytest.approx(0.8)
-    assert scrape.value("signalbox_job_efficiency_measured_ratio", job_id="llama") == pytest.approx(0.8)
-    assert scrape.value("signalbox_job_pinned_flows", job_id="llama") == 1
-    assert scrape.value("signalbox_job_flows", job_id="llama") == 2
+    of_hosts = {link for host in fabric.hosts.values() for link in (host.uplink, host.downlink)}
+    assert names == {*map(fabric.link_name, {*fabric.links, *of_hosts})}
 
 
 def test_a_wrong_announcement_has_its_factor_and_an_old_measurement_no_series() -> None:
@@ -185,11 +193,8 @@ def test_of_tables_only_what_switches_say_has_series() -> None:
     tables = *flows, TableUse(OtherTable.METERS, 4, 64)
     switches = {example.LEAF1: SwitchStatus(True, 7, 0, tables=tables), example.LEAF2: SwitchStatus(True, 7, 0)}
     scrape = Scrape(exposition(replace(example.status(), switches=switches)))
-    assert scrape.series("signalbox_switch_table_entries") == [
-        {"switch": "leaf1", "table": "0"},
-        {"switch": "leaf1", "table": "1"},
-        {"switch": "leaf1", "table": "meters"},
-    ]
+    entries = scrape.series("signalbox_switch_table_entries")
+    assert entries == [{"switch": "leaf1", "table": table} for table in ("0", "1", "meters")]
     assert scrape.value("signalbox_switch_table_entries", switch="leaf1", table="1") == 190
     assert scrape.value("signalbox_switch_table_max_entries", switch="leaf1", table="1") == 200
     assert [series["table"] for series in scrape.series("signalbox_switch_table_max_entries")] == ["1", "2", "meters"]
@@ -202,20 +207,8 @@ def test_every_job_state_and_strategy_has_a_series_also_when_empty(scrape: Scrap
     assert states == {"pending", "ecmp", "partly_pinned", "pinned"}
     assert scrape.value("signalbox_jobs", state="pending") == 1
     assert scrape.value("signalbox_jobs", state="ecmp") == 0
-    assert {s.value: scrape.value("signalbox_strategy", strategy=s) for s in Strategy} == {
-        "ecmp": 0,
-        "planned": 1,
-        "shadow": 0,
-    }
-
-
-def test_a_plan_has_series_for_its_slowdown_its_bound_and_ecmp(scrape: Scrape) -> None:
-    assert scrape.value("signalbox_plan_slowdown") == 1.25
-    assert scrape.value("signalbox_plan_bound") == 1.0
-    assert scrape.value("signalbox_plan_gap_ratio") == pytest.approx(0.25)
-    assert scrape.value("signalbox_ecmp_slowdown_mean") == 2.1
-    assert scrape.value("signalbox_plan_duration_seconds", stage="solve") == pytest.approx(0.2)
-    assert scrape.value("signalbox_plan_info", solver="cp-sat", certificate="gap") == 1
+    found = {s.value: scrape.value("signalbox_strategy", strategy=s) for s in Strategy}
+    assert found == {"ecmp": 0, "planned": 1, "shadow": 0}
 
 
 def test_counter_age_grows_with_the_clock_between_polls() -> None:
@@ -223,33 +216,15 @@ def test_counter_age_grows_with_the_clock_between_polls() -> None:
     assert Scrape(exposition(example.status(), now=130.0)).value("signalbox_counters_age_seconds") == 30.0
 
 
-def test_the_age_of_counters_is_told_by_switch_and_kind(scrape: Scrape) -> None:
-    age = "signalbox_switch_counters_age_seconds"
-    assert scrape.value(age, switch="leaf1", kind="ports") == 1.0
-    assert scrape.value(age, switch="leaf2", kind="ports") == 4.0
-    assert scrape.value(age, switch="leaf2", kind="flows") == 1.0
-
-
-def test_refused_connections_are_counted_by_reason_from_zero_on(scrape: Scrape) -> None:
-    assert scrape.value("signalbox_refused_connections_total", reason="malformed") == 3
-    assert scrape.value("signalbox_refused_connections_total", reason="duplicate_dpid") == 0
-
-
 def test_histograms_have_the_counts_up_to_each_bound_and_are_there_from_the_start(scrape: Scrape) -> None:
     of_call = {"method": "RegisterJob", "code": "OK"}
-    counts = [
-        scrape.value("signalbox_rpc_seconds_bucket", le=le, **of_call) for le in ("0.001", "0.005", "10.0", "+Inf")
-    ]
-    assert counts == [0, 1, 2, 3]
+    bounds = {"0.001": 0, "0.005": 1, "10.0": 2, "+Inf": 3}
+    assert {le: scrape.value("signalbox_rpc_seconds_bucket", le=le, **of_call) for le in bounds} == bounds
     assert scrape.value("signalbox_rpc_seconds_count", **of_call) == 3
     assert scrape.value("signalbox_rpc_seconds_sum", **of_call) == pytest.approx(30.204)
     assert scrape.value("signalbox_plan_seconds_count") == 2
     assert scrape.value("signalbox_plan_age_seconds") == 14.0
     assert Scrape(exposition(Status())).value("signalbox_repair_seconds_bucket", le="+Inf") == 0
-
-
-def test_packets_over_a_ports_limit_are_counted_by_port(scrape: Scrape) -> None:
-    assert scrape.value("signalbox_punt_drops_total", switch="leaf1", port="3") == 77
 
 
 def test_what_is_not_carried_is_counted_by_kind_from_the_first_reading_on(scrape: Scrape) -> None:
@@ -266,37 +241,23 @@ def test_series_end_with_the_job_switch_or_link() -> None:
     gone = replace(example.status(), jobs={}, links={}, switches={}, fabric=Fabric(), down_parts={})
     board.publish(gone)
     scrape = Scrape(shown.text())
-    labels = {
-        value
-        for sample in scrape.samples
-        for key, value in sample.labels.items()
-        if key in {"job_id", "switch", "link"}
-    }
-    assert labels == set()
+    assert not [each for each in scrape.samples if each.labels.keys() & {"job_id", "switch", "link"}]
 
 
 def test_what_is_down_keeps_a_series_with_0(scrape: Scrape) -> None:
-    assert {labels["switch"] for labels in scrape.series("signalbox_switch_up")} == {
-        "leaf1",
-        "leaf2",
-        "spine1",
-        "spine2",
-    }
+    found = {labels["switch"] for labels in scrape.series("signalbox_switch_up")}
+    assert found == {"leaf1", "leaf2", "spine1", "spine2"}
     assert scrape.value("signalbox_switch_up", switch="spine2") == 0
     assert scrape.value("signalbox_switch_up", switch="spine1") == 1
     there = {"link": "leaf1:2>spine1", "src": "leaf1", "dst": "spine1", "kind": "fabric"}
     assert scrape.value("signalbox_link_up", **there) == 1
-    for gone in (
-        {"link": "leaf1:3>spine2", "src": "leaf1", "dst": "spine2", "kind": "fabric"},
-        {"link": "spine2:1>leaf1", "src": "spine2", "dst": "leaf1", "kind": "fabric"},
-    ):
-        assert scrape.value("signalbox_link_up", **gone) == 0
+    for link, src, dst in (("leaf1:3>spine2", "leaf1", "spine2"), ("spine2:1>leaf1", "spine2", "leaf1")):
+        assert scrape.value("signalbox_link_up", link=link, src=src, dst=dst, kind="fabric") == 0
     assert len(scrape.series("signalbox_link_up")) == 6
-    hosts = {
-        labels["host"]: scrape.value("signalbox_host_up", **labels) for labels in scrape.series("signalbox_host_up")
-    }
+    series = scrape.series("signalbox_host_up")
+    hosts = {labels["host"]: scrape.value("signalbox_host_up", **labels) for labels in series}
     assert hosts == {"10.0.1.1": 1, "10.0.1.3": 0}, "only those that are named and were seen"
-    assert {labels["switch"] for labels in scrape.series("signalbox_host_up")} == {"leaf1"}
+    assert {labels["switch"] for labels in series} == {"leaf1"}
 
 
 def test_a_declared_cable_that_was_never_seen_has_one_series() -> None:
@@ -314,10 +275,8 @@ def test_switches_of_one_name_have_series_each_whether_they_are_there_or_not() -
     status = replace(example.status(fabric), named_hosts={host.key: True})
     scrape = Scrape(exposition(replace(status, down_parts={part.key: part for part in (*lost, host)})))
     assert scrape.value("signalbox_host_up", host="10.0.2.1", switch="leaf1(0x2)") == 0, "as signalbox_switch_up has it"
-    up = {
-        labels["switch"]: scrape.value("signalbox_switch_up", **labels)
-        for labels in scrape.series("signalbox_switch_up")
-    }
+    switches = scrape.series("signalbox_switch_up")
+    up = {labels["switch"]: scrape.value("signalbox_switch_up", **labels) for labels in switches}
     assert up == {"leaf1(0x1)": 1, "leaf1(0x2)": 1, "spine1": 1, "spine1(0x7)": 0, "spine1(0x8)": 0}
 
 

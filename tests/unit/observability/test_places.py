@@ -1,7 +1,5 @@
 """Places of the metrics server: which client gets one, and which client loses one for it."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack

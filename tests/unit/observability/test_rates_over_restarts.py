@@ -1,7 +1,5 @@
 """The rate() of Prometheus for a link's bytes while the controller or a switch restarts, or does not answer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -62,9 +60,7 @@ def fabric() -> Scraped:
 
 
 @pytest.mark.parametrize("down_s", [0, 5, 120])
-def test_a_restart_of_the_controller_is_neither_a_reset_nor_a_jump(
-    fabric: Scraped, tmp_path: Path, down_s: int
-) -> None:
+def test_a_restart_of_the_controller_is_no_reset_and_no_jump(fabric: Scraped, tmp_path: Path, down_s: int) -> None:
     fabric.is_up = False
     fabric.pass_time(down_s)
     fabric.start(CONFIG)
@@ -85,9 +81,7 @@ def test_a_switch_that_counts_anew_is_a_reset_and_no_jump(fabric: Scraped, tmp_p
 
 
 @pytest.mark.parametrize("silent_s", [6, 50, 150])
-def test_counters_that_are_not_answered_are_unknown_and_then_no_jump(
-    fabric: Scraped, tmp_path: Path, silent_s: int
-) -> None:
+def test_counters_that_are_not_answered_are_unknown_not_a_jump(fabric: Scraped, tmp_path: Path, silent_s: int) -> None:
     fabric.is_heard = False
     fabric.pass_time(silent_s)
     fabric.is_heard = True
