@@ -26,7 +26,7 @@ from typing import Annotated, NamedTuple, TypeVar
 import typer
 from rich.table import Table
 
-from benchmarks.plan.workloads import LINK_BPS, SEED, in_pieces
+from benchmarks.plan.workloads import LINK_BPS, SEED, with_subflows
 from benchmarks.random_flows import STEP_BYTES, random_flows
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId
@@ -54,7 +54,7 @@ class Case(NamedTuple):
     name: str
     make: Callable[[], tuple[Fabric, Sequence[WorkloadJob]]]
     """Function that returns the fabric with its failures, and the jobs."""
-    pieces: int = 1
+    max_subflows: int = 1
     """Most subflows of a flow."""
     times_greedy: float | None = None
     """Target: most processor time of the plan, as a multiple of the greedy's."""
@@ -149,7 +149,7 @@ def _table(lines: Sequence[Measured]) -> Table:
 def _measure(name: str, limits: PlanLimits) -> Measured:
     case = next(case for case in CASES if case.name == name)
     fabric, jobs = case.make()
-    jobs = in_pieces(jobs, case.pieces)
+    jobs = with_subflows(jobs, case.max_subflows)
     flows = Flows()({job.id: job for job in jobs}, fabric.hosts)
     empty = Snapshot(1, capacities(fabric.links, fabric.hosts, {}), CandidatePaths(fabric, MAX_PATHS), flows, {})
     began, first = time.perf_counter(), _timed(_planned, empty, limits)
@@ -288,12 +288,12 @@ def _many_jobs() -> tuple[Fabric, Sequence[WorkloadJob]]:
 CASES = (
     Case("1,728 whole, intact", _rings, times_greedy=1.5),
     Case("1,728 whole, a spine failed", lambda: _rings(spines=1), times_greedy=1.5),
-    Case("1,728 split, a spine failed", lambda: _rings(spines=1), pieces=2, times_greedy=2.5),
-    Case("1,728 split, 5 cables failed", lambda: _rings(cables=5), pieces=2, times_greedy=12),
+    Case("1,728 split, a spine failed", lambda: _rings(spines=1), max_subflows=2, times_greedy=2.5),
+    Case("1,728 split, 5 cables failed", lambda: _rings(cables=5), max_subflows=2, times_greedy=12),
     Case("10,000 whole", lambda: _random(10_000), times_greedy=1.2),
     Case("100,000 whole", lambda: _random(100_000), times_greedy=1),
     Case("65,536 whole, 20 cables failed", lambda: _random(65_536, 128, 20), times_limit=1.2),
-    Case("65,536 split, 20 cables failed", lambda: _random(65_536, 128, 20), pieces=2, times_limit=1.2),
+    Case("65,536 split, 20 cables failed", lambda: _random(65_536, 128, 20), max_subflows=2, times_limit=1.2),
     Case("2,000 jobs whole", _many_jobs, times_limit=1.2),
-    Case("2,000 jobs split", _many_jobs, pieces=2, times_limit=1.2),
+    Case("2,000 jobs split", _many_jobs, max_subflows=2, times_limit=1.2),
 )

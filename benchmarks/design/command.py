@@ -105,7 +105,7 @@ def _published_row(row: Row) -> Row:
         for goal, answer in row["goals"].items()
     }
     bound = f"{row['bound_at_published']:.4g}"
-    return {"workload": row["workload"], "pieces": row["pieces"], f"bound with {SPINES}": bound, **goals}
+    return {"workload": row["workload"], "max_subflows": row["max_subflows"], f"bound with {SPINES}": bound, **goals}
 
 
 def main(

@@ -17,7 +17,7 @@ from offline.scenarios.workloads import read_workload, workload_folders
 
 LINK_GBPS = 100.0
 TRIED = range(16, 37)
-PIECES = (1, 2)
+MAX_SUBFLOWS = (1, 2)
 GOALS = (1.0, 1.05)
 FAILURES = 1
 
@@ -31,13 +31,13 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
     there = Leaves(LEAVES, HOSTS_PER_LEAF, LINK_GBPS)
     numbered = there.fabric(SPINES, LINK_GBPS)
     for workload in workload_folders(folder):
-        for pieces in PIECES:
-            jobs = read_workload(workload, numbered, pieces)
+        for max_subflows in MAX_SUBFLOWS:
+            jobs = read_workload(workload, numbered, max_subflows)
             found = choices(there, jobs, TRIED, [LINK_GBPS], FAILURES)
             answers = {goal: smallest(there, jobs, found, FAILURES, goal, PlanLimits(ecmp_draws=0)) for goal in GOALS}
             yield {
                 "workload": str(workload.relative_to(folder)),
-                "pieces": pieces,
+                "max_subflows": max_subflows,
                 "bound_at_published": next(each.failed for each in found if each.count == SPINES),
                 "goals": {
                     goal: answer and (answer[0].count, answer[1].max_slowdown) for goal, answer in answers.items()

@@ -34,20 +34,20 @@ _UNDISTURBED = 0.8
 """Share of the time for which the process must have had the processor."""
 
 
-def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Answer:
-    """Return what the planner claims, with at most ``pieces`` subflows per flow.
+def answer(instance: instances.Instance, max_subflows: int, limits: PlanLimits) -> Answer:
+    """Return what the planner claims, with at most ``max_subflows`` subflows per flow.
 
     On a busy machine the planner achieves less within its time limit. If that may have affected the plan, it plans
     again."""
     for _ in range(_TRIES):
-        problem = problem_of(instance, pieces)
+        problem = problem_of(instance, max_subflows)
         wall_s, cpu_s = perf_counter(), process_time()
         found = plan(problem, limits)
         wall_s, cpu_s = perf_counter() - wall_s, process_time() - cpu_s
         if not disturbed(wall_s, cpu_s, limits.time_limit_s):
             break
     if isinstance(found, NoPlan):
-        return Answer(pieces, (), {}, 1.0, 1.0, 1.0, 0, f"none: {found.reason}", "", wall_s, cpu_s)
+        return Answer(max_subflows, (), {}, 1.0, 1.0, 1.0, 0, f"none: {found.reason}", "", wall_s, cpu_s)
     number = _link_numbers(instance)
     route_of = {(flow.job_id, *flow.id.pair): found.routes.get(flow.id, ()) for flow in problem.flows}
     flows = dict.fromkeys((str(send.job), address(send.src), address(send.dst)) for send in instance.sends)
@@ -56,7 +56,7 @@ def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Ans
         for job, src, dst in flows
     )
     return Answer(
-        pieces,
+        max_subflows,
         routes,
         {int(job): slowdown for job, slowdown in found.job_slowdown.items()},
         found.bound,
@@ -70,9 +70,9 @@ def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Ans
     )
 
 
-def certificate_of(instance: instances.Instance, pieces: int, limits: PlanLimits) -> dict[str, Any]:
+def certificate_of(instance: instances.Instance, max_subflows: int, limits: PlanLimits) -> dict[str, Any]:
     """Return the plan with its proofs, as plain data."""
-    problem = problem_of(instance, pieces)
+    problem = problem_of(instance, max_subflows)
     return certificate(problem, answered(plan(problem, limits)), FabricNames(_fabric(instance)[0]))
 
 
@@ -81,12 +81,14 @@ def disturbed(wall_s: float, cpu_s: float, limit_s: float) -> bool:
     return wall_s >= limit_s / 2 and cpu_s < _UNDISTURBED * wall_s
 
 
-def problem_of(instance: instances.Instance, pieces: int) -> Problem:
+def problem_of(instance: instances.Instance, max_subflows: int) -> Problem:
     fabric, background = _fabric(instance)
     sent: defaultdict[int, list[VirtualLink]] = defaultdict(list)
     for send in instance.sends:
         sent[send.job].append(VirtualLink(address(send.src), address(send.dst), send.phase, send.size))
-    jobs = [WorkloadJob(JobId(str(job)), tuple(own), (), 0.0, 0.0, 0.0, pieces) for job, own in sorted(sent.items())]
+    jobs = [
+        WorkloadJob(JobId(str(job)), tuple(own), (), 0.0, 0.0, 0.0, max_subflows) for job, own in sorted(sent.items())
+    ]
     return take_snapshot(1, fabric, jobs, background, {}, MAX_PATHS)
 
 

@@ -29,7 +29,7 @@ from controller.planning.problem import PlanLimits
 from controller.planning.verify import verify
 from signalbox.commands.output import AsJson, show
 
-PIECES = (1, 2, 3)
+MAX_SUBFLOWS = (1, 2, 3)
 CHANGES = 3
 """Changed copies of each certificate, with a change of its witnesses or its problem."""
 BOASTS = 2
@@ -49,7 +49,7 @@ def main(
 ) -> None:
     """Plan random instances, and check their proofs and those of changed copies."""
     limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0)
-    made = {name_of(number): number for number in range(seed, seed - (-count // len(PIECES)))}
+    made = {name_of(number): number for number in range(seed, seed - (-count // len(MAX_SUBFLOWS)))}
     records = Records(out)
     left = records.fill(made, lambda name: judged(made[name], limits), seconds)
     data = summary([records.known[name] for name in made if name in records.known], left)
@@ -61,13 +61,15 @@ def judged(seed: int, limits: PlanLimits) -> Record:
     return {
         "name": name_of(seed),
         "plans": [
-            _of_plan(certificate_of(instance, pieces, limits), pieces, random.Random(f"{seed} {pieces}"))
-            for pieces in PIECES
+            _of_plan(
+                certificate_of(instance, max_subflows, limits), max_subflows, random.Random(f"{seed} {max_subflows}")
+            )
+            for max_subflows in MAX_SUBFLOWS
         ],
     }
 
 
-def _of_plan(plan: Any, pieces: int, rng: random.Random) -> Record:
+def _of_plan(plan: Any, max_subflows: int, rng: random.Random) -> Record:
     """Return the verdicts on a plan and its changed copies.
 
     ``mutants``: [kind, what was changed, whether it is refused, whether it is harmless]."""
@@ -76,7 +78,7 @@ def _of_plan(plan: Any, pieces: int, rng: random.Random) -> Record:
     mutants += [("witness", *changed(plan, rng)) for _ in range(CHANGES)]
     whole = plan["denominator"]
     return {
-        "pieces": pieces,
+        "max_subflows": max_subflows,
         "jobs": len(plan["jobs"]),
         "above_1": sum(job["slowdown"] * 10_000 > 10_001 * whole for job in plan["jobs"]),
         "proven": plan["proven"],
@@ -100,7 +102,7 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
     plans = [(record["name"], plan) for record in found for plan in record["plans"]]
     rows = [
         {
-            "pieces": pieces,
+            "max_subflows": max_subflows,
             "plans": len(of),
             "accepted": sum(plan["accepted"] and plan["follows"] for plan in of),
             "with proofs": sum(plan["proofs"] > 0 for plan in of),
@@ -109,8 +111,8 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
             "proven": sum(min(plan["above_1"], plan["proven"]) for plan in of),
             "by a search": sum(max(0, min(plan["searched"], plan["above_1"] - plan["proven"])) for plan in of),
         }
-        for pieces in PIECES
-        if (of := [plan for _, plan in plans if plan["pieces"] == pieces])
+        for max_subflows in MAX_SUBFLOWS
+        if (of := [plan for _, plan in plans if plan["max_subflows"] == max_subflows])
     ]
     counts: Counter[tuple[str, str, str]] = Counter(
         (kind, what, f"{'harmless, ' if harmless else ''}{'refused' if refused else 'accepted'}")
@@ -125,7 +127,7 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
     total = {outcome: sum(row[outcome] for row in mutants) for outcome in outcomes}
     return {
         "certificates": len(plans),
-        "left": left * len(PIECES),
+        "left": left * len(MAX_SUBFLOWS),
         "rows": rows,
         "mutants": [*mutants, {"kind": "all", "changed": "", **total}],
         "wrong": list(_wrong(plans)),
@@ -134,7 +136,7 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
 
 def _wrong(plans: Sequence[tuple[str, Record]]) -> Iterator[str]:
     for name, plan in plans:
-        where = f"{name}, {plan['pieces']} pieces"
+        where = f"{name}, {plan['max_subflows']} subflows"
         if not plan["accepted"] or not plan["follows"]:
             yield f"{where}: the certificate is {'accepted, but does not follow' if plan['accepted'] else 'refused'}"
         for _, what, refused, harmless in plan["mutants"]:

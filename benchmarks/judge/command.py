@@ -26,7 +26,7 @@ from benchmarks.measures import table_of
 from controller.planning.problem import PlanLimits
 from signalbox.commands.output import AsJson, show
 
-PIECES = (1, 2, 3, 8)
+MAX_SUBFLOWS = (1, 2, 3, 8)
 _NEAR = 0.01
 _SAME = 1e-4
 _MOST_SHOWN = 30
@@ -70,7 +70,7 @@ def name_of(seed: int) -> str:
 def judged(instance: Instance, limits: PlanLimits, solve_s: float = SOLVE_S) -> Record:
     exact = Exact(instance)
     judge = Judge(exact, solve_s)
-    verdicts = [judge.of(answer(instance, pieces, limits)) for pieces in PIECES]
+    verdicts = [judge.of(answer(instance, max_subflows, limits)) for max_subflows in MAX_SUBFLOWS]
     return {
         "name": instance.name,
         "flows": len(exact.flows),
@@ -93,16 +93,16 @@ def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any
     for record in found:
         for plan in record["plans"]:
             for kind in (record["name"].rpartition(" ")[0], "all"):
-                rows.setdefault((kind, plan["pieces"]), []).append(plan)
+                rows.setdefault((kind, plan["max_subflows"]), []).append(plan)
     return {
         "judged": len(found),
         "left": left,
-        "rows": [_line(kind, pieces, rows[kind, pieces], limit_s) for kind, pieces in sorted(rows)],
+        "rows": [_line(kind, max_subflows, rows[kind, max_subflows], limit_s) for kind, max_subflows in sorted(rows)],
         "refuted": _named(found, "refuted"),
         "faults": _named(found, "faults"),
         "worse": _named(found, "worse"),
         "not_optimal": [
-            f"{record['name']}, {plan['pieces']} pieces: slowdown {plan['slowdown']:.6g}, "
+            f"{record['name']}, {plan['max_subflows']} subflows: slowdown {plan['slowdown']:.6g}, "
             f"{plan['optimum']:.6g} is possible"
             for plan, record in sorted(
                 ((plan, record) for record in found for plan in record["plans"] if plan["gap"] > _SAME),
@@ -110,7 +110,7 @@ def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any
             )
         ],
         "lower_slowdowns": [
-            f"{record['name']}, {plan['pieces']} pieces: slowdowns {_shown(plan['vector'])}, "
+            f"{record['name']}, {plan['max_subflows']} subflows: slowdowns {_shown(plan['vector'])}, "
             f"{_shown(plan['best_vector'])} are possible"
             for plan, record in sorted(
                 ((plan, record) for record in found for plan in record["plans"] if (plan["vector_gap"] or 0) > _NEAR),
@@ -124,14 +124,14 @@ def _shown(slowdowns: Sequence[float]) -> str:
     return " ".join(f"{slowdown:.4g}" for slowdown in slowdowns)
 
 
-def _line(kind: str, pieces: int, plans: list[Record], limit_s: float) -> Line:
+def _line(kind: str, max_subflows: int, plans: list[Record], limit_s: float) -> Line:
     def count(holds: Callable[[Record], bool]) -> int:
         return sum(map(holds, plans))
 
     vectors = [plan["vector_gap"] for plan in plans if plan["vector_gap"] is not None]
     return {
         "fabric": kind,
-        "pieces": pieces,
+        "max_subflows": max_subflows,
         "plans": len(plans),
         "refuted": count(lambda plan: bool(plan["refuted"])),
         "faults": count(lambda plan: bool(plan["faults"])),
@@ -153,7 +153,7 @@ def _line(kind: str, pieces: int, plans: list[Record], limit_s: float) -> Line:
 
 def _named(found: Iterable[Record], what: str) -> list[str]:
     return [
-        f"{record['name']}, {plan['pieces']} pieces: {text}"
+        f"{record['name']}, {plan['max_subflows']} subflows: {text}"
         for record in found
         for plan in record["plans"]
         for text in plan[what]

@@ -89,11 +89,11 @@ class Exact:
     def slowdowns(self, routing: Routing) -> dict[int, Fraction]:
         """Return the slowdown of every job."""
         on_link: defaultdict[int, defaultdict[tuple[int, int], Fraction | int]] = defaultdict(lambda: defaultdict(int))
-        for flow, pieces in zip(self.flows, routing, strict=True):
+        for flow, subflows in zip(self.flows, routing, strict=True):
             for phase, demand in flow.demand.items():
                 for link in flow.nics:
                     on_link[link][flow.job, phase] += demand
-                for path, share in pieces:
+                for path, share in subflows:
                     part = demand if share == 1 else share * demand
                     for link in path:
                         on_link[link][flow.job, phase] += part
@@ -109,12 +109,12 @@ class Exact:
         """Return all slowdowns, largest first."""
         return tuple(sorted(self.slowdowns(routing).values(), reverse=True))
 
-    def faults(self, routing: Routing, pieces: int) -> Iterator[str]:
-        """Yield what is wrong with a routing of at most ``pieces`` subflows per flow."""
+    def faults(self, routing: Routing, max_subflows: int) -> Iterator[str]:
+        """Yield what is wrong with a routing of at most ``max_subflows`` subflows per flow."""
         for flow, route in zip(self.flows, routing, strict=True):
             name = f"flow {flow.src} > {flow.dst} of job {flow.job}"
-            if not 1 <= len(route) <= pieces:
-                yield f"{name} has {len(route)} pieces"
+            if not 1 <= len(route) <= max_subflows:
+                yield f"{name} has {len(route)} subflows"
             if abs(sum((share for _, share in route), Fraction(-1))) > _ROUNDING or any(
                 share <= 0 for _, share in route
             ):

@@ -82,7 +82,7 @@ class _Plan:
             and all(rate > 0 for _, rate in flow["demand"])
             and sum(shares) == self._whole
             and min(shares) > 0
-            and len(shares) <= flow["pieces"]
+            and len(shares) <= flow["max_subflows"]
         )
 
     def between(self, flow: Any) -> list[tuple[int, ...]]:
@@ -155,7 +155,7 @@ class _Plan:
                 job = flow["job"]
                 costs = own.get((job, phase), {}) if job in dividing else price
                 cheapest = min(sum(costs.get(link, 0) for link in walk) for walk in self.between(flow))
-                if not unit or flow["pieces"] == 1:
+                if not unit or flow["max_subflows"] == 1:
                     cells[job, phase] += cheapest * (Fraction(rate // unit) if unit else rate)
         need: defaultdict[int, Fraction] = defaultdict(Fraction)
         for (job, _), of in cells.items():

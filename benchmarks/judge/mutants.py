@@ -241,8 +241,8 @@ def _phase(plan: Any, rng: random.Random) -> None:
     rng.choice(rng.choice(plan["flows"])["demand"])[0] = rng.randrange(4)
 
 
-def _pieces(plan: Any, rng: random.Random) -> None:
-    rng.choice(plan["flows"])["pieces"] = rng.choice((0, 1, 2, 3))
+def _subflows(plan: Any, rng: random.Random) -> None:
+    rng.choice(plan["flows"])["max_subflows"] = rng.choice((0, 1, 2, 3))
 
 
 def _hops(plan: Any, rng: random.Random) -> None:
@@ -272,7 +272,7 @@ _OF_PROBLEMS: dict[str, Callable[[Any, random.Random], None]] = {
     "a flow is missing": _no_flow,
     "the job of a flow": _job,
     "a phase": _phase,
-    "pieces of a flow": _pieces,
+    "subflows of a flow": _subflows,
     "hops of a flow": _hops,
     **_OF_CLAIMS,
 }

@@ -38,12 +38,12 @@ def fluid(exact: Exact, seconds: float) -> Found:
     return _Model(exact, None, seconds).solve(None)
 
 
-def better(exact: Exact, pieces: int, vector: Sequence[Fraction], below: Fraction, seconds: float) -> Found:
+def better(exact: Exact, max_subflows: int, vector: Sequence[Fraction], below: Fraction, seconds: float) -> Found:
     """Return a routing with slowdowns, worst first, of at most ``vector``, followed by the least possible slowdown.
 
-    That slowdown is at most ``below``. With an empty ``vector`` it is the worst slowdown. ``pieces``: most subflows of
-    a flow."""
-    return _Model(exact, pieces, seconds, vector).solve(below)
+    That slowdown is at most ``below``. With an empty ``vector`` it is the worst slowdown. ``max_subflows``: most
+    subflows of a flow."""
+    return _Model(exact, max_subflows, seconds, vector).solve(below)
 
 
 class _Class(NamedTuple):
@@ -58,37 +58,40 @@ class _Class(NamedTuple):
 
 
 class _Model:
-    """Programme of an instance. ``pieces``: most subflows of a flow, None for any number. Loads are / capacity."""
+    """Programme of an instance, whose loads are relative to capacities.
 
-    def __init__(self, exact: Exact, pieces: int | None, seconds: float, vector: Sequence[Fraction] = ()) -> None:
+    ``max_subflows``: most subflows of a flow, None for any number."""
+
+    def __init__(self, exact: Exact, max_subflows: int | None, seconds: float, vector: Sequence[Fraction] = ()) -> None:
         self._exact = exact
         self._vector = [float(slowdown) for slowdown in vector]
         self._parameters = mathopt.SolveParameters(
             time_limit=timedelta(seconds=seconds), relative_gap_tolerance=_GAP, absolute_gap_tolerance=_GAP
         )
         self._model = mathopt.Model()
-        self._classes = self._classified(pieces)
+        self._classes = self._classified(max_subflows)
         self._worst = self._model.add_variable(lb=1.0 if vector else float(max(exact.nic_slowdowns.values())))
         self._share: list[list[Any]] = []
         """Number of flows on each path, by class and path."""
         self._there: list[list[Any]] = []
         """Boolean by class and path, 1 if a flow uses the path; the number itself where no boolean is needed."""
         for of in self._classes:
-            self._add(of, pieces)
+            self._add(of, max_subflows)
         self._slowdown = self._slowdowns() if vector else None
         self._limit_loads()
 
-    def _classified(self, pieces: int | None) -> list[_Class]:
+    def _classified(self, max_subflows: int | None) -> list[_Class]:
         exact, alike = self._exact, defaultdict[Any, list[int]](list)
         for number, flow in enumerate(exact.flows):
             paths = len(exact.paths(*flow.ends))
-            cut = pieces is not None and 1 < pieces < paths
+            cut = max_subflows is not None and 1 < max_subflows < paths
             alike[number if cut else -1, flow.job, flow.ends, tuple(flow.demand.items())].append(number)
         return [
-            _Class(flows, exact.paths(*ends), pieces == 1, alone >= 0) for (alone, _, ends, _), flows in alike.items()
+            _Class(flows, exact.paths(*ends), max_subflows == 1, alone >= 0)
+            for (alone, _, ends, _), flows in alike.items()
         ]
 
-    def _add(self, of: _Class, pieces: int | None) -> None:
+    def _add(self, of: _Class, max_subflows: int | None) -> None:
         model, count = self._model, len(of.flows)
         if of.whole:
             share = [model.add_integer_variable(lb=0, ub=count) for _ in of.paths]
@@ -101,7 +104,7 @@ class _Model:
             for amount, boolean in zip(share, there, strict=True):
                 model.add_linear_constraint(amount <= count * boolean)
         if of.cut:
-            model.add_linear_constraint(mathopt.fast_sum(there) <= pieces)
+            model.add_linear_constraint(mathopt.fast_sum(there) <= max_subflows)
         self._share.append(share)
         self._there.append(there)
 

@@ -28,9 +28,11 @@ SOLVE_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Plan with at most ``pieces`` subflows per flow; fields without a docstring are those of the controller's plan."""
+    """Plan with at most ``max_subflows`` subflows per flow.
 
-    pieces: int
+    Fields without a docstring are those of the controller's plan."""
+
+    max_subflows: int
     routes: Routing
     """Subflows of each flow; empty for a flow without a route."""
     job_slowdown: Mapping[int, float]
@@ -49,7 +51,7 @@ class Answer:
 class Verdict:
     """Verdict on one plan."""
 
-    pieces: int
+    max_subflows: int
     slowdown: float
     """Slowdown of the worst job."""
     optimum: float
@@ -63,7 +65,7 @@ class Verdict:
     solver: str
     wall_s: float
     cpu_s: float
-    most_pieces: int
+    most_subflows: int
     jobs_proven: int
     undecided: int = 0
     """Proven slowdowns below the worst that were neither refuted nor confirmed in time."""
@@ -118,7 +120,7 @@ class Judge:
         if known <= least * (1 + _BETTER):
             verdict.decided = True
         else:
-            found = programme.better(self._exact, answer.pieces, (), known * (1 - _BETTER), self._solve_s)
+            found = programme.better(self._exact, answer.max_subflows, (), known * (1 - _BETTER), self._solve_s)
             verdict.decided = found.decided
             if found.routing:
                 known = self._better(found.routing)
@@ -128,7 +130,7 @@ class Judge:
         fluid = self._fluid or known
         if fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
             verdict.refuted.append(f"fluid bound {answer.fluid_bound:.9g}, a routing has {float(fluid):.9g}")
-        if answer.pieces == 1:
+        if answer.max_subflows == 1:
             self._whole = known
         if self._whole and self._whole < Fraction(answer.integer_bound) * (1 - _ROUNDING):
             verdict.refuted.append(f"bound of whole flows {answer.integer_bound:.9g}, one has {float(self._whole):.9g}")
@@ -139,7 +141,7 @@ class Judge:
         """Return a verdict that compares with the fluid optimum only, for workloads of a thousand flows."""
         verdict, vector = self._begin(answer)
         if vector:
-            least = self._exact.whole_cut_slowdown if answer.pieces == 1 else self._least(vector[0])
+            least = self._exact.whole_cut_slowdown if answer.max_subflows == 1 else self._least(vector[0])
             verdict.optimum = verdict.least = float(least)
             verdict.decided = vector[0] <= least * (1 + _BETTER)
             if self._fluid and self._fluid < Fraction(answer.fluid_bound) * (1 - _ROUNDING):
@@ -150,7 +152,7 @@ class Judge:
         """Return the verdict without what needs a solver, and the slowdowns; they are empty for an invalid routing."""
         claimed = max(answer.job_slowdown.values(), default=1.0)
         verdict = Verdict(
-            pieces=answer.pieces,
+            max_subflows=answer.max_subflows,
             slowdown=claimed,
             optimum=claimed,
             decided=False,
@@ -160,13 +162,13 @@ class Judge:
             solver=answer.solver,
             wall_s=answer.wall_s,
             cpu_s=answer.cpu_s,
-            most_pieces=max(map(len, answer.routes), default=0),
+            most_subflows=max(map(len, answer.routes), default=0),
             jobs_proven=answer.slowdowns_proven,
         )
         if answer.certificate.startswith("none"):
             verdict.faults.append(answer.certificate)
             return verdict, ()
-        verdict.faults += list(self._exact.faults(answer.routes, answer.pieces))[:4]
+        verdict.faults += list(self._exact.faults(answer.routes, answer.max_subflows))[:4]
         if verdict.faults:
             return verdict, ()
         slowdowns = self._exact.slowdowns(answer.routes)
@@ -222,7 +224,7 @@ class Judge:
                 continue
             below = best[index] * (1 - 2 * SAME)
             left_s = max(1.0, deadline - time.monotonic())
-            found = programme.better(self._exact, answer.pieces, best[:index], below, left_s)
+            found = programme.better(self._exact, answer.max_subflows, best[:index], below, left_s)
             decided &= found.decided
             if found.routing is None:
                 verdict.undecided += index < answer.slowdowns_proven and not found.decided

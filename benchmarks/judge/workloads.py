@@ -26,7 +26,7 @@ from benchmarks.plan.workloads import Setting, workloads
 from controller.planning.problem import PlanLimits
 from signalbox.commands.output import AsJson, show
 
-PIECES = (1, 2, 4, 8)
+MAX_SUBFLOWS = (1, 2, 4, 8)
 SEEDS = 10
 FAILURES = ("0 spines", "1 spines", "4 spines", "8 spines", "1 cables", "5 cables", "20 cables")
 PLAIN, SCALED, BACKGROUND = "plain", "scaled", "background"
@@ -79,7 +79,7 @@ def main(
     left = records.fill(cases, judged_here, seconds)
     found = [records.known[name] for name in cases if name in records.known]
     data = summary(found, left)
-    show(data, lambda: report(data, "gaps by number of pieces", ("wrong", "worst")), as_json)
+    show(data, lambda: report(data, "gaps by number of subflows", ("wrong", "worst")), as_json)
 
 
 def _settings(folder: Path | None) -> tuple[Setting, ...]:
@@ -140,7 +140,7 @@ def judged(case: Case, setting: Setting, limits: PlanLimits) -> Record:
     instance = instance_for(case, setting)
     exact = Exact(instance)
     judge = Judge(exact, SOLVE_S)
-    verdicts = [judge.quick(answer(instance, pieces, limits)) for pieces in PIECES]
+    verdicts = [judge.quick(answer(instance, max_subflows, limits)) for max_subflows in MAX_SUBFLOWS]
     return {
         "name": instance.name,
         **case._asdict(),
@@ -158,7 +158,7 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
             (plan, record)
             for record in found
             for plan in record["plans"]
-            if plan["pieces"] > 1 and plan["gap"] > _LITTLE
+            if plan["max_subflows"] > 1 and plan["gap"] > _LITTLE
         ),
         key=lambda of: -of[0]["gap"],
     )
@@ -167,13 +167,13 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
         "left": left,
         "rows": [_line(*row, records) for row, records in rows.items()],
         "wrong": [
-            f"{record['name']}, {plan['pieces']} pieces: {text}"
+            f"{record['name']}, {plan['max_subflows']} subflows: {text}"
             for record in found
             for plan in record["plans"]
             for text in (*plan["refuted"], *plan["faults"], *plan["worse"])
         ],
         "worst": [
-            f"{record['name']}, {plan['pieces']} pieces: slowdown {plan['slowdown']:.6g}, "
+            f"{record['name']}, {plan['max_subflows']} subflows: slowdown {plan['slowdown']:.6g}, "
             f"fluid optimum {plan['least']:.6g} (gap {plan['gap']:.2%}), "
             f"the plan's bound {plan['bound']:.6g}, {plan['solver']}, {plan['wall_s']:.2f} s"
             for plan, record in worst
@@ -187,11 +187,11 @@ def _line(variant: str, failure: str, records: list[Record]) -> Line:
     Gaps of split plans are to the fluid optimum, those of whole plans to the largest bound of a cut. Times are CPU
     times; the median is that of split plans, the longest that of all."""
     line: Line = {"variant": variant, "failed": failure, "cases": len(records)}
-    for index, pieces in enumerate(PIECES):
+    for index, max_subflows in enumerate(MAX_SUBFLOWS):
         gaps = [record["plans"][index]["gap"] for record in records]
         for name, most in (("0", _NONE), ("≤ 0.1 %", _LITTLE)):
-            line[f"{pieces}: gap {name}"] = f"{sum(gap <= most for gap in gaps) / len(gaps):.0%}"
-        line[f"{pieces}: worst"] = f"{max(gaps):.2%}"
+            line[f"{max_subflows}: gap {name}"] = f"{sum(gap <= most for gap in gaps) / len(gaps):.0%}"
+        line[f"{max_subflows}: worst"] = f"{max(gaps):.2%}"
     times = [[plan["cpu_s"] for plan in record["plans"]] for record in records]
     split = median(time for of_case in times for time in of_case[1:])
     return line | {"median s": f"{split:.2f}", "longest s": f"{max(map(max, times)):.2f}"}

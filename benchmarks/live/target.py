@@ -53,7 +53,7 @@ class Change:
 
     jobs: str
     flows: int
-    pieces: int
+    max_subflows: int
     what: str
     slowdowns: Sequence[Sequence[float]]
     """Sorted slowdowns after the repair, and then after each cycle that moved flows."""
@@ -143,7 +143,9 @@ def measured(fabric: Fabric, name: str, jobs: Sequence[WorkloadJob], config: Con
     ]
 
 
-def _changed(network: Network, name: str, pieces: int, what: str, spine: Dpid, up: bool, config: Config) -> Change:
+def _changed(
+    network: Network, name: str, max_subflows: int, what: str, spine: Dpid, up: bool, config: Config
+) -> Change:
     network.planned.clear()
     network.set_spine(spine, up)
     for _ in range(MOST_CYCLES):
@@ -159,7 +161,7 @@ def _changed(network: Network, name: str, pieces: int, what: str, spine: Dpid, u
     return Change(
         jobs=name,
         flows=network.problem_flows,
-        pieces=pieces,
+        max_subflows=max_subflows,
         what=what,
         slowdowns=[_plan(planned).sorted_slowdowns for planned in made],
         moves=[_moves(planned) for planned in made if not planned.repair],
@@ -212,7 +214,7 @@ def table_of(changes: Sequence[Change]) -> Group:
     for column in (
         "jobs",
         "flows",
-        "pieces",
+        "subflows",
         "change",
         "target's moves",
         "cycles",
@@ -224,9 +226,11 @@ def table_of(changes: Sequence[Change]) -> Group:
     for of in changes:
         worst = " ".join(f"{slowdowns[0]:.3f}" for slowdowns in of.slowdowns)
         numbers = (of.target_moves, of.cycles, of.allowed)
-        table.add_row(of.jobs, str(of.flows), str(of.pieces), of.what, *map(str, numbers), worst, f"{of.bound:.4f}")
-    wrong = [f"{of.jobs}, {of.pieces} pieces, {of.what}: WORSE" for of in changes if not of.never_worse]
-    wrong += [f"{of.jobs}, {of.pieces} pieces, {of.what}: NOT REACHED" for of in changes if not of.reached]
+        table.add_row(
+            of.jobs, str(of.flows), str(of.max_subflows), of.what, *map(str, numbers), worst, f"{of.bound:.4f}"
+        )
+    wrong = [f"{of.jobs}, {of.max_subflows} subflows, {of.what}: WORSE" for of in changes if not of.never_worse]
+    wrong += [f"{of.jobs}, {of.max_subflows} subflows, {of.what}: NOT REACHED" for of in changes if not of.reached]
     return Group(table, *wrong)
 
 
@@ -238,7 +242,7 @@ def main(
     placement: Annotated[
         Placement, typer.Option(help="How generated jobs are placed on hosts.")
     ] = Placement.WHOLE_LEAF,
-    pieces: Annotated[int, typer.Option(min=1, help="Most subflows of a flow.")] = 2,
+    max_subflows: Annotated[int, typer.Option(min=1, help="Most subflows of a flow.")] = 2,
     seed: Annotated[int, typer.Option(help="Random seed of the generated workload.")] = 1,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File for the results.")] = RESULTS,
     as_json: AsJson = False,
@@ -247,10 +251,10 @@ def main(
     fabric = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
     workloads = {}
     if folder:
-        workloads["published"] = read_workload(folder, fabric, pieces)
+        workloads["published"] = read_workload(folder, fabric, max_subflows)
     if generated:
         made = generate(fabric, generated, RING_SIZE, placement, seed)
-        workloads[f"generated, seed {seed}"] = jobs_of(made, fabric, pieces)
+        workloads[f"generated, seed {seed}"] = jobs_of(made, fabric, max_subflows)
     changes = [change for name, jobs in workloads.items() for change in measured(fabric, name, jobs, Config())]
     report([{**asdict(of), "cycles": of.cycles} for of in changes], out, lambda: table_of(changes), as_json)
     if not all(of.never_worse and of.reached for of in changes):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarks.plan.measure import OF_PLANNED, sizes, timed_runs
-from benchmarks.plan.workloads import LINK_BPS, SEED, Setting, in_pieces
+from benchmarks.plan.workloads import LINK_BPS, SEED, Setting, with_subflows
 from controller.fabric.topology import Fabric
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.efficiency import first_difference
@@ -31,7 +31,7 @@ from offline.scenarios.workload_job import WorkloadJob
 from signalbox.errors import SignalboxError
 
 Change = Literal["cable fails", "job leaves"]
-PIECES: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}
+MAX_SUBFLOWS: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}
 """Most subflows of split flows, by change."""
 _MOST_VARIABLES = 5_000
 """Class x path pairs up to which the solver searches a proof of the fewest moves."""
@@ -46,7 +46,7 @@ class ChangeRow:
     group: str
     workload: str
     change: Change
-    pieces: int
+    max_subflows: int
     flows: int
     before_slowdown: float
     """Worst slowdown of the plan that was in force."""
@@ -90,10 +90,10 @@ def small_settings() -> list[Setting]:
 def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -> ChangeRow:
     """Measure one change.
 
-    ``split``: flows may have as many subflows as ``PIECES`` says. Raises ``SignalboxError`` when there is no plan,
-    before or after the change."""
-    pieces = PIECES[change] if split else 1
-    jobs = in_pieces(setting.jobs, pieces)
+    ``split``: flows may have as many subflows as ``MAX_SUBFLOWS`` says. Raises ``SignalboxError`` when there is no
+    plan, before or after the change."""
+    max_subflows = MAX_SUBFLOWS[change] if split else 1
+    jobs = with_subflows(setting.jobs, max_subflows)
     before = _plan(problem_of(setting.fabric, jobs), limits)
     fabric, left = _after(setting, jobs, before.routes, change)
     stayed = {pair for job in left for pair in job.pairs}
@@ -109,7 +109,7 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
         group=setting.group,
         workload=setting.name,
         change=change,
-        pieces=pieces,
+        max_subflows=max_subflows,
         flows=len(timed.problem.flows),
         before_slowdown=before.max_slowdown,
         displaced=sum(not repaired.problem.stands(flow) for flow in repaired.problem.flows),

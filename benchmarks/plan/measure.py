@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median
 
-from benchmarks.plan.workloads import FAILURES, Failure, Setting, failed, in_pieces
+from benchmarks.plan.workloads import FAILURES, Failure, Setting, failed, with_subflows
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
 from offline.scenarios.scenario import problem_of
@@ -46,19 +46,19 @@ OF_OTHERS = Runs(most=1, budget_s=0.3)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Case to measure. ``pieces``: most subflows of a flow, 1 for whole flows."""
+    """Case to measure. ``max_subflows``: most subflows of a flow, 1 for whole flows."""
 
     setting: Setting
     failure: str
     strategy: str
-    pieces: int
+    max_subflows: int
 
     @property
     def runs(self) -> Runs:
         return OF_PLANNED if self.strategy == PLANNED else OF_OTHERS
 
     def __str__(self) -> str:
-        way = f"{self.strategy}, up to {self.pieces} pieces" if self.pieces > 1 else self.strategy
+        way = f"{self.strategy}, up to {self.max_subflows} subflows" if self.max_subflows > 1 else self.strategy
         return f"{self.setting.group}, {self.setting.name}; failed: {self.failure}; {way}"
 
 
@@ -85,7 +85,7 @@ class Row(Times):
     failure: str
     failed_spines: int
     strategy: str
-    pieces: int
+    max_subflows: int
     jobs: int
     flows: int
     classes: int
@@ -125,7 +125,7 @@ class Row(Times):
 
     @property
     def splits(self) -> bool:
-        return self.pieces > 1
+        return self.max_subflows > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Missing:
     workload: str
     failure: str
     strategy: str
-    pieces: int
+    max_subflows: int
     reason: str
 
 
@@ -152,25 +152,25 @@ class Timed:
 def cases(settings: Sequence[Setting], strategies: Sequence[str], failures: Sequence[str]) -> list[Case]:
     """Return the cases: all strategies keep flows whole, and ``planned`` also splits them."""
     return [
-        Case(setting, failure, strategy, pieces)
+        Case(setting, failure, strategy, max_subflows)
         for setting in settings
         for failure in setting.failures
         if failure in failures
         for strategy in strategies
-        for pieces in ((1, FAILURES[failure].pieces) if strategy == PLANNED else (1,))
+        for max_subflows in ((1, FAILURES[failure].max_subflows) if strategy == PLANNED else (1,))
     ]
 
 
 def measure(case: Case, limits: PlanLimits) -> Row | Missing:
     setting, failure = case.setting, FAILURES[case.failure]
-    if case.strategy not in (PLANNED, "ecmp") or case.pieces > 1:
+    if case.strategy not in (PLANNED, "ecmp") or case.max_subflows > 1:
         limits = replace(limits, ecmp_draws=0)
     fabric = failed(setting, failure)
-    jobs = in_pieces(setting.jobs, case.pieces)
+    jobs = with_subflows(setting.jobs, case.max_subflows)
     timed = timed_runs(lambda: problem_of(fabric, jobs), SCHEMES[case.strategy], limits, case.runs)
     answer = timed.answer
     if isinstance(answer, NoPlan):
-        return Missing(setting.group, setting.name, case.failure, case.strategy, case.pieces, answer.reason)
+        return Missing(setting.group, setting.name, case.failure, case.strategy, case.max_subflows, answer.reason)
     slowdowns = answer.sorted_slowdowns
     routed = max(1, len(answer.routes))
     classes, variables = sizes(timed.problem)
@@ -180,7 +180,7 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
         failure=case.failure,
         failed_spines=failure.spines,
         strategy=case.strategy,
-        pieces=case.pieces,
+        max_subflows=case.max_subflows,
         jobs=len(jobs),
         flows=len(timed.problem.flows),
         classes=classes,
@@ -190,7 +190,7 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
         bound=answer.bound,
         fluid_bound=answer.fluid_bound,
         integer_bound=answer.integer_bound,
-        closed_form=closed_form(timed.problem, setting, failure, case.pieces > 1),
+        closed_form=closed_form(timed.problem, setting, failure, case.max_subflows > 1),
         certificate=answer.certificate,
         slowdowns_proven=answer.slowdowns_proven,
         solver=answer.solver,

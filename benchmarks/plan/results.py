@@ -64,7 +64,7 @@ Line = dict[str, str]
 
 
 def scheme(row: Row | Missing) -> str:
-    return f"{row.strategy}, split" if row.pieces > 1 else row.strategy
+    return f"{row.strategy}, split" if row.max_subflows > 1 else row.strategy
 
 
 def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
@@ -86,7 +86,7 @@ def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
             "worst": f"{max(row.slowdown for row in of):.3f}",
             "mean of jobs": f"{fmean(row.mean_slowdown for row in of):.3f}",
             "bound": f"{fmean(row.bound for row in of):.3f}",
-            "pieces": f"{fmean(row.subflows for row in of):.3f}",
+            "subflows": f"{fmean(row.subflows for row in of):.3f}",
             "most": f"{max(row.most_subflows for row in of)}",
             "ms": f"{median(row.total_ms for row in of):.1f}",
             "longest": f"{max(row.total_ms for row in of):.0f}",
@@ -101,12 +101,12 @@ def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
     Slowdowns and moves are means over the workloads, times are medians."""
     grouped: defaultdict[tuple[str, str, int], list[ChangeRow]] = defaultdict(list)
     for row in rows:
-        grouped[row.group, row.change, row.pieces].append(row)
+        grouped[row.group, row.change, row.max_subflows].append(row)
     return [
         {
             "group": group,
             "change": change,
-            "flows": f"up to {pieces} pieces" if pieces > 1 else "whole",
+            "flows": f"up to {max_subflows} subflows" if max_subflows > 1 else "whole",
             "workloads": f"{len(of)}",
             "displaced": f"{fmean(row.displaced for row in of):.1f}",
             "repair": f"{fmean(row.repair_slowdown for row in of):.3f}",
@@ -120,7 +120,7 @@ def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
             "ms": f"{median(row.total_ms for row in of):.1f}",
             "moves from scratch": f"{fmean(row.scratch_moves for row in of):.1f}",
         }
-        for (group, change, pieces), of in grouped.items()
+        for (group, change, max_subflows), of in grouped.items()
     ]
 
 
@@ -186,14 +186,14 @@ _RULES = (
         "{:.6g} x the best",
     ),
     _Rule(
-        "split flows, whole spines fail: slowdown = max(1, D/S) in at most 2 pieces",
+        "split flows, whole spines fail: slowdown = max(1, D/S) in at most 2 subflows",
         lambda row: row.closed_form is not None and row.splits,
         lambda row: _exact(row) and row.most_subflows <= 2,
         _off,
         "{:.6g} x the best",
     ),
     _Rule(
-        "split flows, cables fail: slowdown <= 1.01 x bound in at most 8 pieces",
+        "split flows, cables fail: slowdown <= 1.01 x bound in at most 8 subflows",
         lambda row: row.failure in _CABLES and row.splits and not _irregular(row),
         lambda row: row.slowdown <= _WITHIN * row.bound and row.most_subflows <= 8,
         _off,
@@ -270,7 +270,7 @@ def _of_changes(changes: Sequence[ChangeRow]) -> Iterable[Target]:
         ("small fabrics", [row for row in changes if row.group == "small"]),
         ("large fabrics", [row for row in changes if row.group != "small"]),
     ):
-        kept = [row for row in rows if row.pieces == 1]
+        kept = [row for row in rows if row.max_subflows == 1]
         worst = f"{max([row.moves for row in kept], default=0)} moves"
         proven = sum(row.certificate == "optimal" and row.fewest for row in kept)
         yield Target(

@@ -55,7 +55,7 @@ class Failure(NamedTuple):
     """Number of failed cables among the others, drawn at random."""
     of_one_job: int = 0
     """Number of failed cables at each leaf that only the first job uses."""
-    pieces: int = 2
+    max_subflows: int = 2
     """Most subflows of split flows."""
 
 
@@ -65,9 +65,9 @@ FAILURES = {
     "1-spine": Failure(spines=1),
     "4-spines": Failure(spines=4),
     "8-spines": Failure(spines=8),
-    "40-cables": Failure(cables=40, pieces=8),
-    "60-cables-8-spines": Failure(spines=8, cables=60, pieces=8),
-    ONE_JOB: Failure(of_one_job=4, pieces=8),
+    "40-cables": Failure(cables=40, max_subflows=8),
+    "60-cables-8-spines": Failure(spines=8, cables=60, max_subflows=8),
+    ONE_JOB: Failure(of_one_job=4, max_subflows=8),
 }
 WHOLE_SPINES = tuple(name for name, what in FAILURES.items() if not what.cables and not what.of_one_job)
 
@@ -146,7 +146,7 @@ def leaves_of_one_job(setting: Setting) -> list[Dpid]:
     return sorted(leaf for leaf, jobs in users.items() if jobs == {0}) if len(setting.jobs) > 1 else []
 
 
-def in_pieces(jobs: Sequence[WorkloadJob], max_subflows: int) -> tuple[WorkloadJob, ...]:
+def with_subflows(jobs: Sequence[WorkloadJob], max_subflows: int) -> tuple[WorkloadJob, ...]:
     return tuple(replace(job, max_subflows=max_subflows) for job in jobs)
 
 

@@ -113,26 +113,26 @@ def told_routes(response: Any) -> ToldRoutes:
     return ToldRoutes(response.resume_token, packed)
 
 
-def _subflow(piece: Any) -> Subflow:
-    connections = (Connected(c.src, c.src_port, c.dst, c.dst_port) for c in piece.connections)
-    ports = PortClass(piece.port_value, piece.port_mask)
-    return Subflow(piece.share, tuple(piece.switches), ports, tuple(connections))
+def _subflow(subflow: Any) -> Subflow:
+    connections = (Connected(c.src, c.src_port, c.dst, c.dst_port) for c in subflow.connections)
+    ports = PortClass(subflow.port_value, subflow.port_mask)
+    return Subflow(subflow.share, tuple(subflow.switches), ports, tuple(connections))
 
 
 def shares_of(routes: tuple[Route, ...]) -> Shares:
     """Return the shares of the split flows. The known connections of a subflow divide its share equally."""
     return {
-        (route.src, route.dst): tuple(share for piece in route.subflows for share in _shares(piece))
+        (route.src, route.dst): tuple(share for subflow in route.subflows for share in _shares(subflow))
         for route in routes
         if len(route.subflows) > 1
     }
 
 
-def _shares(piece: Subflow) -> Iterator[Share]:
-    if not piece.connections:
-        yield Share(piece.share, *piece.ports)
-    for connection in piece.connections:
-        yield Share(piece.share / len(piece.connections), *exactly(connection.src_port))
+def _shares(subflow: Subflow) -> Iterator[Share]:
+    if not subflow.connections:
+        yield Share(subflow.share, *subflow.ports)
+    for connection in subflow.connections:
+        yield Share(subflow.share / len(subflow.connections), *exactly(connection.src_port))
 
 
 class RouteFollower:

@@ -240,7 +240,7 @@ def _splitting(found: JobAnalysis) -> str:
         proven = ", which is proven best for all jobs together over shortest paths" if split.best_for_all else ""
         return (
             f"Splitting flows would gain {1 - split.slowdown / unsplit:.0%}: slowdown {split.slowdown:.2f} if all jobs "
-            f"send their flows in paced pieces, at most {split.most_pieces} of each{proven}."
+            f"send their flows in paced subflows, at most {split.most_subflows} of each{proven}."
         )
     if split.best_for_all:
         return "Splitting flows would gain nothing either."

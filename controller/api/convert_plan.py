@@ -74,7 +74,7 @@ def get_plan_bytes(
 
 
 def _planned_routes(plan: Plan, status: Status) -> Iterator[tuple[FlowId, JobId, Route | None, Dividing]]:
-    left = {flow if flow.piece == 0 else flow._replace(piece=0): None for flow in plan.routes}
+    left = {flow if flow.subflow == 0 else flow._replace(subflow=0): None for flow in plan.routes}
     for job_id, job in sorted(status.jobs.items(), key=itemgetter(0)):
         for flow in sorted(flow for flow in job.routes if flow in left):
             del left[flow]
@@ -155,19 +155,19 @@ def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: 
     if len(route) == 1:
         bundles = (tuple(chain.from_iterable(bundles)) if dividing.owner else (),)
     message.pinned = True
-    for piece, bundle in zip(route, bundles, strict=False):
-        _fill_subflow(message.subflows.add(), flow, piece, bundle, fabric)
+    for subflow, bundle in zip(route, bundles, strict=False):
+        _fill_subflow(message.subflows.add(), flow, subflow, bundle, fabric)
     if len(route) == 1:
         message.switches.extend(message.subflows[0].switches)
 
 
-def _fill_subflow(message: pb.Subflow, flow: FlowId, piece: Subflow, bundle: Sequence[Ports], fabric: Fabric) -> None:
+def _fill_subflow(message: pb.Subflow, flow: FlowId, subflow: Subflow, bundle: Sequence[Ports], fabric: Fabric) -> None:
     """Fill the message of a subflow.
 
     ``bundle`` has the ports of its packets; it is empty when the subflow has all packets of the flow."""
     classes = [ports.src for ports in bundle if ports.dst is None] or [PortClass(0, 0)]
-    message.share = piece.share
-    message.switches.extend(_path_names(flow, piece.path, fabric))
+    message.share = subflow.share
+    message.switches.extend(_path_names(flow, subflow.path, fabric))
     message.port_value, message.port_mask = classes[0].value, classes[0].mask
     for ports in bundle:
         if ports.dst:
@@ -226,11 +226,11 @@ def _inside_a_switch(flow: FlowId, fabric: Fabric) -> bool:
 def _route_paths(flow: FlowId, route: Route, fabric: Fabric) -> list[pb.RoutePath]:
     return [
         pb.RoutePath(
-            share=piece.share,
-            switches=_path_names(flow, piece.path, fabric),
-            links=[pb.PortRef(dpid=link.dpid, port=link.port) for link in piece.path],
+            share=subflow.share,
+            switches=_path_names(flow, subflow.path, fabric),
+            links=[pb.PortRef(dpid=link.dpid, port=link.port) for link in subflow.path],
         )
-        for piece in route
+        for subflow in route
     ]
 
 

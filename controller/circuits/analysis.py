@@ -116,7 +116,7 @@ def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[
 
     ``routes``: of the job's pinned flows. ``usable``: links that may be used."""
     wiring = JobWiring.of(arrangement)
-    hops = [max(len(piece.path) for piece in route) for route in routes]
+    hops = [max(len(subflow.path) for subflow in route) for route in routes]
     return Use(
         strategy=wiring.strategy,
         circuits=len(wiring.circuits),

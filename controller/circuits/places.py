@@ -49,7 +49,8 @@ def routes_of(asked: FindWiring, found: FoundWiring, cabling: Cabling) -> Routes
         return tuple(LinkId(*each) for each in at if each)
 
     return {
-        flow: tuple(Subflow(path(places), share) for places, share in pieces) for flow, pieces in found.routes.items()
+        flow: tuple(Subflow(path(places), share) for places, share in subflows)
+        for flow, subflows in found.routes.items()
     }
 
 

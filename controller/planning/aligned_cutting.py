@@ -38,20 +38,20 @@ def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] |
 
     ``most``: number of flows that may move, None for any number."""
     between, numbers = crossing(problem), problem.numbers
-    pieces = min((flow.max_subflows for flow in between), default=1)
-    lanes = find_lanes(problem) if pieces > 1 and nearly_equal(numbers.peak_bps[numbers.crossing]) else None
-    routes = cut_aligned(problem, between, lanes, pieces, most) if lanes else None
+    max_subflows = min((flow.max_subflows for flow in between), default=1)
+    lanes = find_lanes(problem) if max_subflows > 1 and nearly_equal(numbers.peak_bps[numbers.crossing]) else None
+    routes = cut_aligned(problem, between, lanes, max_subflows, most) if lanes else None
     if routes is None:
         return None
     return routes | {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
 
 
 def cut_aligned(
-    problem: Problem, flows: Sequence[Flow], lanes: Lanes, pieces: int, most: int | None
+    problem: Problem, flows: Sequence[Flow], lanes: Lanes, max_subflows: int, most: int | None
 ) -> dict[FlowId, Route] | None:
     """Return routes of flows of one demand between leaves; None when ``most`` moves are too few.
 
-    ``pieces``: number of subflows per flow, at least 2. ``most``: number of flows that may move, None for any
+    ``max_subflows``: number of subflows per flow, at least 2. ``most``: number of flows that may move, None for any
     number."""
     degrees = Counter(end for flow in flows for end in _ends(flow))
     further = max(0, max(degrees.values(), default=0) - lanes.count)
@@ -67,14 +67,14 @@ def cut_aligned(
     color = coloring.color
     routes = {flow.id: route(flow, [(color[flow.id], 1.0)]) for flow in flows if color[flow.id] < lanes.count}
     left = math.inf if most is None else most - problem.moves(routes)
-    cut = _widest(Counter(color.values()), lanes.count, further, pieces, left)
+    cut = _widest(Counter(color.values()), lanes.count, further, max_subflows, left)
     if cut is None:
         return None
     return {flow.id: route(flow, cut[color[flow.id]]) if color[flow.id] in cut else routes[flow.id] for flow in flows}
 
 
 def _widest(
-    sizes: Mapping[int, int], lanes: int, further: int, pieces: int, most: float
+    sizes: Mapping[int, int], lanes: int, further: int, max_subflows: int, most: float
 ) -> Mapping[int, Shares] | None:
     """Return the shares of the flows of each colour that is cut; None when ``most`` moves are too few.
 
@@ -89,28 +89,28 @@ def _widest(
         cut = {
             color: shares
             for number, group in enumerate(groups)
-            for color, shares in _tree(lanes + number, group, pieces).items()
+            for color, shares in _tree(lanes + number, group, max_subflows).items()
         }
         if extra + sum(sizes[color] for color in cut if color < lanes) <= most:
             return cut
     return None
 
 
-def _tree(root: int, lanes: Sequence[int], pieces: int) -> dict[int, Shares]:
+def _tree(root: int, lanes: Sequence[int], max_subflows: int) -> dict[int, Shares]:
     """Return the shares of the flows of the further colour ``root``, and of the common links that pass on a part.
 
     Each common link ends with 1 / number of common links more than it had."""
     width = len(lanes)
 
     def children(number: int) -> range:
-        begin = pieces + number * (pieces - 1)
-        return range(min(begin, width), min(begin + pieces - 1, width))
+        begin = max_subflows + number * (max_subflows - 1)
+        return range(min(begin, width), min(begin + max_subflows - 1, width))
 
     below = [1] * width
     for number in reversed(range(width)):
         below[number] += sum(below[child] for child in children(number))
-    cut: dict[int, Shares] = {root: [(lanes[child], below[child] / width) for child in range(min(pieces, width))]}
-    for number in range(math.ceil(max(0, width - pieces) / (pieces - 1))):
+    cut: dict[int, Shares] = {root: [(lanes[child], below[child] / width) for child in range(min(max_subflows, width))]}
+    for number in range(math.ceil(max(0, width - max_subflows) / (max_subflows - 1))):
         passed = [(lanes[child], below[child] / width) for child in children(number)]
         cut[lanes[number]] = [(lanes[number], 1 - (below[number] - 1) / width), *passed]
     return cut

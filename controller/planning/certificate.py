@@ -83,7 +83,7 @@ def _form(problem: Problem, plan: Plan, names: FabricNames) -> dict[str, Any]:
                 "to": names.host(flow.id.dst_ip),
                 "hops": 2 + len(plan.routes[flow.id][0].path),
                 "demand": [[phase, max(1, round(bps * per_bps))] for phase, bps in flow.demand_bps],
-                "pieces": flow.max_subflows,
+                "max_subflows": flow.max_subflows,
                 "route": [
                     [share, [place[flow.nic_links[0]], *(place[link] for link in path), place[flow.nic_links[1]]]]
                     for share, (path, _) in zip(_parts(plan.routes[flow.id]), plan.routes[flow.id], strict=True)

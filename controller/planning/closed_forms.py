@@ -75,18 +75,18 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: floa
     """Return routes of split flows; None when whole flows are as good, or the flows cannot be cut.
 
     ``floor``: slowdown that all jobs have at least."""
-    pieces, demand_bps = int(numbers.most[flows].min()), nearly_equal(numbers.peak_bps[flows])
-    if pieces == 1 or demand_bps is None:
+    max_subflows, demand_bps = int(numbers.most[flows].min()), nearly_equal(numbers.peak_bps[flows])
+    if max_subflows == 1 or demand_bps is None:
         return None
     degree = max(int(np.bincount(of[flows]).max()) for of in (numbers.src, numbers.dst))
     fit = tuple([bps / demand_bps for bps in lanes.bps])
     in_turns = -(-degree // lanes.count) / fit[min(degree, lanes.count) - 1]
     if in_turns <= floor * (1 + SLOWDOWN_TOLERANCE):
         return None
-    slowdown = _cut(degree, fit, pieces).slowdown
+    slowdown = _cut(degree, fit, max_subflows).slowdown
     if lanes.has_others and slowdown > floor * (1 + SLOWDOWN_TOLERANCE):
         ways = [
-            (divided, _cut(int(divided.colors.max(initial=0)) + 1, fit, pieces))
+            (divided, _cut(int(divided.colors.max(initial=0)) + 1, fit, max_subflows))
             for divided in cables_besides.split(numbers, flows, lanes, demand_bps, _even)
         ]
         least, way = min(((max(one.slowdown for one in way), n) for n, way in enumerate(ways)), default=(math.inf, 0))
@@ -98,7 +98,7 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: floa
     if slowdown >= in_turns * (1 - SLOWDOWN_TOLERANCE):
         return None
     colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
-    return split_evenly(numbers, flows, lanes, _cut(degree, fit, pieces), colors)
+    return split_evenly(numbers, flows, lanes, _cut(degree, fit, max_subflows), colors)
 
 
 def nearly_equal(peak_bps: Floats) -> float | None:
@@ -173,11 +173,11 @@ class Cut(NamedTuple):
     """Line of colours that is cut into segments of common links.
 
     - ``slowdown``: slowdown of the flows, that is, the largest load of a common link.
-    - ``pieces``: number of subflows of each colour.
+    - ``subflows``: number of subflows of each colour.
     - ``lane``, ``share``: common link and share of each subflow, colour by colour."""
 
     slowdown: float
-    pieces: Ints
+    subflows: Ints
     lane: Ints
     share: Floats
 
@@ -187,19 +187,19 @@ def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
     """Return the cut of ``lane_ends``. It is cached because several parts of a fabric often need the same one."""
     ends = lane_ends(colors, fit, max_subflows)
     slowdown = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
-    pieces = _pieces(colors, ends)
-    lane = np.array([len(fit) - 1 - lane for of in pieces for lane, _ in of], np.int64)
-    share = np.array([share for of in pieces for _, share in of], np.float64)
-    return Cut(slowdown, np.array([len(of) for of in pieces], np.int64), lane, share)
+    subflows = _subflows(colors, ends)
+    lane = np.array([len(fit) - 1 - lane for of in subflows for lane, _ in of], np.int64)
+    share = np.array([share for of in subflows for _, share in of], np.float64)
+    return Cut(slowdown, np.array([len(of) for of in subflows], np.int64), lane, share)
 
 
 def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, cut: Cut, colors: Ints) -> NumberedRoutes:
     """Return routes of flows of one demand. Flows that share a leaf on the same side must have different colours."""
-    times = cut.pieces[colors]
+    times = cut.subflows[colors]
     at = np.repeat(flows, times)
-    first = (np.cumsum(cut.pieces) - cut.pieces)[colors]
-    piece = np.arange(len(at)) + np.repeat(first - np.cumsum(times) + times, times)
-    return NumberedRoutes(at, lanes.paths(numbers, at, cut.lane[piece]), cut.share[piece])
+    first = (np.cumsum(cut.subflows) - cut.subflows)[colors]
+    subflow = np.arange(len(at)) + np.repeat(first - np.cumsum(times) + times, times)
+    return NumberedRoutes(at, lanes.paths(numbers, at, cut.lane[subflow]), cut.share[subflow])
 
 
 def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[float]:
@@ -210,7 +210,7 @@ def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[floa
     as short as possible."""
     total = math.fsum(fit)
     ends = [colors * of / total for of in itertools.accumulate(reversed(fit))]
-    if max(map(len, _pieces(colors, ends))) <= max_subflows:
+    if max(map(len, _subflows(colors, ends))) <= max_subflows:
         return ends
     lanes = len(fit)
     length = colors / lanes
@@ -221,13 +221,13 @@ def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[floa
     return [0.0] * (lanes - used) + [min(colors, (lane + 1) * length) for lane in range(used)]
 
 
-def _pieces(colors: int, ends: Sequence[float]) -> list[list[tuple[int, float]]]:
+def _subflows(colors: int, ends: Sequence[float]) -> list[list[tuple[int, float]]]:
     """Return for each colour the common links in whose segments its interval lies, with the share in each."""
-    pieces: list[list[tuple[int, float]]] = [[] for _ in range(colors)]
+    subflows: list[list[tuple[int, float]]] = [[] for _ in range(colors)]
     start = 0.0
     for lane, end in enumerate(ends):
         for color in range(int(start + _ROUNDING), math.ceil(end - _ROUNDING)):
             share = min(end, color + 1) - max(start, color)
-            pieces[color].append((lane, share))
+            subflows[color].append((lane, share))
         start = end
-    return pieces
+    return subflows

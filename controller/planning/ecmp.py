@@ -88,7 +88,8 @@ def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
     ports = {flow.job_id: _source_port(flow.job_id, seed) for flow in problem.flows}
     flows = [problem.flows[number] for number in hops.flows.tolist()]
     words = [
-        crc32(f"{f.id.src_ip} {f.id.dst_ip} {_UDP} {ports[f.job_id] + f.id.piece} {ROCE_PORT}".encode()) for f in flows
+        crc32(f"{f.id.src_ip} {f.id.dst_ip} {_UDP} {ports[f.job_id] + f.id.subflow} {ROCE_PORT}".encode())
+        for f in flows
     ]
     five_tuple = np.array(words, np.uint64)
     first = hops.link[hops.start].tolist()
@@ -147,15 +148,15 @@ def _nic_slowdowns(problem: Problem, hashed: Ints, standing: Routes) -> dict[Job
 
 def _stands(problem: Problem, pinned: Routes, flow: Flow) -> bool:
     route = pinned.get(flow.id)
-    return route is not None and all(link in problem.paths.far_end for piece in route for link in piece.path)
+    return route is not None and all(link in problem.paths.far_end for subflow in route for link in subflow.path)
 
 
 def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Fixed:
     rows = [
-        (flow, hops.number[link], piece.share)
+        (flow, hops.number[link], subflow.share)
         for flow, flow_id in enumerate(flow.id for flow in problem.flows)
-        for piece in standing.get(flow_id, ())
-        for link in piece.path
+        for subflow in standing.get(flow_id, ())
+        for link in subflow.path
     ]
     flows, links, shares = np.array(rows, np.float64).reshape(-1, 3).T
     return Fixed(flows.astype(np.int64), links.astype(np.int64), shares)

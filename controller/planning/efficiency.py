@@ -52,10 +52,10 @@ def phase_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, dict[int, f
     rows = passing(problem, routes)
     flows, links, shares = rows.flow, rows.link, rows.share
     loads, on_link = _loads(problem, rows)
-    piece, entry = numbers.entries_of(flows)
+    subflow, entry = numbers.entries_of(flows)
     cells, jobs = len(numbers.cell_job), len(numbers.job_ids)
-    at, row = distinct(links[piece] * cells + numbers.entry_cell[entry])
-    own = np.bincount(row, numbers.entry_bps[entry] * shares[piece], len(at))
+    at, row = distinct(links[subflow] * cells + numbers.entry_cell[entry])
+    own = np.bincount(row, numbers.entry_bps[entry] * shares[subflow], len(at))
     link, cell = at // max(1, cells), at % max(1, cells)
     peak = np.searchsorted(on_link.place * jobs + on_link.job, link * jobs + numbers.cell_job[cell])
     load = loads[link] + (own - on_link.bps[peak]) / numbers.capacity_bps[link]
@@ -103,15 +103,15 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
     connections, this is 1 / slowdown of what the connection has to send. Flows of unequal demand are assumed to get
     rates in proportion to their demands, as slowdowns assume too."""
     routed = [(flow, number, routes[flow.id]) for number, flow in enumerate(problem.flows) if flow.id in routes]
-    if not any(flow.id.piece or (len(route) > 1 and not flow.paced) for flow, _, route in routed):
+    if not any(flow.id.subflow or (len(route) > 1 and not flow.paced) for flow, _, route in routed):
         return frozenset()
     together = Counter(flow.id.joined for flow, _, _ in routed)
     rows: list[tuple[int, int, float, float]] = []
     for flow, number, route in routed:
-        pieces = together[flow.id.joined]
+        subflows = together[flow.id.joined]
         apart = len(route) > 1 and not flow.paced
         for path, share in route:
-            weight, part = (1.0, share) if apart else (pieces * share, 1 / pieces)
+            weight, part = (1.0, share) if apart else (subflows * share, 1 / subflows)
             rows += [(number, problem.link_number[link], weight, part) for link in (*path, *flow.nic_links)]
     columns = np.array(rows).T
     (flows, links), (weights, parts) = columns[:2].astype(np.int64), columns[2:]
@@ -168,11 +168,11 @@ def passing(problem: Problem, routes: Routes | NumberedRoutes) -> Passing:
     else:
         found = [routes.get(flow.id) for flow in problem.flows]
         of = np.array([flow for flow, route in enumerate(found) if route is not None], np.int64)
-        pieces = [(flow, path, share) for flow, route in enumerate(found) if route for path, share in route]
-        passed = np.array([len(path) for _, path, _ in pieces], np.int64)
-        links = np.array([number[link] for _, path, _ in pieces for link in path], np.int64)
-        flows = np.repeat(np.array([flow for flow, _, _ in pieces], np.int64), passed)
-        shares = np.repeat(np.array([share for _, _, share in pieces], np.float64), passed)
+        subflows = [(flow, path, share) for flow, route in enumerate(found) if route for path, share in route]
+        passed = np.array([len(path) for _, path, _ in subflows], np.int64)
+        links = np.array([number[link] for _, path, _ in subflows for link in path], np.int64)
+        flows = np.repeat(np.array([flow for flow, _, _ in subflows], np.int64), passed)
+        shares = np.repeat(np.array([share for _, _, share in subflows], np.float64), passed)
     return Passing(
         of,
         np.concatenate([flows, of, of]),
@@ -198,9 +198,9 @@ def loads_of(problem: Problem, rows: Passing) -> Floats:
 def _loads(problem: Problem, rows: Passing) -> tuple[Floats, Peaks]:
     """Return the load of each link, and per link and job the bit/s of the job's largest phase."""
     numbers = problem.numbers
-    piece, entry = numbers.entries_of(rows.flow)
-    bps = numbers.entry_bps[entry] * rows.share[piece]
-    on_link = peaks(rows.link[piece], numbers.entry_cell[entry], bps, numbers.cell_job)
+    subflow, entry = numbers.entries_of(rows.flow)
+    bps = numbers.entry_bps[entry] * rows.share[subflow]
+    on_link = peaks(rows.link[subflow], numbers.entry_cell[entry], bps, numbers.cell_job)
     return np.bincount(on_link.place, on_link.bps, len(numbers.capacity_bps)) / numbers.capacity_bps, on_link
 
 

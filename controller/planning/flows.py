@@ -31,7 +31,7 @@ class FlowId(NamedTuple):
     dst_ip: str
     owner: str = ""
     """Job of the flow where several jobs share the pair, see ``signalbox.jobs.subflows``; else empty."""
-    piece: int = 0
+    subflow: int = 0
     """Number of this subflow where the job has divided the pair into equal subflows; else 0."""
 
     @property
@@ -46,12 +46,12 @@ class FlowId(NamedTuple):
     @property
     def joined(self) -> FlowId:
         """Common id of all equal subflows of the same pair and owner."""
-        return FlowId(self.src_ip, self.dst_ip, self.owner) if self.piece else self
+        return FlowId(self.src_ip, self.dst_ip, self.owner) if self.subflow else self
 
 
 def flow_ids(dividing: Dividing, pair: tuple[str, str]) -> tuple[FlowId, ...]:
     """Return the ids of a job's flows between a pair of addresses: one, or one per equal subflow."""
-    return tuple(FlowId(*pair, dividing.owner, piece) for piece in range(len(dividing.pieces(pair).weights)))
+    return tuple(FlowId(*pair, dividing.owner, subflow) for subflow in range(len(dividing.subflows(pair).weights)))
 
 
 class Subflow(NamedTuple):

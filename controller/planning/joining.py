@@ -37,29 +37,29 @@ def joined(problem: Problem) -> Problem | None:
     for flow in problem.flows:
         of_flow[flow.id.joined].append(flow)
     flows: list[Flow] = []
-    for pieces in of_flow.values():
-        flows += [_one(pieces)] if _run_together(problem, pieces) else pieces
+    for subflows in of_flow.values():
+        flows += [_one(subflows)] if _run_together(problem, subflows) else subflows
     return problem.with_flows(flows) if len(flows) < len(problem.flows) else None
 
 
-def of_pieces(problem: Problem, routes: Routes) -> Routes:
+def of_subflows(problem: Problem, routes: Routes) -> Routes:
     """Return the routes of the subflows from those of the joined problem."""
     found = {flow.id: routes.get(flow.id) or routes.get(flow.id.joined) for flow in problem.flows}
     return {flow: route for flow, route in found.items() if route is not None}
 
 
-def _run_together(problem: Problem, pieces: Sequence[Flow]) -> bool:
-    standing = {piece.current for piece in pieces if piece.id in problem.standing}
-    return len(standing) <= 1 and len({piece.id in problem.standing for piece in pieces}) == 1
+def _run_together(problem: Problem, subflows: Sequence[Flow]) -> bool:
+    standing = {subflow.current for subflow in subflows if subflow.id in problem.standing}
+    return len(standing) <= 1 and len({subflow.id in problem.standing for subflow in subflows}) == 1
 
 
-def _one(pieces: Sequence[Flow]) -> Flow:
+def _one(subflows: Sequence[Flow]) -> Flow:
     """Return one flow for these subflows, which must have their demands in the same phases."""
-    if len(pieces) == 1:
-        return pieces[0]
-    phases = zip(*(piece.demand_bps for piece in pieces), strict=True)
+    if len(subflows) == 1:
+        return subflows[0]
+    phases = zip(*(subflow.demand_bps for subflow in subflows), strict=True)
     demand_bps = tuple((of[0][0], sum(bps for _, bps in of)) for of in phases)
-    return replace(pieces[0], id=pieces[0].id.joined, demand_bps=demand_bps)
+    return replace(subflows[0], id=subflows[0].id.joined, demand_bps=demand_bps)
 
 
 # ---- in closed form
@@ -97,17 +97,17 @@ def _colored(numbers: Numbers, flows: Ints, group: Ints, lanes: Lanes, floor: fl
     flows = flows[order]
     _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
     demand_bps = nearly_equal(numbers.peak_bps[flows])
-    pieces = int(sizes[0])
-    if pieces == 1 or (sizes != pieces).any() or demand_bps is None:
+    subflows = int(sizes[0])
+    if subflows == 1 or (sizes != subflows).any() or demand_bps is None:
         return None
     src, dst = numbers.src[flows[first]], numbers.dst[flows[first]]
     degree = max(int(np.bincount(of).max()) for of in (src, dst))
     fit = int(floor * lanes.bps[-1] / demand_bps + _ROUNDING)
-    on_link = max(-(-degree * pieces // lanes.count), fit)
-    whole = min(on_link // pieces * lanes.count, degree)
+    on_link = max(-(-degree * subflows // lanes.count), fit)
+    whole = min(on_link // subflows * lanes.count, degree)
     colors = np.array(proper_coloring(list(zip(src.tolist(), dst.tolist(), strict=True))), np.int64)
     rank = np.argsort(np.argsort(-np.bincount(colors, minlength=degree), kind="stable"))[colors]
-    place = np.repeat((rank - whole) * pieces, pieces) + np.tile(np.arange(pieces), len(first))
-    left = max(1, on_link - whole // lanes.count * pieces)
-    lane = np.where(np.repeat(rank < whole, pieces), np.repeat(rank, pieces) % lanes.count, place // left)
+    place = np.repeat((rank - whole) * subflows, subflows) + np.tile(np.arange(subflows), len(first))
+    left = max(1, on_link - whole // lanes.count * subflows)
+    lane = np.where(np.repeat(rank < whole, subflows), np.repeat(rank, subflows) % lanes.count, place // left)
     return NumberedRoutes(flows, lanes.paths(numbers, flows, lane), np.ones(len(flows)))

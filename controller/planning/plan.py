@@ -170,14 +170,14 @@ def routes_of(problem: Problem, numbered: NumberedRoutes) -> dict[FlowId, Route]
     """Return the route of each flow."""
     flows, ids = problem.flows, problem.links.ids
     hops = [[ids[link] for link in column] for column in numbered.links.T.tolist()]
-    pieces = map(tuple.__new__, repeat(Subflow), zip(zip(*hops, strict=True), numbered.share.tolist(), strict=True))
+    subflows = map(tuple.__new__, repeat(Subflow), zip(zip(*hops, strict=True), numbered.share.tolist(), strict=True))
     at = numbered.flow.tolist()
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in flows if flow.src_leaf == flow.dst_leaf}
     if len(set(at)) == len(at):
-        routes.update(zip([flows[flow].id for flow in at], zip(pieces), strict=True))
+        routes.update(zip([flows[flow].id for flow in at], zip(subflows), strict=True))
     else:
-        for flow, those in groupby(zip(at, pieces, strict=True), itemgetter(0)):
-            routes[flows[flow].id] = tuple([piece for _, piece in those])
+        for flow, those in groupby(zip(at, subflows, strict=True), itemgetter(0)):
+            routes[flows[flow].id] = tuple([subflow for _, subflow in those])
     return routes
 
 
@@ -189,7 +189,7 @@ def paths_used(routes: Routes) -> int:
 def draft(problem: Problem, solver: str, routes: Routes | NumberedRoutes) -> Draft:
     slowdowns = job_slowdowns(problem, routes)
     found = routes_of(problem, routes) if isinstance(routes, NumberedRoutes) else routes
-    paths = paths_used(found) if problem.in_pieces else 0
+    paths = paths_used(found) if problem.has_equal_subflows else 0
     return Draft(
         solver, found, slowdowns, problem.moves(found), paths, routes if isinstance(routes, NumberedRoutes) else None
     )
@@ -314,7 +314,7 @@ def decide(
     routed = [flow for flow in problem.flows if flow.id in plan.routes]
     never = sum(flow.current is None and flow.src_leaf != flow.dst_leaf for flow in routed)
     astray = [flow.current for flow in routed if flow.current is not None and flow.id not in problem.standing]
-    drained = sum(any(not problem.drained.isdisjoint(piece.path) for piece in route) for route in astray)
+    drained = sum(any(not problem.drained.isdisjoint(subflow.path) for subflow in route) for route in astray)
     counts = (
         (never, "not pinned yet"),
         (len(astray) - drained, "whose path is lost"),

@@ -24,16 +24,16 @@ def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[s
     if not (problem.links.capacity_bps > 0).all():
         return ("a link has no capacity",)
     routes = [plan.routes.get(flow.id) for flow in problem.flows]
-    pieces = _Pieces(problem, routes)
-    violations = list(_routing(problem, plan, routes, pieces))
+    subflows = _Subflows(problem, routes)
+    violations = list(_routing(problem, plan, routes, subflows))
     if not violations:
-        violations += _slowdowns(problem, plan, routes, pieces)
+        violations += _slowdowns(problem, plan, routes, subflows)
         violations += _moves(problem, plan, routes, max_moves)
         violations += _certificate(plan)
     return tuple(violations)
 
 
-class _Pieces:
+class _Subflows:
     """All subflows of the routes as arrays.
 
     - ``flow``, ``length``, ``share``: per subflow the number of its flow, the length of its path and its share.
@@ -41,16 +41,16 @@ class _Pieces:
       switches."""
 
     def __init__(self, problem: Problem, routes: Sequence[Route | None]) -> None:
-        pieces = [piece for route in routes if route for piece in route]
+        subflows = [subflow for route in routes if route for subflow in route]
         counts = np.fromiter((len(route) if route else 0 for route in routes), np.int64, len(routes))
         self.flow = np.repeat(np.arange(len(routes)), counts)
-        self.length = np.fromiter((len(path) for path, _ in pieces), np.int64, len(pieces))
-        self.share = np.fromiter((share for _, share in pieces), np.float64, len(pieces))
+        self.length = np.fromiter((len(path) for path, _ in subflows), np.int64, len(subflows))
+        self.share = np.fromiter((share for _, share in subflows), np.float64, len(subflows))
         number = problem.links.number
-        self.links = np.array([number.get(link, -1) for path, _ in pieces for link in path], np.int64)
+        self.links = np.array([number.get(link, -1) for path, _ in subflows for link in path], np.int64)
 
 
-def _routing(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces: _Pieces) -> Iterator[str]:
+def _routing(problem: Problem, plan: Plan, routes: Sequence[Route | None], subflows: _Subflows) -> Iterator[str]:
     if plan.generation != problem.generation:
         yield f"the plan is for generation {plan.generation}, the problem is generation {problem.generation}"
     unrouted = set(plan.unrouted)
@@ -61,8 +61,8 @@ def _routing(problem: Problem, plan: Plan, routes: Sequence[Route | None], piece
                 yield f"{flow_id.src_ip} > {flow_id.dst_ip} is no flow of the problem"
     if len(unrouted) < len(plan.unrouted):
         yield "a flow is listed as unrouted twice"
-    off = _off_paths(problem, pieces)
-    amiss = off | _wrong_shares(problem, routes, pieces)
+    off = _off_paths(problem, subflows)
+    amiss = off | _wrong_shares(problem, routes, subflows)
     if unrouted or None in routes:
         listed = [flow.id in unrouted for flow in problem.flows]
         amiss |= np.array([route is None for route in routes], bool) | np.array(listed, bool)
@@ -73,19 +73,19 @@ def _routing(problem: Problem, plan: Plan, routes: Sequence[Route | None], piece
         elif flow.id in unrouted:
             reason = "is both routed and listed as unrouted"
         else:
-            reason = _pieces_fault(flow, route) or _path_fault(flow)
+            reason = _subflows_fault(flow, route) or _path_fault(flow)
         if reason:
             yield f"{flow.id.src_ip} > {flow.id.dst_ip}: {reason}"
 
 
-def _wrong_shares(problem: Problem, routes: Sequence[Route | None], pieces: _Pieces) -> NDArray[np.bool_]:
+def _wrong_shares(problem: Problem, routes: Sequence[Route | None], subflows: _Subflows) -> NDArray[np.bool_]:
     """Return for each flow whether it has no or too many subflows, two subflows on one path, or wrong shares."""
     flows = len(routes)
-    counts = np.bincount(pieces.flow, minlength=flows)
-    total = np.bincount(pieces.flow, pieces.share, flows)
+    counts = np.bincount(subflows.flow, minlength=flows)
+    total = np.bincount(subflows.flow, subflows.share, flows)
     wrong = (counts < 1) | (counts > problem.numbers.most) | (np.abs(total - 1) > _ROUNDING)
     wrong |= np.isnan(total)
-    wrong[pieces.flow[~(pieces.share > 0)]] = True
+    wrong[subflows.flow[~(subflows.share > 0)]] = True
     several = [routes[number] or () for number in np.flatnonzero(counts > 1).tolist()]
     shared = [
         route[0].path == route[1].path if len(route) == 2 else len({path for path, _ in route}) < len(route)
@@ -102,7 +102,7 @@ def _unrouted_fault(problem: Problem, flow: Flow, listed: bool) -> str:
     return "is unrouted although it has a path" if problem.candidates(flow) else ""
 
 
-def _pieces_fault(flow: Flow, route: Route) -> str:
+def _subflows_fault(flow: Flow, route: Route) -> str:
     if not 1 <= len(route) <= flow.max_subflows:
         return f"has {len(route)} subflows, but its job allows 1 to {flow.max_subflows}"
     if not all(share > 0 for _, share in route):
@@ -120,7 +120,7 @@ def _path_fault(flow: Flow) -> str:
     return "its path is not among the candidates"
 
 
-def _off_paths(problem: Problem, pieces: _Pieces) -> NDArray[np.bool_]:
+def _off_paths(problem: Problem, subflows: _Subflows) -> NDArray[np.bool_]:
     """Return for each flow whether a subflow is on a path that is no candidate.
 
     Such a path does not lead link by link from the source's switch to the destination's, or is no shortest path."""
@@ -128,49 +128,49 @@ def _off_paths(problem: Problem, pieces: _Pieces) -> NDArray[np.bool_]:
     switches = len(links.switch)
     # A leaf without links gets a number of its own. Head and tail are -1 for links of NICs and unknown links.
     leaves = np.array([links.switch.get(leaf, switches + n) for n, leaf in enumerate(numbers.leaves)], np.int64)
-    src, dst = leaves[numbers.src[pieces.flow]], leaves[numbers.dst[pieces.flow]]
+    src, dst = leaves[numbers.src[subflows.flow]], leaves[numbers.dst[subflows.flow]]
     tail, head = np.full((2, len(links.number) + 1), -1)
     tail[links.fabric], head[links.fabric] = links.tail, links.head
-    ends = np.cumsum(pieces.length)
-    crossing = pieces.length > 0
+    ends = np.cumsum(subflows.length)
+    crossing = subflows.length > 0
     # Each path must begin at its source's switch, and every further link where the previous one ends.
-    reached = np.concatenate([[-1], head[pieces.links]])[: len(pieces.links)]
-    reached[(ends - pieces.length)[crossing]] = src[crossing]
-    torn = (tail[pieces.links] != reached) | (tail[pieces.links] < 0)
+    reached = np.concatenate([[-1], head[subflows.links]])[: len(subflows.links)]
+    reached[(ends - subflows.length)[crossing]] = src[crossing]
+    torn = (tail[subflows.links] != reached) | (tail[subflows.links] < 0)
     last = src.copy()
-    last[crossing] = head[pieces.links[(ends - 1)[crossing]]]
+    last[crossing] = head[subflows.links[(ends - 1)[crossing]]]
     off = last != dst
-    off[np.repeat(np.arange(len(off)), pieces.length)[torn]] = True
+    off[np.repeat(np.arange(len(off)), subflows.length)[torn]] = True
     # Lengths are checked once per pair of switches.
-    kinds = (pieces.length * len(leaves) + numbers.src[pieces.flow]) * len(leaves) + numbers.dst[pieces.flow]
+    kinds = (subflows.length * len(leaves) + numbers.src[subflows.flow]) * len(leaves) + numbers.dst[subflows.flow]
     _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
-    those = [problem.flows[flow] for flow in pieces.flow[first].tolist()]
+    those = [problem.flows[flow] for flow in subflows.flow[first].tolist()]
     shortest = [
         problem.paths.is_shortest(length, flow.src_leaf, flow.dst_leaf)
-        for length, flow in zip(pieces.length[first].tolist(), those, strict=True)
+        for length, flow in zip(subflows.length[first].tolist(), those, strict=True)
     ]
-    off |= ~np.array(shortest, bool)[kind] & ~_detours(problem, pieces)
+    off |= ~np.array(shortest, bool)[kind] & ~_detours(problem, subflows)
     found = np.zeros(len(problem.flows), bool)
-    found[pieces.flow[off]] = True
+    found[subflows.flow[off]] = True
     return found
 
 
-def _detours(problem: Problem, pieces: _Pieces) -> NDArray[np.bool_]:
+def _detours(problem: Problem, subflows: _Subflows) -> NDArray[np.bool_]:
     """Return for each subflow whether its path is an allowed detour."""
-    found = np.zeros(len(pieces.flow), bool)
+    found = np.zeros(len(subflows.flow), bool)
     if not problem.paths.stretch:
         return found
-    links, ends = tuple(problem.links.number), np.cumsum(pieces.length)
-    for piece, (flow, length, end) in enumerate(
-        zip(pieces.flow.tolist(), pieces.length.tolist(), ends.tolist(), strict=True)
+    links, ends = tuple(problem.links.number), np.cumsum(subflows.length)
+    for subflow, (flow, length, end) in enumerate(
+        zip(subflows.flow.tolist(), subflows.length.tolist(), ends.tolist(), strict=True)
     ):
-        path = tuple(links[link] for link in pieces.links[end - length : end].tolist() if link >= 0)
+        path = tuple(links[link] for link in subflows.links[end - length : end].tolist() if link >= 0)
         of = problem.flows[flow]
-        found[piece] = problem.paths.is_detour(path, of.src_leaf, of.dst_leaf)
+        found[subflow] = problem.paths.is_detour(path, of.src_leaf, of.dst_leaf)
     return found
 
 
-def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], pieces: _Pieces) -> Iterator[str]:
+def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], subflows: _Subflows) -> Iterator[str]:
     numbers = problem.numbers
     routed = np.array([route is not None for route in routes], bool)
     jobs = [numbers.job_ids[job] for job in np.unique(numbers.job[routed]).tolist()]
@@ -179,9 +179,9 @@ def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], pie
         return
     # One row per link that a subflow passes, including links of NICs; then one per phase of each.
     own = np.flatnonzero(routed)
-    link = np.concatenate([numbers.nics[own].ravel(), pieces.links])
-    of_flow = np.concatenate([np.repeat(own, 2), np.repeat(pieces.flow, pieces.length)])
-    share = np.concatenate([np.ones(2 * len(own)), np.repeat(pieces.share, pieces.length)])
+    link = np.concatenate([numbers.nics[own].ravel(), subflows.links])
+    of_flow = np.concatenate([np.repeat(own, 2), np.repeat(subflows.flow, subflows.length)])
+    share = np.concatenate([np.ones(2 * len(own)), np.repeat(subflows.share, subflows.length)])
     phases = np.bincount(numbers.entry_flow, minlength=len(routes))
     times = phases[of_flow]
     row = np.repeat(np.arange(len(link)), times)
@@ -211,7 +211,7 @@ def _moves(problem: Problem, plan: Plan, routes: Sequence[Route | None], max_mov
     ]
     moves = len(left) - left.count(None)
     if moves:
-        moves -= int(_off_paths(problem, _Pieces(problem, left)).sum())
+        moves -= int(_off_paths(problem, _Subflows(problem, left)).sum())
     if moves != plan.moves:
         yield f"the plan moves {moves} flows, but claims {plan.moves}"
     if max_moves is not None and moves > max_moves:

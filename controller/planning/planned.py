@@ -123,8 +123,8 @@ def in_place(route: Route, running: Route | None) -> Route:
         return running or route
     if len(route) == 1:
         return route
-    left = {piece.path: piece for piece in route}
-    kept = [left.pop(piece.path, None) for piece in running[: len(route)]]
+    left = {subflow.path: subflow for subflow in route}
+    kept = [left.pop(subflow.path, None) for subflow in running[: len(route)]]
     kept += [None] * (len(route) - len(kept))
     rest = iter(left.values())
-    return tuple(piece or next(rest) for piece in kept)
+    return tuple(subflow or next(rest) for subflow in kept)

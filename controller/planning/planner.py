@@ -220,7 +220,7 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
     """Yield candidates for flows that are divided into equal subflows.
 
     All subflows of a flow take one path, or no more flows are divided over paths than a closed form requires."""
-    whole = joining.joined(problem) if problem.in_pieces else None
+    whole = joining.joined(problem) if problem.has_equal_subflows else None
     if whole is None:
         return
     of_whole = slowdown_bounds(whole)
@@ -236,7 +236,7 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
     until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if possible else -math.inf
     part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=[])
     found = min(_drafts(whole, part, of_whole).drafts, key=cmp_to_key(compare))
-    together = draft(problem, found.solver, joining.of_pieces(problem, found.routes))
+    together = draft(problem, found.solver, joining.of_subflows(problem, found.routes))
     yield together
     if possible and not _optimal(together, bounds.vector) and (laid := joining.color_whole_first(problem, bounds)):
         yield draft(problem, "edge-coloring", laid)
@@ -259,9 +259,9 @@ def _running(problem: Problem) -> Draft:
     routes = greedy.assign(problem, keep_current=True)
     unchanged = all(flow.current == routes.get(flow.id) for flow in problem.flows)
     found = draft(problem, "running" if unchanged else "greedy", routes)
-    if unchanged or not problem.in_pieces or (whole := joining.joined(problem)) is None:
+    if unchanged or not problem.has_equal_subflows or (whole := joining.joined(problem)) is None:
         return found
-    together = draft(problem, "greedy", joining.of_pieces(problem, greedy.assign(whole, keep_current=True)))
+    together = draft(problem, "greedy", joining.of_subflows(problem, greedy.assign(whole, keep_current=True)))
     return min(found, together, key=cmp_to_key(compare))
 
 

@@ -102,9 +102,9 @@ class Problem:
         return find_tiers(self.paths, {leaf for flow in crossing for leaf in (flow.src_leaf, flow.dst_leaf)})
 
     @cached_property
-    def in_pieces(self) -> bool:
+    def has_equal_subflows(self) -> bool:
         """Whether a job has divided one of its flows into equal subflows, each of which is a flow of this problem."""
-        return any(flow.id.piece for flow in self.flows)
+        return any(flow.id.subflow for flow in self.flows)
 
     def candidates(self, flow: Flow) -> tuple[Path, ...]:
         """Return the paths that the flow may take: only the empty path when both of its ends are at the same switch."""
@@ -137,7 +137,7 @@ class Problem:
     def stands(self, flow: Flow) -> bool:
         """Return whether the flow is pinned, and each of its paths still leads from its source to its destination."""
         return flow.current is not None and all(
-            self.paths.leads(piece.path, flow.src_leaf, flow.dst_leaf) for piece in flow.current
+            self.paths.leads(subflow.path, flow.src_leaf, flow.dst_leaf) for subflow in flow.current
         )
 
 
@@ -221,13 +221,13 @@ class PlanLimits:
 
 def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route | None:
     """Return the route of all traffic between a pair of addresses; None when one of its subflows has no route."""
-    ids, weights = flow_ids(dividing, pair), dividing.pieces(pair).weights
+    ids, weights = flow_ids(dividing, pair), dividing.subflows(pair).weights
     if len(ids) == 1:
         return routes.get(ids[0])
-    pieces = [routes.get(flow) for flow in ids]
+    subflows = [routes.get(flow) for flow in ids]
     return (
-        tuple(Subflow(piece[0].path, weight) for piece, weight in zip(pieces, weights, strict=True) if piece)
-        if all(pieces)
+        tuple(Subflow(subflow[0].path, weight) for subflow, weight in zip(subflows, weights, strict=True) if subflow)
+        if all(subflows)
         else None
     )
 
@@ -358,10 +358,10 @@ def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:
     def flows(pair: tuple[str, str], demand_bps: tuple[tuple[int, float], ...]) -> Iterator[Flow]:
         src, dst = (hosts[ip] for ip in pair)
         nic_links = (src.uplink, dst.downlink)
-        weights, max_subflows = job.dividing.pieces(pair)
-        for piece, weight in enumerate(weights):
+        weights, max_subflows = job.dividing.subflows(pair)
+        for subflow, weight in enumerate(weights):
             own_bps = tuple((phase, part * weight * bps) for phase, bps in demand_bps)
-            flow_id = FlowId(*pair, job.dividing.owner, piece)
+            flow_id = FlowId(*pair, job.dividing.owner, subflow)
             ends = src.at.dpid, dst.at.dpid
             yield Flow(flow_id, job.id, *ends, nic_links, own_bps, None, max_subflows, paced, job.idle_phases)
 

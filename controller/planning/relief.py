@@ -105,7 +105,9 @@ class _Relief:
             return None
         moves = sum(flow in self._problem.standing and self._start[flow] != route for flow, route in changed.items())
         routes = {**self._start, **changed}
-        return Draft("relief", routes, self.slowdown, moves, paths_used(routes) if self._problem.in_pieces else 0)
+        return Draft(
+            "relief", routes, self.slowdown, moves, paths_used(routes) if self._problem.has_equal_subflows else 0
+        )
 
     def attempt(self, goal: float, links: Ints) -> bool:
         """Move flows until these links satisfy the goal as far as possible; return whether the slowdowns got smaller.
@@ -161,7 +163,7 @@ class _Relief:
         changed = np.zeros(len(self._problem.flows), bool)
         changed[list(self._at)] = True
         stay = ~(changed[self._rows.flow] & self._is_fabric[self._rows.link])
-        come = [(flow, link, share) for flow in self._at for links, share in self._pieces(flow) for link in links]
+        come = [(flow, link, share) for flow in self._at for links, share in self._subflows(flow) for link in links]
         flow, link, share = zip(*come, strict=True) if come else ((), (), ())
         return Passing(
             self._rows.routed,
@@ -194,7 +196,7 @@ class _Relief:
         here = [flow for flow in self._flow[first:last].tolist() if flow not in self._at]
 
         def order(flow: int) -> tuple[bool, float]:
-            others = (self.load[of] for links, _ in self._pieces(flow) for of in links if of != link)
+            others = (self.load[of] for links, _ in self._subflows(flow) for of in links if of != link)
             return flow not in self._at, -max(others, default=0.0)
 
         return sorted([*self._come[link], *here], key=order)
@@ -214,8 +216,8 @@ class _Relief:
             return None
         used, at = np.unique(links, return_inverse=True)
         spare = np.maximum(0.0, goal - self.load[used]) / self._increments.alone(flow, used)
-        pieces = that_fit(at.reshape(links.shape), spare, ends.max_subflows)
-        return None if pieces is None else exactly_one({paths[of]: share for of, share in pieces})
+        subflows = that_fit(at.reshape(links.shape), spare, ends.max_subflows)
+        return None if subflows is None else exactly_one({paths[of]: share for of, share in subflows})
 
     def _put(self, flow: int, route: Route | None) -> None:
         """Replace the route of a flow; None stands for the route from the start."""
@@ -223,7 +225,7 @@ class _Relief:
         self._set(flow, route)
 
     def _take(self, flow: int) -> None:
-        for links, share in self._pieces(flow):
+        for links, share in self._subflows(flow):
             self._increments.count(flow, links, -share)
             self.load[links] -= self._increments.added(flow, np.array(links), share)
             for link in links:
@@ -234,13 +236,13 @@ class _Relief:
         self._at.pop(flow, None)
         if route is not None:
             self._at[flow] = route
-        for links, share in self._pieces(flow):
+        for links, share in self._subflows(flow):
             self.load[links] += self._increments.added(flow, np.array(links), share)
             self._increments.count(flow, links, share)
             for link in links if route is not None else ():
                 self._come[link][flow] = None
 
-    def _pieces(self, flow: int) -> Iterable[tuple[list[int], float]]:
+    def _subflows(self, flow: int) -> Iterable[tuple[list[int], float]]:
         number = self._problem.link_number
         route = self._at.get(flow) or self._start[self._problem.flows[flow].id]
         return [([number[link] for link in path], share) for path, share in route]

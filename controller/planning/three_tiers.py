@@ -95,10 +95,14 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] |
     if tiers is None:
         return None
     between = crossing(problem)
-    pieces = min([flow.max_subflows for flow in between], default=1)
+    max_subflows = min([flow.max_subflows for flow in between], default=1)
     numbers = problem.numbers
-    cuts = pieces > 1 and bounds.integer > bounds.fluid and nearly_equal(numbers.peak_bps[numbers.crossing]) is not None
-    split = split_evenly(problem, between, tiers, pieces) if cuts else None
+    cuts = (
+        max_subflows > 1
+        and bounds.integer > bounds.fluid
+        and nearly_equal(numbers.peak_bps[numbers.crossing]) is not None
+    )
+    split = split_evenly(problem, between, tiers, max_subflows) if cuts else None
     routes = split or color_evenly(problem, between, tiers, bounds.worst)
     routes |= {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
     return "interval-cutting" if split else "edge-coloring", routes
@@ -265,7 +269,7 @@ _Group = tuple[int, int]
 """Colours of a flow in leaves and in pods; the latter is -1 within a pod. Flows of one group are split alike."""
 
 
-class _Piece(NamedTuple):
+class _Subflow(NamedTuple):
     """Share of a group's flows on one core of a plane."""
 
     group: _Group
@@ -293,10 +297,10 @@ def split_evenly(
     demand_bps = max(bps for _, bps in flows[0].demand_bps)
     for whole_in_plane in (False, True):
         planes = _Planes(counts, tiers.core_lanes, core_bps / edge_bps, whole_in_plane)
-        pieces = planes.pieces(edge_bps / demand_bps)
-        if max(len(pieces[group]) for group in zip(color, sub, strict=True)) <= max_subflows:
+        subflows = planes.subflows(edge_bps / demand_bps)
+        if max(len(subflows[group]) for group in zip(color, sub, strict=True)) <= max_subflows:
             return {
-                flow.id: tuple([Subflow(_path(tiers, flow, lanes), share) for lanes, share in pieces[group]])
+                flow.id: tuple([Subflow(_path(tiers, flow, lanes), share) for lanes, share in subflows[group]])
                 for flow, group in zip(flows, zip(color, sub, strict=True), strict=True)
             }
     return None
@@ -315,7 +319,7 @@ class _Planes:
     whole_in_plane: bool
     """Whether no flow may take two cores of one plane."""
 
-    def pieces(self, least: float) -> dict[_Group, list[tuple[Lanes, float]]]:
+    def subflows(self, least: float) -> dict[_Group, list[tuple[Lanes, float]]]:
         """Return the common links and shares of every group of flows. ``least``: load below which nothing is gained."""
         load, planes = self._least_load(least)
         room = load * self.per_core
@@ -328,7 +332,7 @@ class _Planes:
                 found[color, -1].append((Lanes(plane, -1), share))
             for group, core, share in cut:
                 found[group].append((Lanes(plane, core), share))
-        return {group: _adding_up(pieces) for group, pieces in found.items()}
+        return {group: _adding_up(subflows) for group, subflows in found.items()}
 
     def _least_load(self, least: float) -> tuple[float, list[list[_Part]]]:
         """Return the least load of the most loaded link with which the planes carry all colours, and their parts."""
@@ -367,24 +371,26 @@ class _Planes:
         count = self.counts[color]
         return math.ceil(count / lanes) * lanes if self.whole_in_plane else count
 
-    def _dealt(self, parts: Sequence[_Part], lanes: int) -> list[_Piece]:
-        return [_Piece((color, sub), sub % lanes, share) for color, share in parts for sub in range(self.counts[color])]
+    def _dealt(self, parts: Sequence[_Part], lanes: int) -> list[_Subflow]:
+        return [
+            _Subflow((color, sub), sub % lanes, share) for color, share in parts for sub in range(self.counts[color])
+        ]
 
-    def _cut(self, parts: Sequence[_Part], room: float, found: Mapping[_Group, Sequence[object]]) -> list[_Piece]:
+    def _cut(self, parts: Sequence[_Part], room: float, found: Mapping[_Group, Sequence[object]]) -> list[_Subflow]:
         """Return the subflows of a plane.
 
         The groups are adjacent on a line, which is cut into segments of length ``room``. The groups with the fewest
         subflows so far are placed where the cuts are."""
-        pieces = []
+        subflows = []
         begin = 0.0
         for color, share in parts:
             count = self.counts[color]
             places = [_cores(begin + place * share, begin + (place + 1) * share, room) for place in range(count)]
             subs = sorted(range(count), key=lambda sub: len(found.get((color, sub), ())))
             for sub, place in zip(subs, sorted(places, key=len, reverse=True), strict=True):
-                pieces += [_Piece((color, sub), core, own) for core, own in place]
+                subflows += [_Subflow((color, sub), core, own) for core, own in place]
             begin += count * share
-        return pieces
+        return subflows
 
 
 def _cores(begin: float, end: float, length: float) -> list[tuple[int, float]]:
@@ -394,7 +400,7 @@ def _cores(begin: float, end: float, length: float) -> list[tuple[int, float]]:
     return [(core, min(end, (core + 1) * length) - max(begin, core * length)) for core in cores]
 
 
-def _adding_up(pieces: Sequence[tuple[Lanes, float]]) -> list[tuple[Lanes, float]]:
+def _adding_up(subflows: Sequence[tuple[Lanes, float]]) -> list[tuple[Lanes, float]]:
     """Return shares scaled to add up to 1 in spite of rounding."""
-    total = sum(share for _, share in pieces)
-    return [(lanes, share / total) for lanes, share in pieces]
+    total = sum(share for _, share in subflows)
+    return [(lanes, share / total) for lanes, share in subflows]

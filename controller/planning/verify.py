@@ -76,7 +76,7 @@ def slowdowns_of(plan: Any) -> list[int]:
     loads = defaultdict[Any, dict[int, int]](lambda: defaultdict(int))
     for number, flow in enumerate(plan["flows"]):
         job, demand, route, hops, left = flow["job"], flow["demand"], flow["route"], flow["hops"], whole
-        sound = 0 <= job < jobs and len(route) <= flow["pieces"]
+        sound = 0 <= job < jobs and len(route) <= flow["max_subflows"]
         for share, path in route:
             left -= share
             sound = sound and share > 0 and len(path) == hops and min(path) >= 0
@@ -143,7 +143,7 @@ class Cut:
         for number in set(cut["flows"]):
             flow = plan["flows"][number]
             job, ends = flow["job"], (flow["from"], flow["to"], flow["hops"])
-            for phase, rate in flow["demand"] if flow["pieces"] == 1 or not self._unit else ():
+            for phase, rate in flow["demand"] if flow["max_subflows"] == 1 or not self._unit else ():
                 priced = walks.get((job, phase), nowhere) if job in own else every
                 cells[job, None if job in own else phase] += priced.cheapest(*ends) * (rate // (self._unit or 1))
         self.needs = dict[int, int]()

@@ -150,7 +150,9 @@ class Witnesses:
             peaks[job] = max(peaks[job], rate)
         capacities = [self._form["links"][link][2] for link in links]
         slowdown = sum(peaks.values()) / sum(capacities)
-        rates = sorted({rate for flow in crossing if flow["pieces"] == 1 for _, rate in flow["demand"]}, reverse=True)
+        rates = sorted(
+            {rate for flow in crossing if flow["max_subflows"] == 1 for _, rate in flow["demand"]}, reverse=True
+        )
         sizes = rates[:_MOST_UNITS] if units else []
         step = math.gcd(*rates)
         sizes += [step] if sizes and step not in sizes and step * _FINEST >= rates[-1] else []

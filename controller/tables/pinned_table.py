@@ -87,7 +87,7 @@ class Pin:
     """Part of the flow's packets that the pin is for; None for all packets."""
     learning: bool = False
     """Whether the pair is not announced, but counted to learn whether it carries traffic."""
-    pieces: tuple[FlowId, ...] = ()
+    subflows: tuple[FlowId, ...] = ()
     """Equal subflows that share this pin and have none of their own; empty if the pin serves ``flow`` alone."""
     key: FlowKey = field(init=False, repr=False, compare=False)
     """Key of its entry in table 1."""
@@ -99,7 +99,7 @@ class Pin:
     @property
     def flows(self) -> tuple[FlowId, ...]:
         """Flows that the pin serves."""
-        return self.pieces or (self.flow,)
+        return self.subflows or (self.flow,)
 
 
 def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
@@ -188,16 +188,16 @@ def _one_direction(
 
     The rule for the rest only counts. If the flow has equal subflows, it pins those that share a path, and only the
     others have rules of their own."""
-    pieces = [(flow, path) for flow, paths in flows for path in paths or (None,)]
-    whole = len(pieces) == 1
-    common = pieces[0][1] if whole else _common_path([path for _, path in pieces]) if len(flows) > 1 else None
+    subflows = [(flow, path) for flow, paths in flows for path in paths or (None,)]
+    whole = len(subflows) == 1
+    common = subflows[0][1] if whole else _common_path([path for _, path in subflows]) if len(flows) > 1 else None
     if alone:
-        together = () if whole or common is None else tuple(flow for flow, path in pieces if path == common)
-        yield Pin(pieces[0][0], owner, common, pieces=together)
+        together = () if whole or common is None else tuple(flow for flow, path in subflows if path == common)
+        yield Pin(subflows[0][0], owner, common, subflows=together)
         if whole:
             return
     bundles = [tuple(part for bundle in parts for part in bundle)] if whole else parts
-    for (flow, path), bundle in zip(pieces, bundles, strict=False):
+    for (flow, path), bundle in zip(subflows, bundles, strict=False):
         if not alone or path not in (None, common):
             for part in bundle:
                 yield Pin(flow, owner, path, part)

@@ -117,7 +117,7 @@ class RunningRoutes:
 def _most_subflows(job: PinnedJob) -> Iterator[tuple[FlowId, int]]:
     """Yield the largest number of subflows that each flow of the job can have."""
     for pair in job.pairs:
-        most = job.dividing.pieces(pair).max_subflows
+        most = job.dividing.subflows(pair).max_subflows
         yield from ((flow, most) for flow in flow_ids(job.dividing, pair))
 
 

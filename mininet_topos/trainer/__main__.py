@@ -46,7 +46,7 @@ def _announced(
     from signalbox.route_following import Route, shares_of
 
     def write_shares(routes: tuple[Route, ...]) -> None:
-        shares.write({f"{src}>{dst}": pieces for (src, dst), pieces in shares_of(routes).items()})
+        shares.write({f"{src}>{dst}": subflows for (src, dst), subflows in shares_of(routes).items()})
 
     announced = announcement(
         spec.job_id,

@@ -251,17 +251,17 @@ def _plan_report(strategy: str, known: Scenario, striping: Striping, problem: Pr
     """Return a plan as plain data. ``ecmp_slowdown`` is None when the plan has no ECMP draws."""
     slowdowns = {job: _rounded(slowdown) for job, slowdown in plan.job_slowdown.items()}
     unrouted = set(plan.unrouted)
-    stopped = [flow for flow in problem.flows if flow.id in unrouted and not flow.id.piece]
-    pieces = Counter[Pair]()
+    stopped = [flow for flow in problem.flows if flow.id in unrouted and not flow.id.subflow]
+    subflows = Counter[Pair]()
     for flow, route in plan.routes.items():
-        pieces[flow.pair] += len(route)
+        subflows[flow.pair] += len(route)
     ecmp = plan.ecmp
     return {
         "strategy": strategy,
         "striping": striping.value,
         "flows": len({flow.id.pair for flow in problem.flows}),
         "subflows": plan.subflows,
-        "max_subflows_of_a_flow": max(pieces.values(), default=0),
+        "max_subflows_of_a_flow": max(subflows.values(), default=0),
         "if_paced": striping is Striping.BY_SHARE and plan.subflows > len(plan.routes),
         "max_slowdown": _rounded(plan.max_slowdown),
         "bound": _rounded(plan.bound),
@@ -297,11 +297,11 @@ def _write_csv(file: Path, known: Scenario, problem: Problem, plan: Plan) -> Non
     with file.open("w", newline="", encoding="utf-8") as out:
         rows = csv.writer(out, lineterminator="\n")
         rows.writerow(CSV_HEADER)
-        for number, flow in enumerate(flow for flow in problem.flows if not flow.id.piece):
+        for number, flow in enumerate(flow for flow in problem.flows if not flow.id.subflow):
             ends = (names.host(flow.id.src_ip), names.host(flow.id.dst_ip))
             route = route_of(dividing[flow.job_id], flow.id.pair, plan.routes)
-            for piece, (path, share) in enumerate(route or ()):
-                rows.writerow((number, flow.job_id, *ends, piece, share, names.path(flow.src_leaf, path)))
+            for subflow, (path, share) in enumerate(route or ()):
+                rows.writerow((number, flow.job_id, *ends, subflow, share, names.path(flow.src_leaf, path)))
 
 
 def _write_proof(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
@@ -327,13 +327,14 @@ def _rounded(slowdown: float) -> float:
 def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     proven, jobs, ecmp = found["slowdowns_proven"], found["job_slowdown"], found["ecmp_slowdown"]
     equal = found["max_subflows_of_a_flow"] > 1 and found["striping"] in (Striping.EVEN, Striping.COMMON_QUEUE)
-    whole = "in equal pieces" if equal else "without splitting"
+    whole = "in equal subflows" if equal else "without splitting"
     facts = {
         "strategy": found["strategy"],
-        "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
+        "flows": f"{found['flows']:,} in {found['subflows']:,} subflows, "
+        f"at most {found['max_subflows_of_a_flow']} each",
         "worst slowdown": f"{found['max_slowdown']:.4g}, gap {found['gap']:.2%} to the bound {found['bound']:.4g}; "
         f"at least {found['integer_bound']:.4g} {whole}, {found['fluid_bound']:.4g} however split"
-        + ("; these slowdowns are for senders that pace their pieces, others are slower" if found["if_paced"] else "")
+        + ("; these slowdowns are for senders that pace their subflows, others are slower" if found["if_paced"] else "")
         + ("; flows without a path are left out" if found["unrouted"] else ""),
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} slowdowns proven "
         + proven_over(found["slowdowns_proven_listed"], found["candidates_listed"], found["path_stretch"])

@@ -332,25 +332,25 @@ class _Simulation:
         Bits that it sent after ``sent_until_s`` are lost."""
         for line in dict.fromkeys(chain.from_iterable(self._lines_of[flow] for flow in changed)):
             left = sum(self._fluid.stop(connection, sent_until_s) for connection in line.connections)
-            pieces = tuple(piece for flow in line.flows for piece in self._routing.routes[flow])
+            subflows = tuple(subflow for flow in line.flows for subflow in self._routing.routes[flow])
             striping = line.ring.job.spec.striping
-            ways = [pieces] if striping is Striping.PACED else [(Subflow(path, 1.0),) for path, _ in pieces]
+            ways = [subflows] if striping is Striping.PACED else [(Subflow(path, 1.0),) for path, _ in subflows]
             while len(line.connections) < len(ways):
                 line.connections.append(self._fluid.connect(dict.fromkeys(line.nics, 1.0)))
                 self._sends.append(line)
             queue = striping is Striping.COMMON_QUEUE
             line.helpers = line.connections[1 : len(ways)] if queue else ()
-            line.shares = (1.0,) if queue or len(ways) == 1 else tuple(share for _, share in pieces)
+            line.shares = (1.0,) if queue or len(ways) == 1 else tuple(share for _, share in subflows)
             parts = (1.0,) * len(ways) if self._options.sharing is Sharing.EQUAL or queue else line.shares
             for connection, way, part in zip(line.connections, ways, parts, strict=False):
                 self._fluid.route(connection, self._uses(line, way), part * line.weight)
             if line.open:
                 self._send(line, left)
 
-    def _uses(self, line: _Line, pieces: Route) -> dict[int, float]:
+    def _uses(self, line: _Line, subflows: Route) -> dict[int, float]:
         """Return for each link the fraction of the line's bits that crosses it."""
         uses = dict.fromkeys(line.nics, 1.0)
-        for path, share in pieces:
+        for path, share in subflows:
             for link in path:
                 number = self._number[link]
                 uses[number] = uses.get(number, 0.0) + share
@@ -372,7 +372,7 @@ class _Simulation:
 
     def _lines(self, ring: _Ring, link: VirtualLink, flows: Mapping[FlowId, Flow]) -> Iterator[_Line]:
         dividing, pair = ring.job.spec.dividing, (link.src_ip, link.dst_ip)
-        ids, parts = flow_ids(dividing, pair), dividing.pieces(pair).weights
+        ids, parts = flow_ids(dividing, pair), dividing.subflows(pair).weights
         together = [ids] if dividing.striping is Striping.COMMON_QUEUE else [(one,) for one in ids]
         for of, part in zip(together, (1.0,) if len(together) == 1 else parts, strict=True):
             flow = flows[of[0]]

@@ -81,7 +81,7 @@ def spines(client: Client, job_id: str) -> dict[Pair, list[str]]:
     """Return the spines that the job's flows cross, subflow by subflow."""
     with closing(client.watch_routes(job_id)) as updates:
         told = next(updates).routes
-    return {(route.src, route.dst): [piece.switches[1] for piece in route.subflows] for route in told}
+    return {(route.src, route.dst): [subflow.switches[1] for subflow in route.subflows] for route in told}
 
 
 @contextmanager

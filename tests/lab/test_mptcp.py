@@ -207,7 +207,7 @@ def wait_pinned(client: Client, job_id: str, spines: int) -> None:
 
     def pinned() -> bool:
         (route,) = next(iter(client.watch_routes(job_id))).routes
-        paths = {tuple(piece.switches) for piece in route.subflows}
-        return len(paths) == spines and sum(len(piece.connections) for piece in route.subflows) == 2
+        paths = {tuple(subflow.switches) for subflow in route.subflows}
+        return len(paths) == spines and sum(len(subflow.connections) for subflow in route.subflows) == 2
 
     wait_for(pinned, f"both connections of {job_id} on {spines} spines", 60)

@@ -143,7 +143,8 @@ def routes(client: Client) -> dict[tuple[str, str], list[tuple[float, tuple[str,
         told = next(updates).routes
     return {
         (route.src, route.dst): [
-            (piece.share, tuple(piece.switches), (piece.port_value, piece.port_mask)) for piece in route.subflows
+            (subflow.share, tuple(subflow.switches), (subflow.port_value, subflow.port_mask))
+            for subflow in route.subflows
         ]
         for route in told
     }
@@ -164,13 +165,13 @@ def assert_counters_add_up(lab: Lab, job: Job, told: dict[tuple[str, str], Any])
         between = {key: total - rules0[leaf].get(key, 0) for key, total in rules.items()}
         assert sum(between.values()) == pytest.approx(uplinks1[leaf] - uplinks0[leaf], rel=0.03)
         sent |= between
-    for flow, pieces in told.items():
-        if len(pieces) > 1:
-            of_flow = [sent[(*flow, ports)] for _, _, ports in pieces]
-            shares = [share for share, _, _ in pieces]
+    for flow, subflows in told.items():
+        if len(subflows) > 1:
+            of_flow = [sent[(*flow, ports)] for _, _, ports in subflows]
+            shares = [share for share, _, _ in subflows]
             assert [count / sum(of_flow) for count in of_flow] == pytest.approx(shares, abs=0.08)
             assert sent[(*flow, EVERY_PORT)] < 0.02 * sum(of_flow), "nothing but strays goes outside the classes"
-    assert any(len(pieces) > 1 for pieces in told.values())
+    assert any(len(subflows) > 1 for subflows in told.values())
 
 
 RULE = re.compile(r"n_bytes=(\d+),.*nw_src=([\d.]+),nw_dst=([\d.]+)(?:,tp_(?:src|dst)=(\w+)/(\w+))?")

@@ -92,8 +92,8 @@ def test_results_are_exact_when_bytes_are_divided_and_the_shares_change(tmp_path
         return done
 
     def write(shares: tuple[float, ...]) -> None:
-        pieces = [(share, *each) for share, each in zip(shares, classes, strict=False)]
-        flows = {f"{src}>{dst}": pieces for src in addresses(size) for dst in addresses(size)}
+        subflows = [(share, *each) for share, each in zip(shares, classes, strict=False)]
+        flows = {f"{src}>{dst}": subflows for src in addresses(size) for dst in addresses(size)}
         SharesFile(tmp_path).write(flows)
 
     for iterations in in_parallel(size, one_rank):
@@ -104,8 +104,8 @@ def test_results_are_exact_when_bytes_are_divided_and_the_shares_change(tmp_path
 
 def test_bytes_go_over_the_connections_in_proportion(tmp_path: Path) -> None:
     classes = port_classes(2)
-    pieces = [(share, *each) for share, each in zip((0.75, 0.25), classes, strict=True)]
-    SharesFile(tmp_path).write({"127.0.0.1>127.0.0.2": pieces})
+    subflows = [(share, *each) for share, each in zip((0.75, 0.25), classes, strict=True)]
+    SharesFile(tmp_path).write({"127.0.0.1>127.0.0.2": subflows})
 
     def one_rank(rank: int) -> list[int]:
         spec = RankSpec("job", rank, addresses(2), elements=400_000, iterations=2, max_subflows=2)

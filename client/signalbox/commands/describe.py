@@ -25,7 +25,7 @@ from signalbox.commands.naming import (
 from signalbox.commands.output import show
 from signalbox.commands.printing import job_counts, not_known, with_use, yes_or_no
 from signalbox.commands.tables import Column, Fitted, facts
-from signalbox.live.crossing import flows_at_switch, hashed, pieces_by_link
+from signalbox.live.crossing import flows_at_switch, hashed, subflows_by_link
 from signalbox.live.jobs import without_route
 from signalbox.live.shown import optional, percent, rate, route_words, word
 from signalbox.live.state import load
@@ -71,12 +71,12 @@ def link(
         of_link: pb.Link = the(LINK, fabric.links, name, fabric.parts_down)
         routes = client.list_routes()
         alarms = _alarms(client, of_link.name, of_link.name.partition(">")[0])
-    pieces = pieces_by_link(routes).get((of_link.src.dpid, of_link.src.port), [])
+    subflows = subflows_by_link(routes).get((of_link.src.dpid, of_link.src.port), [])
     through = optical.through(of_link, fabric)
     found = {
         "link": with_use(of_link),
-        "jobs": job_counts(pieces),
-        "flows": [piece._asdict() for piece in pieces],
+        "jobs": job_counts(subflows),
+        "flows": [subflow._asdict() for subflow in subflows],
         "flows_hashed": hashed(fabric, routes),
         "alarms": alarms,
         "optical_switch": through.name if through else None,

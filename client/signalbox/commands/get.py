@@ -30,7 +30,7 @@ from signalbox.commands.naming import (
 from signalbox.commands.output import escape, fields, show
 from signalbox.commands.printing import job_counts, not_known, with_use
 from signalbox.commands.tables import Column, Fitted
-from signalbox.live.crossing import hashed, jobs_in_words, pieces_by_link
+from signalbox.live.crossing import hashed, jobs_in_words, subflows_by_link
 from signalbox.live.rows import link_cells
 from signalbox.live.state import load
 from signalbox.mapping import word_in
@@ -98,8 +98,8 @@ def links(
         routes = client.list_routes()
     kept = named(LINK, fabric.links, names or ())
     busiest = sorted(kept.found, key=lambda link: (-(load(link) or 0), link.name))[:top]
-    pieces = pieces_by_link(routes)
-    carried = [(link, pieces.get((link.src.dpid, link.src.port), ())) for link in busiest]
+    subflows = subflows_by_link(routes)
+    carried = [(link, subflows.get((link.src.dpid, link.src.port), ())) for link in busiest]
     of_links = [{**with_use(link), "jobs": job_counts(on_it)} for link, on_it in carried]
     flows_hashed = hashed(fabric, routes)
     columns = (

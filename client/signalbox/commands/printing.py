@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 
 from signalbox.commands.output import escape, fields
 from signalbox.commands.tables import Column, Fitted, facts
-from signalbox.live.crossing import ListedRoute, Piece, jobs_of
+from signalbox.live.crossing import CrossingSubflow, ListedRoute, jobs_of
 from signalbox.live.jobs import planned_for
 from signalbox.live.rows import link_cells
 from signalbox.live.shown import (
@@ -104,7 +104,7 @@ def with_use(link: pb.Link) -> dict[str, Any]:
     return {**fields(link), "use": load(link)}
 
 
-def job_counts(flows: Iterable[Piece | ListedRoute]) -> list[dict[str, Any]]:
+def job_counts(flows: Iterable[CrossingSubflow | ListedRoute]) -> list[dict[str, Any]]:
     """Return for programs the number of these flows per job, largest first."""
     return [{"job_id": job_id, "flows": count} for job_id, count in jobs_of(flows).items()]
 
@@ -165,8 +165,8 @@ ENDS = (Column("from"), Column("to"))
 
 
 def route_columns(split: bool) -> Sequence[Column]:
-    pieces = (Column("share", number=True), Column("source ports", 1)) if split else ()
-    return (*ENDS, *pieces, Column("path", wraps=True))
+    subflows = (Column("share", number=True), Column("source ports", 1)) if split else ()
+    return (*ENDS, *subflows, Column("path", wraps=True))
 
 
 def route_rows(route: pb.Route, split: bool) -> Iterator[Sequence[str]]:
@@ -174,10 +174,10 @@ def route_rows(route: pb.Route, split: bool) -> Iterator[Sequence[str]]:
     ends = route.src, route.dst
     if not route.pinned:
         yield (*ends, "", "any", "ecmp") if split else (*ends, "ecmp")
-    for piece in route.subflows:
-        path = " > ".join(piece.switches)
-        ports = f"{piece.port_value:#x}/{piece.port_mask:#x}" if piece.port_mask else "any"
-        yield (*ends, f"{piece.share:.1%}", ports, path) if split else (*ends, path)
+    for subflow in route.subflows:
+        path = " > ".join(subflow.switches)
+        ports = f"{subflow.port_value:#x}/{subflow.port_mask:#x}" if subflow.port_mask else "any"
+        yield (*ends, f"{subflow.share:.1%}", ports, path) if split else (*ends, path)
 
 
 # ---- the status

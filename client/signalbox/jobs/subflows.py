@@ -72,7 +72,7 @@ def _a_class_each(max_subflows: int) -> tuple[tuple[Ports, ...], ...]:
     return tuple((Ports(ports),) for ports in port_classes(max_subflows))
 
 
-class Pieces(NamedTuple):
+class Subflows(NamedTuple):
     """A flow as the planner treats it.
 
     ``weights``: shares of the parts that each travel on a path of their own; a single one for a whole flow.
@@ -109,10 +109,10 @@ class Dividing:
         count = min(self.max_subflows, len(ports))
         return tuple(tuple(ports[number::count]) for number in range(count))
 
-    def pieces(self, pair: Pair) -> Pieces:
+    def subflows(self, pair: Pair) -> Subflows:
         """Return the pair's flow as the planner treats it."""
         total = len(self.connections.get(pair, ())) if self.owner else self.max_subflows
         count = min(self.max_subflows, total)
         if self.striping not in (Striping.EVEN, Striping.COMMON_QUEUE) or count <= 1:
-            return Pieces((1.0,), max(1, count))
-        return Pieces(tuple(len(range(number, total, count)) / total for number in range(count)), 1)
+            return Subflows((1.0,), max(1, count))
+        return Subflows(tuple(len(range(number, total, count)) / total for number in range(count)), 1)

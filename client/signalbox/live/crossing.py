@@ -16,7 +16,7 @@ LinkAt = tuple[int, int]
 """Dpid and port of the switch where a directed link begins."""
 
 
-class Piece(NamedTuple):
+class CrossingSubflow(NamedTuple):
     """A flow, or a subflow, on a link. ``share``: fraction of the flow's bytes."""
 
     job_id: str
@@ -35,14 +35,14 @@ def circuits_of(job: pb.Job | None) -> frozenset[LinkAt]:
     return frozenset((each.src.dpid, each.src.port) for each in job.wiring.circuits) if job else frozenset()
 
 
-def pieces_by_link(routes: Iterable[ListedRoute]) -> Mapping[LinkAt, list[Piece]]:
+def subflows_by_link(routes: Iterable[ListedRoute]) -> Mapping[LinkAt, list[CrossingSubflow]]:
     """Return the flows and subflows on each link that some route takes."""
-    found: defaultdict[LinkAt, list[Piece]] = defaultdict(list)
+    found: defaultdict[LinkAt, list[CrossingSubflow]] = defaultdict(list)
     for route in routes:
         for path in route.held:
-            piece = Piece(route.job_id, route.src, route.dst, path.share)
+            subflow = CrossingSubflow(route.job_id, route.src, route.dst, path.share)
             for link in path.links:
-                found[link.dpid, link.port].append(piece)
+                found[link.dpid, link.port].append(subflow)
     return found
 
 
@@ -62,14 +62,14 @@ def flows_at_switch(dpid: int, fabric: pb.GetFabricResponse, routes: Iterable[Li
     ]
 
 
-def jobs_of(flows: Iterable[Piece | ListedRoute]) -> dict[str, int]:
+def jobs_of(flows: Iterable[CrossingSubflow | ListedRoute]) -> dict[str, int]:
     """Return the number of these flows per job, largest first; subflows of one flow count once."""
     pairs = {(flow.job_id, flow.src, flow.dst) for flow in flows}
     counted = Counter(job_id for job_id, *_ in pairs)
     return dict(sorted(counted.items(), key=lambda of_job: (-of_job[1], of_job[0])))
 
 
-def jobs_in_words(flows: Iterable[Piece | ListedRoute], most: int = 3) -> str:
+def jobs_in_words(flows: Iterable[CrossingSubflow | ListedRoute], most: int = 3) -> str:
     """Return ``ring (4), bert (2)``; empty without flows."""
     jobs = jobs_of(flows)
     named = [f"{job_id} ({count})" for job_id, count in [*jobs.items()][:most]]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
-from signalbox.live.crossing import LinkAt, Piece, jobs_in_words, jobs_of, links_of, pieces_by_link
+from signalbox.live.crossing import CrossingSubflow, LinkAt, jobs_in_words, jobs_of, links_of, subflows_by_link
 from signalbox.live.jobs import (
     JOB_COLUMNS,
     efficiency,
@@ -36,9 +36,9 @@ FULL = 0.9
 
 
 class Crossing(NamedTuple):
-    """Flows of jobs. ``pieces``: flows and subflows by the link that they cross. ``routes``: by job."""
+    """Flows of jobs. ``subflows``: flows and subflows by the link that they cross. ``routes``: by job."""
 
-    pieces: Mapping[LinkAt, Sequence[Piece]]
+    subflows: Mapping[LinkAt, Sequence[CrossingSubflow]]
     routes: Mapping[str, Sequence[pb.ListedRoute]]
 
 
@@ -46,7 +46,7 @@ def crossing(routes: Sequence[pb.ListedRoute]) -> Crossing:
     of_jobs: defaultdict[str, list[pb.ListedRoute]] = defaultdict(list)
     for route in routes:
         of_jobs[route.job_id].append(route)
-    return Crossing(pieces_by_link(routes), of_jobs)
+    return Crossing(subflows_by_link(routes), of_jobs)
 
 
 def why(job: pb.Job, gathered: Gathered, crossed: Crossing) -> list[str]:
@@ -79,7 +79,7 @@ def _fullest(job: pb.Job, gathered: Gathered, crossed: Crossing) -> str:
         return ""
     others = link.background_bps / link.capacity_bps if link.HasField("background_bps") else 0.0
     stray = f", {percent(others)} of the capacity by unannounced traffic" if others >= 0.05 else ""
-    sharing = jobs_of(crossed.pieces.get((link.src.dpid, link.src.port), ())).keys() - {job.spec.job_id}
+    sharing = jobs_of(crossed.subflows.get((link.src.dpid, link.src.port), ())).keys() - {job.spec.job_id}
     shared = f"; it shares it with {some(sorted(sharing))}" if sharing else ""
     return f"The fullest link on its paths is {link.name}, {percent(share)} used{stray}{shared}."
 
@@ -160,7 +160,7 @@ def _of_job(job: pb.Job, routes: Sequence[pb.ListedRoute]) -> Element:
 def busiest(gathered: Gathered, crossed: Crossing) -> Element:
     """Return directed links by their load, with the jobs whose pinned flows cross them."""
     rows = [
-        (*link_cells(link), jobs_in_words(crossed.pieces.get((link.src.dpid, link.src.port), ()), MOST_NAMES))
+        (*link_cells(link), jobs_in_words(crossed.subflows.get((link.src.dpid, link.src.port), ()), MOST_NAMES))
         for link in gathered.state.busiest_links(MOST_BUSY)
     ]
     if not rows:

@@ -1481,22 +1481,22 @@ class JobFlows(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., flows: _Optional[int] = ...) -> None: ...
 
 class FoundRoutes(_message.Message):
-    __slots__ = ("slowdown", "worst_slowdown", "worst_bound", "certificate", "best_for_all", "moves", "most_pieces")
+    __slots__ = ("slowdown", "worst_slowdown", "worst_bound", "certificate", "best_for_all", "moves", "most_subflows")
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     WORST_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     WORST_BOUND_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     BEST_FOR_ALL_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
-    MOST_PIECES_FIELD_NUMBER: _ClassVar[int]
+    MOST_SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
     slowdown: float
     worst_slowdown: float
     worst_bound: float
     certificate: PlanCertificate
     best_for_all: bool
     moves: int
-    most_pieces: int
-    def __init__(self, slowdown: _Optional[float] = ..., worst_slowdown: _Optional[float] = ..., worst_bound: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., best_for_all: _Optional[bool] = ..., moves: _Optional[int] = ..., most_pieces: _Optional[int] = ...) -> None: ...
+    most_subflows: int
+    def __init__(self, slowdown: _Optional[float] = ..., worst_slowdown: _Optional[float] = ..., worst_bound: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., best_for_all: _Optional[bool] = ..., moves: _Optional[int] = ..., most_subflows: _Optional[int] = ...) -> None: ...
 
 class WhatIfRequest(_message.Message):
     __slots__ = ("kinds", "top", "within", "names")

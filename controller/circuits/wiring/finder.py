@@ -129,7 +129,7 @@ class Found:
         most = max(
             float((sent * self.hops).sum()) / max(1.0, float(beside.sum())),
             float((sent[direct] / beside[direct]).max(initial=0.0)),
-            float(sent.max()) / self.traffic.pieces,
+            float(sent.max()) / self.traffic.max_subflows,
             float(max(sent.sum(axis=1).max(), sent.sum(axis=0).max())) / max(1, self.wiring.interfaces),
         )
         return BITS * most / self.interface_bps

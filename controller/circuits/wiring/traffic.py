@@ -71,7 +71,7 @@ class Traffic:
     """Rings in the order of their first collectives."""
     pairs: Mapping[int, Floats]
     """Bytes from the row's server to the column's in each phase; shape (servers, servers)."""
-    pieces: int = 1
+    max_subflows: int = 1
     """Largest number of subflows of each pair's flow; 1 for whole flows."""
 
     @cached_property

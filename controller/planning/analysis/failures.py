@@ -156,8 +156,8 @@ def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
     """Return the flows with a subflow on each link."""
     flows: defaultdict[LinkId, set[FlowId]] = defaultdict(set)
     for flow in problem.flows:
-        for piece in flow.current or ():
-            for link in piece.path:
+        for subflow in flow.current or ():
+            for link in subflow.path:
                 flows[link].add(flow.id)
     return flows
 

@@ -152,7 +152,7 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
         certificate=answer.certificate,
         best_for_all=above <= answer.slowdowns_proven,
         moves=answer.moves,
-        most_pieces=max(map(len, answer.routes.values()), default=1),
+        most_subflows=max(map(len, answer.routes.values()), default=1),
         first_slowdown=first.job_slowdown[job_id],
         cycles=cycles,
     )
@@ -164,18 +164,18 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
 def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLink]:
     """Return the job's links with their loads under these routes, the most loaded first, then the most shared."""
     problem = network.problem
-    pieces: defaultdict[LinkId, Counter[JobId]] = defaultdict(Counter)
+    subflows: defaultdict[LinkId, Counter[JobId]] = defaultdict(Counter)
     for flow in problem.flows:
         if flow.id in routes:
-            pieces_on = [link for piece in routes[flow.id] for link in piece.path]
-            for link in (*pieces_on, *flow.nic_links):
-                pieces[link][flow.job_id] += 1
+            subflows_on = [link for subflow in routes[flow.id] for link in subflow.path]
+            for link in (*subflows_on, *flow.nic_links):
+                subflows[link][flow.job_id] += 1
     loads = job_loads(problem, routes)
     own_bps = {link.id: link.capacity_bps for link in network.fabric.links.values()}
     busy = []
-    for link in sorted(link for link, jobs in pieces.items() if job_id in jobs):
+    for link in sorted(link for link, jobs in subflows.items() if job_id in jobs):
         capacity_bps = problem.capacity_bps[link]
-        shares = [JobShare(job, number, loads[link].get(job, 0.0)) for job, number in pieces[link].items()]
+        shares = [JobShare(job, number, loads[link].get(job, 0.0)) for job, number in subflows[link].items()]
         busy.append(
             BusyLink(
                 link=network.names.link(link),

@@ -118,7 +118,7 @@ class FoundRoutes:
     best_for_all: bool
     """Whether it is proven that the job can only be faster if another job becomes slower."""
     moves: int
-    most_pieces: int
+    most_subflows: int
     first_slowdown: float
     """Slowdown of the analysed job after one planning cycle."""
     cycles: int | None

@@ -43,7 +43,7 @@ class Commodities:
     - ``flows``: flows that cross the fabric and have a path.
     - ``members``: per class the indices of its flows.
     - ``rate``: per class the rate of a flow's largest phase.
-    - ``pieces``: per class the largest number of subflows per flow.
+    - ``max_subflows``: per class the largest number of subflows per flow.
     - ``running``: per class whether its flows are pinned to valid paths.
     - ``slowdown``: per class the slowdown at which its jobs aim.
     - ``column_class``, ``path``: class and path of each column.
@@ -119,7 +119,7 @@ class Commodities:
             self.members[number].append(index)
         firsts = [self.flows[of[0]] for of in self.members]
         self.count: Ints = np.array([len(of) for of in self.members], np.int64)
-        self.pieces: Ints = np.array([flow.max_subflows for flow in firsts], np.int64)
+        self.max_subflows: Ints = np.array([flow.max_subflows for flow in firsts], np.int64)
         self.running: Bools = np.array([self._problem.stands(flow) for flow in firsts], bool)
         self.slowdown: Floats = np.array([slowdown.get(flow.job_id, 1.0) for flow in firsts])
         self.rate: Floats = np.array([max((rate for _, rate in of), default=0.0) for of in self._entries])

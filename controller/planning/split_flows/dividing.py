@@ -70,7 +70,7 @@ class Divider:
         of = self._of
         if unfit:
             laid = self._placed_evenly(laid, unfit, room)
-        routes = fewer_pieces(of, {**self._before, **laid}, room)
+        routes = fewer_subflows(of, {**self._before, **laid}, room)
         loads = of.link_loads(of.loads(of.amounts(routes)))
         slowdowns = tuple(sorted(job_slowdowns(self._problem, routes).values(), reverse=True))
         return _Outcome(slowdowns, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
@@ -87,10 +87,10 @@ class Divider:
             paths, rate = of.candidates(number), float(of.rate[number])
             links = of.numbered(paths)
             for index in of.members[number]:
-                pieces = evenly_full(links, spare / rate, int(of.pieces[number]))
-                for at, share in pieces:
+                subflows = evenly_full(links, spare / rate, int(of.max_subflows[number]))
+                for at, share in subflows:
                     spare[links[at]] -= share * rate
-                routes[of.flows[index].id] = exactly_one({paths[at]: share for at, share in pieces})
+                routes[of.flows[index].id] = exactly_one({paths[at]: share for at, share in subflows})
         return routes
 
     def _lay(self, amounts: Floats) -> tuple[dict[FlowId, Route], list[int]]:
@@ -103,7 +103,7 @@ class Divider:
         unfit = []
         for number, members in enumerate(of.members):
             ids = [of.flows[index].id for index in members]
-            most = int(of.pieces[number])
+            most = int(of.max_subflows[number])
             laid = lay(on_paths[number], [self._before.get(flow) for flow in ids], most)
             if laid is None:
                 unfit.append(number)
@@ -123,20 +123,20 @@ class Divider:
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)
         spare = room - of.link_loads(of.loads(amounts))
         for number in unfit:
-            most = int(of.pieces[number])
+            most = int(of.max_subflows[number])
             model.shut[number] = True
             model.offered -= set(np.flatnonzero(of.column_class == number).tolist())
-            for column, share in self._pieces(number, laid, roomiest, spare):
+            for column, share in self._subflows(number, laid, roomiest, spare):
                 if most == 1:
                     amounts[column] += share
                 else:
                     model.offered.add(column)
         return amounts
 
-    def _pieces(self, number: int, laid: Routes, roomiest: bool, spare: Floats) -> Iterator[tuple[int, float]]:
+    def _subflows(self, number: int, laid: Routes, roomiest: bool, spare: Floats) -> Iterator[tuple[int, float]]:
         """Yield (column, share) of the flows of a class, and subtract them from ``spare``."""
         of = self._of
-        if not roomiest or (of.pieces[number] > 1 and of.count[number] > 1):
+        if not roomiest or (of.max_subflows[number] > 1 and of.count[number] > 1):
             for index in of.members[number]:
                 yield from ((of.column(number, path), share) for path, share in laid[of.flows[index].id])
             return
@@ -144,7 +144,7 @@ class Divider:
         columns = np.flatnonzero(of.column_class == number).tolist()
         links = of.numbered([of.path[column] for column in columns])
         for _ in of.members[number]:
-            for at, share in on_the_roomiest(links, spare / rate, int(of.pieces[number])):
+            for at, share in on_the_roomiest(links, spare / rate, int(of.max_subflows[number])):
                 spare[links[at]] -= share * rate
                 yield columns[at], share
 
@@ -162,7 +162,7 @@ class _Outcome(NamedTuple):
 # ---- fewer subflows
 
 
-def fewer_pieces(of: Commodities, routes: Routes, room: Floats) -> dict[FlowId, Route]:
+def fewer_subflows(of: Commodities, routes: Routes, room: Floats) -> dict[FlowId, Route]:
     """Return routes with at most as many subflows, and no link loaded beyond its room or its former load.
 
     This is the last step after the division of a fluid optimum. One flow at a time looks for the fewest paths with room
@@ -183,8 +183,8 @@ class _Search:
 
     def run(self) -> dict[FlowId, Route]:
         of = self._of
-        pieces = [(number, index) for number, members in enumerate(of.members) for index in members]
-        split = [(number, index) for number, index in pieces if self._may_change(index)]
+        subflows = [(number, index) for number, members in enumerate(of.members) for index in members]
+        split = [(number, index) for number, index in subflows if self._may_change(index)]
         for _ in range(_PASSES):
             split.sort(key=lambda at: -len(self._routes[of.flows[at[1]].id]))
             changed = [self._improve(number, index) for number, index in split]

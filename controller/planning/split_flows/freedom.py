@@ -42,15 +42,15 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Dra
     proven = bounds.vector
     cap = math.inf if limits.max_moves is None else limits.max_moves
     most = max(flow.max_subflows for flow in problem.flows)
-    for pieces in range(most, 0, -1):
-        if not limits.allows("fewer pieces" if pieces < most else "split flows", _BEGIN_S * len(problem.flows)):
+    for subflows in range(most, 0, -1):
+        if not limits.allows("fewer subflows" if subflows < most else "split flows", _BEGIN_S * len(problem.flows)):
             break
-        fewer = with_pieces(problem, pieces)
+        fewer = with_subflows(problem, subflows)
         try:
-            if pieces == 1:
+            if subflows == 1:
                 found += _whole(problem, fewer, limits, [*found, *drafts], kept)
                 break
-            exact = closed_forms.route(fewer, bounds) if pieces < most else None
+            exact = closed_forms.route(fewer, bounds) if subflows < most else None
             known = [draft(problem, *exact)] if exact else drafts
             solution = by_part.solve(fewer, limits, bounds, known)
             if solution is not None:
@@ -82,7 +82,7 @@ def _within(cap: float, kept: Draft, drafts: Sequence[Draft]) -> Draft:
     return _best([kept, *(of for of in drafts if of.moves <= cap)])
 
 
-def with_pieces(problem: Problem, most: int) -> Problem:
+def with_subflows(problem: Problem, most: int) -> Problem:
     """Return the same problem with at most ``most`` subflows per flow."""
     if all(flow.max_subflows <= most for flow in problem.flows):
         return problem

@@ -87,7 +87,7 @@ class FluidModel:
         self.shut: Bools = np.zeros(len(commodities.members), bool)
         self.offered: set[int] = set()
         self._move_cost: Floats = np.where(commodities.running, 1.0, _NEW)
-        self._move_cost[commodities.pieces == 1] *= _RIGID
+        self._move_cost[commodities.max_subflows == 1] *= _RIGID
 
     def improve(self, start: Floats, goal: Goal, limits: PlanLimits) -> Spread | None:
         """Return a better spread; None when time was up before the first answer.

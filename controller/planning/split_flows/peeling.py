@@ -63,11 +63,11 @@ def route(part: Problem, lanes: Lanes, bound: float) -> dict[FlowId, Route] | No
     start = 0.0
     for is_short in short.order:
         length = 1 - short.share if is_short else 1.0
-        pieces = list(over_lanes(ends, start, length))
+        subflows = list(over_lanes(ends, start, length))
         start += length
         for flow in next(shortened if is_short else rest):
             up, down = lanes.up[flow.src_leaf], lanes.down[flow.dst_leaf]
-            besides.amounts[flow.id] |= {(up[-1 - lane], down[-1 - lane]): of for lane, of in pieces}
+            besides.amounts[flow.id] |= {(up[-1 - lane], down[-1 - lane]): of for lane, of in subflows}
     routes = {flow.id: exactly_one(besides.amounts[flow.id]) for flow in part.flows}
     return routes if max(map(len, routes.values())) <= most else None
 

@@ -147,6 +147,6 @@ def _is_whole(amount: float) -> bool:
 def exactly_one(shares: Mapping[Path, float]) -> Route:
     """Return a route with these shares, the largest first, corrected for rounding so that they add up to 1."""
     total = sum(shares.values())
-    pieces = sorted(((share / total, path) for path, share in shares.items()), key=lambda piece: -piece[0])
-    first = 1.0 - sum(share for share, _ in pieces[1:])
-    return (Subflow(pieces[0][1], first), *(Subflow(path, share) for share, path in pieces[1:]))
+    subflows = sorted(((share / total, path) for path, share in shares.items()), key=lambda subflow: -subflow[0])
+    first = 1.0 - sum(share for share, _ in subflows[1:])
+    return (Subflow(subflows[0][1], first), *(Subflow(path, share) for share, path in subflows[1:]))

@@ -20,8 +20,8 @@ from tests.support.planning.fabrics import fabric_of, flow, problem_of, ring
 PHASES = [((0, 0.5),), ((0, 1.0),), ((1, 0.5),), ((0, 0.3), (1, 0.5)), ((0, 1.0), (2, 0.25))]
 
 
-def split(flows: Iterable[Flow], pieces: int = 8) -> list[Flow]:
-    return [replace(f, max_subflows=pieces) for f in flows]
+def split(flows: Iterable[Flow], subflows: int = 8) -> list[Flow]:
+    return [replace(f, max_subflows=subflows) for f in flows]
 
 
 def rings(leaves: int, hosts: int) -> list[Flow]:
@@ -97,16 +97,16 @@ def three_tiers(draw: st.DrawFn) -> Fabric:
 
 
 @st.composite
-def problems(draw: st.DrawFn, fabrics: st.SearchStrategy[Fabric], pieces: Iterable[int]) -> Problem:
+def problems(draw: st.DrawFn, fabrics: st.SearchStrategy[Fabric], subflows: Iterable[int]) -> Problem:
     """Draw up to ten flows of up to three jobs, of one phase or of several.
 
-    ``pieces``: numbers of subflows that a flow may have."""
+    ``subflows``: numbers of subflows that a flow may have."""
     fabric = draw(fabrics)
     leaves = sorted(dpid for dpid in fabric.switches if dpid < 10)
     ends = st.tuples(st.sampled_from(leaves), st.integers(1, 4))
     pairs = draw(st.lists(st.tuples(ends, ends), min_size=1, max_size=10, unique=True))
     demands = draw(st.sampled_from([PHASES[:2], PHASES]))
-    most = st.sampled_from(sorted(pieces))
+    most = st.sampled_from(sorted(subflows))
 
     def drawn(src: tuple[int, int], dst: tuple[int, int]) -> Flow:
         made = flow(draw(st.sampled_from("abc")), src, dst, draw(st.sampled_from(demands)))

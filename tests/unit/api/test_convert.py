@@ -315,8 +315,13 @@ def test_a_split_route_tells_each_subflows_share_path_and_source_ports() -> None
 
 def test_a_whole_route_is_one_subflow_of_every_source_port() -> None:
     (message,) = convert_plan.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC).routes
-    (piece,) = message.subflows
-    assert (piece.share, list(piece.switches), piece.port_value, piece.port_mask) == (1.0, list(message.switches), 0, 0)
+    (subflow,) = message.subflows
+    assert (subflow.share, list(subflow.switches), subflow.port_value, subflow.port_mask) == (
+        1.0,
+        list(message.switches),
+        0,
+        0,
+    )
 
 
 def test_a_job_without_word_of_subflows_stays_whole_over_tcp() -> None:

@@ -78,7 +78,7 @@ def test_all_parts_of_a_job_analysis_are_sent() -> None:
         whole_slowdown=2.0,
         jobs=[pb.JobFlows(job_id="a", flows=4)],
     )
-    assert message.split.most_pieces == 2
+    assert message.split.most_subflows == 2
 
 
 def _is_set(message: pb.ExplainResponse, name: str) -> bool:

@@ -106,7 +106,7 @@ def test_what_a_cut_proves_holds_in_every_routing_that_is_tried(seed: int) -> No
     rng = random.Random(seed)
     plan = certificate_of(generate(seed), 1, LIMITS)
     for flow in plan["flows"]:
-        flow["pieces"] = rng.choice((1, 1, 3))
+        flow["max_subflows"] = rng.choice((1, 1, 3))
     found, graph = routings(plan, rng), Graph(plan["links"])
     proven = sharp = 0
     for _ in range(100):
@@ -132,7 +132,7 @@ def routings(plan: Any, rng: random.Random) -> list[list[int]]:
         stay = rng.random()
         for flow, route in zip(flows, kept, strict=True):
             paths = walks(plan, flow)
-            paths = rng.sample(paths, min(len(paths), rng.randint(1, flow["pieces"])))
+            paths = rng.sample(paths, min(len(paths), rng.randint(1, flow["max_subflows"])))
             cuts = sorted(rng.sample(range(1, whole), len(paths) - 1))
             parts = [end - start for start, end in zip([0, *cuts], [*cuts, whole], strict=True)]
             drawn = [[part, path] for part, path in zip(parts, paths, strict=True)]

@@ -48,14 +48,14 @@ def across(jobs: Iterable[int], size: int = 1000) -> list[tuple[int, int, int, i
     return [(job, number, 4 + number, 0, size) for number, job in enumerate(jobs)]
 
 
-def least(exact: Exact, pieces: int | None) -> Fraction:
-    if pieces is None:
+def least(exact: Exact, max_subflows: int | None) -> Fraction:
+    if max_subflows is None:
         found = programme.fluid(exact, SOLVE_S)
     else:
-        found = programme.better(exact, pieces, (), Fraction(1000), SOLVE_S)
+        found = programme.better(exact, max_subflows, (), Fraction(1000), SOLVE_S)
     assert found.decided
     assert found.routing is not None
-    assert pieces is None or not list(exact.faults(found.routing, pieces))
+    assert max_subflows is None or not list(exact.faults(found.routing, max_subflows))
     return exact.vector(found.routing)[0]
 
 
@@ -81,16 +81,16 @@ def test_the_least_slowdown_of_cases_with_a_known_answer(
     spines: int, flows: int, background: int, whole: Fraction, two: Fraction, fluid: Fraction
 ) -> None:
     exact = Exact(two_leaves(spines, across([0] * flows), background))
-    for pieces, slowdown in ((1, whole), (2, two), (None, fluid)):
-        assert float(least(exact, pieces)) == pytest.approx(float(slowdown), rel=1e-6)
+    for max_subflows, slowdown in ((1, whole), (2, two), (None, fluid)):
+        assert float(least(exact, max_subflows)) == pytest.approx(float(slowdown), rel=1e-6)
     assert exact.cut_slowdown <= exact.whole_cut_slowdown <= whole
 
 
-def test_pieces_that_are_too_few_for_the_fluid_optimum() -> None:
+def test_subflows_that_are_too_few_for_the_fluid_optimum() -> None:
     """A flow has rate 3, and three links have rate 1."""
     cables = tuple(Cable(a, 2 + spine, 100) for a in range(2) for spine in range(3))
     exact = Exact(Instance("one", 5, cables, (Host(0, 300), Host(1, 300)), (Send(0, 0, 1, 0, 9),)))
-    slowdowns = [float(least(exact, pieces)) for pieces in (1, 2, 3, None)]
+    slowdowns = [float(least(exact, max_subflows)) for max_subflows in (1, 2, 3, None)]
     assert slowdowns == pytest.approx([3.0, 1.5, 1.0, 1.0])
 
 
@@ -142,7 +142,7 @@ def test_the_least_slowdowns_are_those_that_trying_everything_finds(seed: int) -
 
 
 def claims(exact: Exact, routing: Routing, **others: object) -> Answer:
-    """Return an honest answer in one piece, except for ``others``."""
+    """Return an honest answer in one subflow, except for ``others``."""
     slowdowns = {job: float(slowdown) for job, slowdown in exact.slowdowns(routing).items()}
     honest = Answer(1, routing, slowdowns, 1.0, 1.0, 1.0, 0, "heuristic", "test", 0.0, 0.0)
     return replace(honest, **others)  # type: ignore[arg-type]
@@ -198,8 +198,8 @@ def test_what_is_wrong_with_a_routing() -> None:
     first, second = exact.paths(0, 1)
     halves = [(first, Fraction(1, 2)), (second, Fraction(1, 2))]
     for route, words in (
-        ([], "has 0 pieces"),
-        (halves, "has 2 pieces"),
+        ([], "has 0 subflows"),
+        (halves, "has 2 subflows"),
         ([(first, Fraction(1, 2))], "has shares [0.5]"),
         ([(first[:1], Fraction(1))], "that is no shortest one"),
     ):
@@ -209,13 +209,13 @@ def test_what_is_wrong_with_a_routing() -> None:
     assert of(exact, lower).faults == ["job 0 has slowdown 3, the plan says 1"]
 
 
-def test_more_pieces_that_are_worse() -> None:
+def test_more_subflows_that_are_worse() -> None:
     exact, routing = crowded()
     first, second = exact.paths(0, 1)
     better = [[(path, Fraction(1))] for path in (first, first, second, second)]
     judge = Judge(exact, SOLVE_S)
     assert not judge.of(claims(exact, better)).worse
-    assert judge.of(claims(exact, routing, pieces=2)).worse == ["slowdown 1 from the worst is 3 instead of 2"]
+    assert judge.of(claims(exact, routing, max_subflows=2)).worse == ["slowdown 1 from the worst is 3 instead of 2"]
 
 
 PART_WORSE = 1420
@@ -228,12 +228,12 @@ A part of its flows proves a larger worst slowdown than the bounds of all flows.
 def test_plans_of_each_kind_of_fabric_are_confirmed(seed: int) -> None:
     exact = Exact(generate(seed))
     judge = Judge(exact, SOLVE_S)
-    for pieces in (1, 2):
-        verdict = judge.of(answer(generate(seed), pieces, LIMITS))
+    for max_subflows in (1, 2):
+        verdict = judge.of(answer(generate(seed), max_subflows, LIMITS))
         assert not verdict.refuted
         assert not verdict.faults
         assert verdict.decided
-        assert pieces > 1 or verdict.gap == 0
+        assert max_subflows > 1 or verdict.gap == 0
 
 
 def test_how_far_a_lower_slowdown_is_from_the_least() -> None:
@@ -313,7 +313,7 @@ def test_workloads_are_compared_with_the_fluid_optimum(setting: Setting, failure
     case = workloads.Case("tiny", failure, 1, variant)
     record = workloads.judged(case, setting, LIMITS)
     assert record["name"] == f"tiny, {failure}, seed 1, {variant}"
-    assert [plan["pieces"] for plan in record["plans"]] == list(workloads.PIECES)
+    assert [plan["max_subflows"] for plan in record["plans"]] == list(workloads.MAX_SUBFLOWS)
     for plan in record["plans"]:
         assert not plan["faults"]
         assert plan["slowdown"] >= plan["least"] * (1 - 1e-6)

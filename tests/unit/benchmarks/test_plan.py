@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.plan import workloads as bench_workloads
-from benchmarks.plan.changes import PIECES, Change, ChangeRow, changed, changes_of, small_settings
+from benchmarks.plan.changes import MAX_SUBFLOWS, Change, ChangeRow, changed, changes_of, small_settings
 from benchmarks.plan.measure import Case, Missing, Row, Runs, cases, measure, timed_runs, undisturbed
 from benchmarks.plan.results import Results, change_lines, plan_lines, targets
 from benchmarks.plan.workloads import FAILURES, ONE_JOB, Failure, Setting, failed, few, leaves_of_one_job, workloads
@@ -35,8 +35,8 @@ def setting() -> Setting:
     return Setting("whole-leaf", "two jobs", fabric, jobs, ("none", "1-spine"), even=True)
 
 
-def measured(setting: Setting, failure: str, strategy: str = "planned", pieces: int = 1) -> Row:
-    row = measure(Case(setting, failure, strategy, pieces), LIMITS)
+def measured(setting: Setting, failure: str, strategy: str = "planned", max_subflows: int = 1) -> Row:
+    row = measure(Case(setting, failure, strategy, max_subflows), LIMITS)
     assert isinstance(row, Row), row
     return row
 
@@ -123,12 +123,12 @@ def test_one_job_is_hit_and_no_other(setting: Setting) -> None:
 def test_all_strategies_keep_flows_whole_and_planned_splits_them_too(setting: Setting) -> None:
     found = cases([setting], list(SCHEMES), ["1-spine", "8-spines"])
     assert {case.failure for case in found} == {"1-spine"}
-    assert Counter(case.strategy for case in found if case.pieces == 1) == dict.fromkeys(SCHEMES, 1)
-    assert [(case.strategy, case.pieces) for case in found if case.pieces > 1] == [("planned", 2)]
+    assert Counter(case.strategy for case in found if case.max_subflows == 1) == dict.fromkeys(SCHEMES, 1)
+    assert [(case.strategy, case.max_subflows) for case in found if case.max_subflows > 1] == [("planned", 2)]
 
 
 def test_a_row_says_what_the_plan_is(setting: Setting) -> None:
-    whole, split = measured(setting, "1-spine"), measured(setting, "1-spine", pieces=2)
+    whole, split = measured(setting, "1-spine"), measured(setting, "1-spine", max_subflows=2)
     problem = problem_of(failed(setting, FAILURES["1-spine"]), setting.jobs)
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
     most = max(Counter(flow.src_leaf for flow in crossing).values())
@@ -198,7 +198,7 @@ def test_the_garbage_collector_is_as_before_afterwards() -> None:
 # ---- changes
 
 
-@pytest.mark.parametrize("change", PIECES)
+@pytest.mark.parametrize("change", MAX_SUBFLOWS)
 @pytest.mark.parametrize("split", [False, True])
 def test_a_change_moves_no_more_than_a_plan_from_scratch(change: Change, split: bool) -> None:
     setting = next(of for of in small_settings() if of.name == "4x4x4 fragmented seed 3")
@@ -209,7 +209,7 @@ def test_a_change_moves_no_more_than_a_plan_from_scratch(change: Change, split: 
     assert row.moves <= row.scratch_moves
     assert row.fewest or row.moves
     assert (row.displaced > 0) == (change == "cable fails")
-    assert row.pieces == (PIECES[change] if split else 1)
+    assert row.max_subflows == (MAX_SUBFLOWS[change] if split else 1)
 
 
 def test_moves_are_proven_to_be_the_fewest() -> None:
@@ -230,7 +230,7 @@ def test_the_only_job_does_not_leave(setting: Setting) -> None:
 
 @pytest.fixture(scope="module")
 def row(setting: Setting) -> Row:
-    return measured(setting, "1-spine", pieces=2)
+    return measured(setting, "1-spine", max_subflows=2)
 
 
 def change_row(**values: object) -> ChangeRow:
@@ -248,11 +248,13 @@ def met(name: str, **rows: object) -> tuple[int, int]:
 
 
 def test_targets_are_met_or_not(row: Row) -> None:
-    whole = replace(row, pieces=1, closed_form=2.0, slowdown=2.0, most_subflows=1, flows=1200, total_ms=9.0)
+    whole = replace(row, max_subflows=1, closed_form=2.0, slowdown=2.0, most_subflows=1, flows=1200, total_ms=9.0)
     assert met("max(1, D/S)", rows=[row, replace(row, most_subflows=3), replace(row, slowdown=1.5)]) == (1, 3)
     assert met("max(1, ceil(D/S))", rows=[whole, replace(whole, slowdown=3.0)]) == (1, 2)
     assert met("within 10 ms", rows=[whole, replace(whole, total_ms=11.0), replace(whole, flows=2000)]) == (1, 2)
-    cables = replace(row, failure="40-cables", closed_form=None, slowdown=1.009, bound=1.0, most_subflows=8, pieces=8)
+    cables = replace(
+        row, failure="40-cables", closed_form=None, slowdown=1.009, bound=1.0, most_subflows=8, max_subflows=8
+    )
     assert met("1.01 x bound", rows=[cables, replace(cables, slowdown=1.011), replace(cables, most_subflows=9)]) == (
         1,
         3,
@@ -271,7 +273,7 @@ def test_only_the_planner_is_held_to_targets(row: Row) -> None:
 def test_workloads_of_a_group_are_summed_up(row: Row) -> None:
     other = replace(row, workload="b", slowdown=3.0, total_ms=50.0, certificate="gap")
     gone = Missing("whole-leaf", "c", "1-spine", "planned", 2, "no time")
-    line, alone = plan_lines([row, other, replace(row, strategy="greedy", pieces=1)], [gone])
+    line, alone = plan_lines([row, other, replace(row, strategy="greedy", max_subflows=1)], [gone])
     assert (line["scheme"], line["workloads"], line["proven"]) == ("planned, split", "2, 1 without", "1")
     assert line["slowdown"] == f"{(row.slowdown + 3) / 2:.3f}"
     assert (line["worst"], line["longest"]) == ("3.000", f"{max(50.0, row.total_ms):.0f}")

@@ -16,7 +16,7 @@ def test_all_that_is_measured_is_in_json_and_in_the_folder(benchmark: Command, p
     found = run.json
     assert found == json.loads((tmp_path / "out" / "plan.json").read_text())
     assert (run.status, found["finished"]) == (0, True)
-    rows = {(row["workload"], row["failure"], row["strategy"], row["pieces"]) for row in found["plans"]}
+    rows = {(row["workload"], row["failure"], row["strategy"], row["max_subflows"]) for row in found["plans"]}
     assert rows == {
         ("tiny", failure, *scheme)
         for failure in ("none", "1-spine")

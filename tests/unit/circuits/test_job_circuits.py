@@ -208,8 +208,8 @@ def test_a_job_begins_on_the_routes_that_were_found_with_its_circuits(monkeypatc
     answer = answered(fabric.asked[-1])
     assert isinstance(answer.answer, FoundWiring)
     placed = {
-        flow: [[(f"10.0.{at.server + 1}.1", at.interface) for at in path] for path, _ in pieces]
-        for flow, pieces in answer.answer.routes.items()
+        flow: [[(f"10.0.{at.server + 1}.1", at.interface) for at in path] for path, _ in subflows]
+        for flow, subflows in answer.answer.routes.items()
     }
     assert len(placed) == 30
     monkeypatch.setattr(fabric.planner, "answers", lambda _: [])

@@ -30,18 +30,18 @@ SRC, DST = "10.0.1.1", "10.0.2.1"
 SPLIT = ((0.5, 0, 2), (0.5, 2, 2))
 
 
-def message(*subflows: tuple[float, int, int], token: str = "") -> pb.WatchRoutesResponse:
+def message(*parts: tuple[float, int, int], token: str = "") -> pb.WatchRoutesResponse:
     """Return a message of the route stream, with one route."""
-    pieces = [
+    subflows = [
         pb.Subflow(share=share, port_value=value, port_mask=mask, switches=["leaf1", "spine1", "leaf2"])
-        for share, value, mask in subflows
+        for share, value, mask in parts
     ]
-    return with_pieces(pieces, token)
+    return with_subflows(subflows, token)
 
 
-def with_pieces(pieces: list[pb.Subflow], token: str = "") -> pb.WatchRoutesResponse:
-    whole = pieces[0].switches if len(pieces) == 1 else ()
-    route = pb.Route(src=SRC, dst=DST, pinned=bool(pieces), switches=whole, subflows=pieces)
+def with_subflows(subflows: list[pb.Subflow], token: str = "") -> pb.WatchRoutesResponse:
+    whole = subflows[0].switches if len(subflows) == 1 else ()
+    route = pb.Route(src=SRC, dst=DST, pinned=bool(subflows), switches=whole, subflows=subflows)
     return pb.WatchRoutesResponse(routes=[route], resume_token=token)
 
 
@@ -50,8 +50,8 @@ def test_routes_are_what_the_message_says() -> None:
     (whole,) = routes_in(message((1.0, 0, 0)))
     assert (whole.src, whole.dst, whole.pinned, whole.switches) == (SRC, DST, True, path)
     (split,) = routes_in(message(*SPLIT))
-    assert (split.switches, [piece.switches for piece in split.subflows]) == ((), [path, path])
-    assert [piece.ports for piece in split.subflows] == [PortClass(0, 2), PortClass(2, 2)]
+    assert (split.switches, [subflow.switches for subflow in split.subflows]) == ((), [path, path])
+    assert [subflow.ports for subflow in split.subflows] == [PortClass(0, 2), PortClass(2, 2)]
     (hashed,) = routes_in(message())
     assert not hashed.pinned
 
@@ -78,11 +78,11 @@ def test_the_connections_of_a_subflow_have_equal_parts_of_its_share() -> None:
     def connection(port: int) -> pb.Connection:
         return pb.Connection(src=SRC, src_port=port, dst=DST, dst_port=5000)
 
-    pieces = [
+    subflows = [
         pb.Subflow(share=0.6, connections=[connection(40_001), connection(40_004)]),
         pb.Subflow(share=0.4, connections=[connection(40_002)]),
     ]
-    routes = routes_in(with_pieces(pieces))
+    routes = routes_in(with_subflows(subflows))
     assert routes[0].subflows[1].connections == (Connected(SRC, 40_002, DST, 5000),)
     exact = 0xFFFF
     assert shares_of(routes) == {(SRC, DST): ((0.3, 40_001, exact), (0.3, 40_004, exact), (0.4, 40_002, exact))}

@@ -53,10 +53,10 @@ def spine(fabric: FakeFabric, ports: tuple[int, int], src: str = A, dst: str = B
     return passed[1]
 
 
-def planned_spine(fabric: FakeFabric, job_id: str, piece: int = 0, pair: tuple[str, str] = (A, B)) -> str:
+def planned_spine(fabric: FakeFabric, job_id: str, subflow: int = 0, pair: tuple[str, str] = (A, B)) -> str:
     found = route(fabric, job_id, pair)
     assert found
-    return f"spine{found[piece].path[0].port}"
+    return f"spine{found[subflow].path[0].port}"
 
 
 def test_two_jobs_on_one_pair_of_hosts_travel_apart_both_ways(fabric: FakeFabric) -> None:

@@ -71,7 +71,7 @@ def assert_each_class_takes_its_path(fabric: FakeFabric, count: int) -> None:
 
 @pytest.mark.parametrize("striping", ["even", "common_queue"])
 @pytest.mark.parametrize("count", [2, 3, 4, 8])
-def test_every_class_is_an_equal_piece_on_one_path(count: int, striping: str) -> None:
+def test_every_class_is_an_equal_subflow_on_one_path(count: int, striping: str) -> None:
     """Four flows of n subflows each put at least 4n/3 subflows, rounded up, on one of three links."""
     fabric = started(count, striping)
     assert fabric.status.jobs[JOB].slowdown == pytest.approx(ceil(HOSTS * count / SPINES) / count)
@@ -81,11 +81,11 @@ def test_every_class_is_an_equal_piece_on_one_path(count: int, striping: str) ->
 def test_watchers_are_told_equal_shares_and_every_class() -> None:
     fabric = started(3, "even")
     for route in routes_message(fabric.status.jobs[JOB], fabric.status.fabric).routes:
-        assert [piece.share for piece in route.subflows] == pytest.approx([1 / 3] * 3)
-        assert [(piece.port_value, piece.port_mask) for piece in route.subflows] == [(0, 6), (2, 6), (4, 6)]
+        assert [subflow.share for subflow in route.subflows] == pytest.approx([1 / 3] * 3)
+        assert [(subflow.port_value, subflow.port_mask) for subflow in route.subflows] == [(0, 6), (2, 6), (4, 6)]
 
 
-def test_pieces_that_share_a_path_have_one_rule_which_ports_of_no_class_take_too() -> None:
+def test_subflows_that_share_a_path_have_one_rule_which_ports_of_no_class_take_too() -> None:
     """Three flows of a leaf are whole in each direction.
 
     Each subflow of the fourth has a path and a rule, above a rule that counts the rest."""
@@ -98,7 +98,7 @@ def test_pieces_that_share_a_path_have_one_rule_which_ports_of_no_class_take_too
     assert [len(of_flow) for of_flow in paths.values()].count(1) == 6
 
 
-def test_a_piece_on_another_path_than_the_others_has_a_rule_besides_theirs() -> None:
+def test_a_subflow_on_another_path_than_the_others_has_a_rule_besides_theirs() -> None:
     """The fullest of three links carries at least 11 of 32 subflows: a whole flow, and three of another one."""
     fabric = started(8, "even")
     for flow, route in routes_of(fabric).items():
@@ -108,7 +108,7 @@ def test_a_piece_on_another_path_than_the_others_has_a_rule_besides_theirs() -> 
     assert any(len(set(route)) > 1 for route in routes_of(fabric).values())
 
 
-def test_a_restart_adopts_the_pieces_and_sends_nothing() -> None:
+def test_a_restart_adopts_the_subflows_and_sends_nothing() -> None:
     fabric = started(3, "even")
     before = routes_of(fabric)
     fabric.forget_mods()
@@ -117,7 +117,7 @@ def test_a_restart_adopts_the_pieces_and_sends_nothing() -> None:
     assert (fabric.route_mods, routes_of(fabric)) == ([], before)
 
 
-def test_pieces_of_a_lost_link_get_other_paths_and_stay_equal() -> None:
+def test_subflows_of_a_lost_link_get_other_paths_and_stay_equal() -> None:
     fabric = started(4, "even")
     fabric.cut(Dpid(1), PortNo(1))
     fabric.run(10)

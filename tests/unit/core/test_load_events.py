@@ -37,7 +37,7 @@ def training(count: int = 2, spines: int = 4, duty: Callable[[float], float] = l
 
 def used(fabric: BusyFabric) -> set[LinkId]:
     routes = [route for job in fabric.status.jobs.values() for route in job.routes.values() if route]
-    return {link for route in routes for piece in route for link in piece.path}
+    return {link for route in routes for subflow in route for link in subflow.path}
 
 
 def meeting(fabric: BusyFabric) -> FlowId:

@@ -95,7 +95,7 @@ def test_a_link_that_others_fill_is_still_avoided() -> None:
             assert found[link] >= (0.95 - 3 * 0.2) * FABRIC_BPS - 1
         fabric.carry(0.5)
         routes = [route for job in fabric.status.jobs.values() for route in job.routes.values() if route]
-        used = {link for route in routes for piece in route for link in piece.path}
+        used = {link for route in routes for subflow in route for link in subflow.path}
         assert len(routes) == 12
         assert used.isdisjoint(ports)
     assert fabric.background_bps() == {

@@ -95,11 +95,11 @@ def test_four_flows_share_three_spines_evenly(fabric: FakeFabric) -> None:
 
 def test_every_source_port_of_a_class_takes_its_subflows_path_and_answers_come_back_on_it(fabric: FakeFabric) -> None:
     for flow, route in routes_of(fabric).items():
-        for number, piece in enumerate(route):
+        for number, subflow in enumerate(route):
             for port in ports_in(number, 4) if len(route) > 1 else (32_768, 33_333):
                 for entropy in range(3):
-                    assert via(fabric, data(flow, port, entropy)) == spine_of(piece.path)
-                    assert via(fabric, answer(flow, port, entropy)) == spine_of(piece.path)
+                    assert via(fabric, data(flow, port, entropy)) == spine_of(subflow.path)
+                    assert via(fabric, answer(flow, port, entropy)) == spine_of(subflow.path)
 
 
 def test_packets_of_no_subflow_go_to_ecmp_and_are_counted(fabric: FakeFabric) -> None:
@@ -133,11 +133,11 @@ def test_whole_flows_have_the_rules_they_always_had() -> None:
 def test_roce_is_told_apart_by_the_source_port_of_udp_to_its_port() -> None:
     fabric = started(max_subflows=2, transport="roce_v2")
     flow, route = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
-    for number, piece in enumerate(route):
+    for number, subflow in enumerate(route):
         for port in ports_in(number, 2):
-            assert via(fabric, data(flow, port, 1, IP_UDP)) == spine_of(piece.path)
+            assert via(fabric, data(flow, port, 1, IP_UDP)) == spine_of(subflow.path)
             back = Packet(flow.dst_ip, flow.src_ip, 1, protocol=IP_UDP, src_port=port, dst_port=4791)
-            assert via(fabric, back) == spine_of(piece.path)
+            assert via(fabric, back) == spine_of(subflow.path)
     port = next(ports_in(0, 2))
     assert len({via(fabric, data(flow, port, entropy)) for entropy in range(3)}) == 3, "TCP is none of it"
 
@@ -158,13 +158,13 @@ def test_subflows_are_told_apart_at_spines_too_where_these_have_a_choice() -> No
     fabric.run(3)
     assert fabric.status.network_efficiency == pytest.approx(2 / 3)
     for flow, route in routes_of(fabric).items():
-        for number, piece in enumerate(route):
+        for number, subflow in enumerate(route):
             packet = data(flow, next(ports_in(number, 2)) if len(route) > 1 else 40_000, entropy=number)
             at = fabric.hosts[flow.src_ip]
             up = fabric.switches[at.dpid].forward(at.port, packet)
             entered = fabric.switches[at.dpid].peers[up] if up else None
             assert entered
-            assert (up, spine.forward(entered.port, packet)) == tuple(link.port for link in piece.path)
+            assert (up, spine.forward(entered.port, packet)) == tuple(link.port for link in subflow.path)
     fabric.forget_mods()
     before = routes_of(fabric)
     fabric.start(CONFIG)
@@ -295,11 +295,11 @@ def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is
         fabric.run(1, step=0.5)
         for flow, route in routes.items():
             whole = len(route) == 1
-            for piece, part in zip(route, parts, strict=False):
-                sent = rate * piece.share
+            for subflow, part in zip(route, parts, strict=False):
+                sent = rate * subflow.share
                 key = pin_key(flow, None if whole else part)
                 rules[key] = rules.get(key, 0) + sent
-                for link in piece.path:
+                for link in subflow.path:
                     ports[link.at] = ports.get(link.at, 0) + sent
             ports[fabric.hosts[flow.dst_ip]] = ports.get(fabric.hosts[flow.dst_ip], 0) + rate
             received[fabric.hosts[flow.src_ip]] = received.get(fabric.hosts[flow.src_ip], 0) + rate
@@ -361,9 +361,9 @@ def test_no_packet_is_lost_between_any_two_sets_of_routes(
                             assert connected.follow(data(flow, port)) is not None
                             assert connected.follow(answer(flow, port)) is not None
         for flow, route in routes.items():
-            for number, piece in enumerate(route):
+            for number, subflow in enumerate(route):
                 port = 32_768 | 2 * number
-                assert via(connected, data(flow, port)) == spine_of(piece.path)
+                assert via(connected, data(flow, port)) == spine_of(subflow.path)
 
 
 # ---- a subflow that stays keeps its class
@@ -388,8 +388,8 @@ def test_whatever_the_order_the_subflows_are_the_same(data: st.DataObject) -> No
     placed = in_place(route, running)
     assert sorted(placed) == sorted(route)
     if len(route) > 1:
-        kept = [piece for piece, was in zip(placed, running, strict=False) if piece.path == was.path]
-        possible = {piece.path for piece in running[: len(route)]} & {piece.path for piece in route}
+        kept = [subflow for subflow, was in zip(placed, running, strict=False) if subflow.path == was.path]
+        possible = {subflow.path for subflow in running[: len(route)]} & {subflow.path for subflow in route}
         assert len(kept) == len(possible)
 
 
@@ -411,7 +411,7 @@ def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
     routes, jobs = fabric.loop.state.routes, list(fabric.loop.state.jobs.jobs.values())
     routes.drop_orphans()
     uneven = {
-        flow: (Subflow(route[0].path, 0.9), *(Subflow(piece.path, 0.1 / (len(route) - 1)) for piece in route[1:]))
+        flow: (Subflow(route[0].path, 0.9), *(Subflow(subflow.path, 0.1 / (len(route) - 1)) for subflow in route[1:]))
         for flow, route in routes.routes.items()
         if len(route) > 1
     }

@@ -162,7 +162,7 @@ def test_links_that_are_gone_are_forgotten(load: LinkLoad) -> None:
     assert background_of(load).get(LINK, 0) == 0
 
 
-PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, FLOW.dst_ip, "second class")
+SUBFLOWS = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, FLOW.dst_ip, "second class")
 
 
 def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) -> dict[LinkId, float]:
@@ -173,16 +173,16 @@ def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) 
     for now in seconds[::2]:
         load.count_links(now, {LINK: int((4e5 + stray_bps) / 8 * now), OTHER: int(2e5 / 8 * now)})
         since = max(0, now - at_zero)
-        load.count_flows(now, {PIECES[0]: int(4e5 / 8 * since), PIECES[1]: int(2e5 / 8 * since), FLOW: 0})
+        load.count_flows(now, {SUBFLOWS[0]: int(4e5 / 8 * since), SUBFLOWS[1]: int(2e5 / 8 * since), FLOW: 0})
         found = updated(load, now)
     return found
 
 
-def test_each_piece_of_a_flow_counts_on_its_own_path() -> None:
+def test_each_subflow_of_a_flow_counts_on_its_own_path() -> None:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
     both = frozenset([LINK, OTHER])
     load.routes_changed(
-        0, lambda: {"job": {FLOW: (both,), PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)}}
+        0, lambda: {"job": {FLOW: (both,), SUBFLOWS[0]: (frozenset([LINK]),), SUBFLOWS[1]: (frozenset([OTHER]),)}}
     )
     found = count_split(load, range(40), stray_bps=3e5, at_zero=0)
     assert found == {LINK: pytest.approx(3e5, rel=0.02)}
@@ -195,13 +195,13 @@ def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
         load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
         found = updated(load, now)
     assert found[LINK] == pytest.approx(3e5, rel=0.02)
-    on_its_own = {PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)}
+    on_its_own = {SUBFLOWS[0]: (frozenset([LINK]),), SUBFLOWS[1]: (frozenset([OTHER]),)}
     load.routes_changed(38, lambda: {"job": {FLOW: (frozenset([LINK]),), **on_its_own}})
     for now in range(40, 80, 2):
         since = now - 38
         load.count_links(now, {LINK: int((9e5 * 38 + 7e5 * since) / 8), OTHER: int(2e5 / 8 * since)})
         whole = int(6e5 / 8 * 38)
-        load.count_flows(now, {FLOW: whole, PIECES[0]: int(4e5 / 8 * since), PIECES[1]: int(2e5 / 8 * since)})
+        load.count_flows(now, {FLOW: whole, SUBFLOWS[0]: int(4e5 / 8 * since), SUBFLOWS[1]: int(2e5 / 8 * since)})
         assert updated(load, now) == {LINK: pytest.approx(3e5, rel=0.15)}, f"at {now}"
 
 

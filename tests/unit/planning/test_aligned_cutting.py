@@ -22,16 +22,16 @@ LEAVES = 6
 LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 
 
-def rings(hosts: int, pieces: int) -> list[Flow]:
+def rings(hosts: int, subflows: int) -> list[Flow]:
     """Return the flows of a ring over all leaves per host number, in alternating directions."""
     order = list(range(1, LEAVES + 1))
     made = [f for h in range(hosts) for f in ring("a", [(leaf, h) for leaf in (order if h % 2 else order[::-1])])]
-    return [replace(f, max_subflows=pieces) for f in made]
+    return [replace(f, max_subflows=subflows) for f in made]
 
 
-def without_the_last_spine(spines: int, pieces: int) -> Problem:
+def without_the_last_spine(spines: int, subflows: int) -> Problem:
     """Return the problem after the repair: every link was full, and one spine is gone."""
-    flows = rings(spines, pieces)
+    flows = rings(spines, subflows)
     before = plan(problem_of(leaf_spine(LEAVES, spines), flows), LIMITS)
     assert isinstance(before, Plan)
     left = problem_of(leaf_spine(LEAVES, spines, without=[(leaf, spines) for leaf in range(1, LEAVES + 1)]), flows)
@@ -45,17 +45,17 @@ def slowdown(problem: Problem, routes: Routes) -> float:
     return max(job_slowdowns(problem, routes).values())
 
 
-@pytest.mark.parametrize("pieces", [2, 3, 4, 8])
+@pytest.mark.parametrize("subflows", [2, 3, 4, 8])
 @pytest.mark.parametrize("spines", [4, 8])
-def test_a_lost_spine_costs_as_few_moves_as_a_tree_of_its_lanes_needs(spines: int, pieces: int) -> None:
-    problem = without_the_last_spine(spines, pieces)
+def test_a_lost_spine_costs_as_few_moves_as_a_tree_of_its_lanes_needs(spines: int, subflows: int) -> None:
+    problem = without_the_last_spine(spines, subflows)
     routes = aligned_cutting(problem, None)
     assert routes
     lanes = spines - 1
-    colors = 1 + math.ceil(max(0, lanes - pieces) / (pieces - 1))
+    colors = 1 + math.ceil(max(0, lanes - subflows) / (subflows - 1))
     assert slowdown(problem, routes) == pytest.approx(spines / lanes)
     assert problem.moves(routes) <= colors * LEAVES
-    assert max(map(len, routes.values())) <= pieces
+    assert max(map(len, routes.values())) <= subflows
     answer = plan(problem, LIMITS)
     assert isinstance(answer, Plan)
     assert answer.certificate == "optimal"
@@ -94,12 +94,12 @@ def test_only_equal_flows_that_may_be_split_are_cut() -> None:
 
 @settings(max_examples=200)
 @given(st.data())
-def test_whatever_runs_the_result_keeps_to_its_pieces_its_moves_and_its_slowdown(data: st.DataObject) -> None:
+def test_whatever_runs_the_result_keeps_to_its_subflows_its_moves_and_its_slowdown(data: st.DataObject) -> None:
     leaves, spines = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 5))
-    pieces = data.draw(st.integers(2, 4))
+    subflows = data.draw(st.integers(2, 4))
     ends = st.tuples(st.integers(1, leaves), st.integers(1, 6))
     pairs = data.draw(st.lists(st.tuples(ends, ends), min_size=1, max_size=14, unique=True))
-    flows = [replace(flow("a", a, b, RATE), max_subflows=pieces) for a, b in pairs if a[0] != b[0]]
+    flows = [replace(flow("a", a, b, RATE), max_subflows=subflows) for a, b in pairs if a[0] != b[0]]
     problem = problem_of(leaf_spine(leaves, spines), flows, nic_bps=100 * RATE)
     running = greedy.assign(problem, keep_current=False)
     for f in flows:
@@ -118,7 +118,7 @@ def test_whatever_runs_the_result_keeps_to_its_pieces_its_moves_and_its_slowdown
     assert most is None or problem.moves(routes) <= most
     for f in flows:
         route = routes[f.id]
-        assert len(route) <= pieces
+        assert len(route) <= subflows
         assert sum(share for _, share in route) == pytest.approx(1)
         assert {path for path, _ in route} <= set(problem.candidates(f))
     if most is None:

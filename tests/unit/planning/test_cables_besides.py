@@ -26,7 +26,7 @@ Gone = Sequence[tuple[int, int]]
 gone_cables = st.lists(st.tuples(st.integers(1, LEAVES), st.integers(1, SPINES)), unique=True, max_size=4)
 
 
-def full(gone: Gone, seed: int, pieces: int = 1, each: int = SPINES) -> Problem:
+def full(gone: Gone, seed: int, subflows: int = 1, each: int = SPINES) -> Problem:
     """Return a problem in which every leaf sends and receives ``each`` flows, of two jobs, between random hosts."""
     hosts = [leaf for leaf in range(1, LEAVES + 1) for _ in range(each)]
     ends = list(hosts)
@@ -34,15 +34,15 @@ def full(gone: Gone, seed: int, pieces: int = 1, each: int = SPINES) -> Problem:
     flows = [
         flow(f"job{n % 2}", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(zip(hosts, ends, strict=True))
     ]
-    return problem_of(leaf_spine(LEAVES, SPINES, without=gone), split(flows, pieces))
+    return problem_of(leaf_spine(LEAVES, SPINES, without=gone), split(flows, subflows))
 
 
 @settings(max_examples=60)
 @given(gone_cables, st.integers(0, 2**32), st.sampled_from([1, 2, 3]), st.sampled_from([SPINES, 2 * SPINES + 3]))
 def test_routes_go_where_cables_are_and_are_no_fuller_than_lanes_alone(
-    gone: Gone, seed: int, pieces: int, each: int
+    gone: Gone, seed: int, subflows: int, each: int
 ) -> None:
-    problem = full(gone, seed, pieces, each)
+    problem = full(gone, seed, subflows, each)
     found = closed_forms.route(problem, slowdown_bounds(problem))
     lanes = lanes_of(problem, problem.numbers.crossing)
     assert lanes
@@ -51,7 +51,7 @@ def test_routes_go_where_cables_are_and_are_no_fuller_than_lanes_alone(
     assert routes.keys() == {flow.id for flow in problem.flows}
     for of in problem.flows:
         route = routes[of.id]
-        assert len(route) <= pieces
+        assert len(route) <= subflows
         assert sum(share for _, share in route) == pytest.approx(1)
         assert all(path in problem.candidates(of) for path, _ in route)
     slowdown = max(job_slowdowns(problem, routes).values())
@@ -60,7 +60,7 @@ def test_routes_go_where_cables_are_and_are_no_fuller_than_lanes_alone(
     assert slowdown <= max(job_slowdowns(problem, alone).values()) * (1 + 1e-9)
 
 
-def shifted(each: int, gone: Gone, spines: int, pieces: int = 1) -> Problem:
+def shifted(each: int, gone: Gone, spines: int, subflows: int = 1) -> Problem:
     """Return a problem in which every leaf sends half of ``each`` flows to the next leaf and half to the one after.
 
     Job 'a' has the flows that leave or enter leaf 1."""
@@ -70,7 +70,7 @@ def shifted(each: int, gone: Gone, spines: int, pieces: int = 1) -> Problem:
         for n in range(each)
         for dst in [(src + n % 2) % LEAVES + 1]
     ]
-    return problem_of(leaf_spine(LEAVES, spines, without=gone), split(flows, pieces))
+    return problem_of(leaf_spine(LEAVES, spines, without=gone), split(flows, subflows))
 
 
 def test_with_one_cable_failed_only_jobs_at_its_leaf_are_slow() -> None:
@@ -87,9 +87,9 @@ def test_with_one_cable_failed_only_jobs_at_its_leaf_are_slow() -> None:
     assert slow.sum() <= 4 < crowded.sum()
 
 
-def test_two_pieces_take_more_than_the_lanes_where_cables_failed() -> None:
+def test_two_subflows_take_more_than_the_lanes_where_cables_failed() -> None:
     gone = [(leaf, leaf) for leaf in range(1, 5)]
-    problem = shifted(32, gone, 32, pieces=2)
+    problem = shifted(32, gone, 32, subflows=2)
     found = closed_forms.route(problem, slowdown_bounds(problem))
     assert found
     assert found[0] == "interval-cutting"
@@ -102,7 +102,7 @@ def test_spines_besides_take_one_flow_more_each_where_that_is_less_than_the_lane
 
     One flow on each residual spine leaves seven for four common links, and some for leaves without a cable: 2.5. Two
     flows leave at least three: 2."""
-    problem = shifted(11, [(leaf, leaf) for leaf in range(1, 5)], SPINES, pieces=2)
+    problem = shifted(11, [(leaf, leaf) for leaf in range(1, 5)], SPINES, subflows=2)
     found = closed_forms.route(problem, slowdown_bounds(problem))
     assert found
     assert max(job_slowdowns(problem, found[1]).values()) == pytest.approx(2.0)

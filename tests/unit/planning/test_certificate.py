@@ -20,9 +20,9 @@ from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pr
 LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 
 
-def proven(fabric: Fabric, flows: Sequence[Flow], pieces: int = 1) -> dict[str, Any]:
+def proven(fabric: Fabric, flows: Sequence[Flow], subflows: int = 1) -> dict[str, Any]:
     """Return the certificate of the best plan, which the checker accepts."""
-    problem = problem_of(fabric, [replace(flow, max_subflows=pieces) for flow in flows])
+    problem = problem_of(fabric, [replace(flow, max_subflows=subflows) for flow in flows])
     answer = plan(problem, LIMITS)
     assert isinstance(answer, Plan)
     written = certificate(problem, answer, FabricNames(fabric))
@@ -57,7 +57,7 @@ def test_a_leaf_with_too_few_uplinks_is_the_witness_of_whole_flows() -> None:
 
 
 def test_a_full_cut_is_the_witness_of_every_job_across_when_flows_may_be_split() -> None:
-    written = proven(leaf_spine(2, 2), across("abc"), pieces=2)
+    written = proven(leaf_spine(2, 2), across("abc"), subflows=2)
     assert summary(written) == (3, 0, [(3, 1.5)])
     assert written["cuts"][0]["unit"] == 0
 
@@ -74,14 +74,14 @@ def test_a_shared_nic_is_a_witness() -> None:
 
 def test_cores_of_a_pod_are_a_witness() -> None:
     flows = [flow("a", (leaf, host), (2 + leaf, host), RATE) for leaf in (1, 2) for host in (1, 2)]
-    written = proven(three_tiers(2, 2, (1, 1)), flows, pieces=2)
+    written = proven(three_tiers(2, 2, (1, 1)), flows, subflows=2)
     assert summary(written) == (1, 0, [(1, 2.0)])
 
 
 def test_the_duals_of_the_fluid_optimum_are_a_witness_where_no_leaf_is_full() -> None:
     """The fabric is a line of switches: the middle cable is narrow, and no leaf is beside it."""
     fabric = fabric_of([(1, 3, 4 * RATE), (3, 4, RATE), (4, 2, 4 * RATE)])
-    written = proven(fabric, across("abb", RATE), pieces=2)
+    written = proven(fabric, across("abb", RATE), subflows=2)
     assert summary(written) == (2, 0, [(2, 3.0)])
 
 

@@ -40,7 +40,7 @@ crossing = st.tuples(st.integers(1, LEAVES), st.integers(1, LEAVES)).filter(lamb
 
 @quick
 @given(st.integers(1, 6), st.lists(crossing, min_size=1, max_size=40))
-def test_two_pieces_reach_the_leaf_cut_for_any_flows(spines: int, ends: list[tuple[int, int]]) -> None:
+def test_two_subflows_reach_the_leaf_cut_for_any_flows(spines: int, ends: list[tuple[int, int]]) -> None:
     answer = split_plan(spines, ends, 2)
     assert answer.max_slowdown == pytest.approx(max(1.0, degree(ends) / spines), rel=1e-9)
     assert answer.gap == pytest.approx(0, abs=1e-9)
@@ -83,7 +83,7 @@ def test_lanes_that_differ_a_little_are_equally_full(capacities: list[float], mo
         assert sum(a < color + 1 - 1e-9 and b > color + 1e-9 for a, b in pairwise(ends)) <= 2
 
 
-def test_lanes_that_differ_much_get_pieces_of_one_length_where_their_own_were_too_many() -> None:
+def test_lanes_that_differ_much_get_subflows_of_one_length_where_their_own_were_too_many() -> None:
     assert lane_ends(3, [8.0, 8.0, 4.0, 2.0, 1.0], 3) == pytest.approx([0.6, 1.2, 1.8, 2.4, 3.0])
 
 

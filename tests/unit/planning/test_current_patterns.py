@@ -126,7 +126,7 @@ def test_explain_is_about_what_the_job_sends_now() -> None:
 
 
 @settings(max_examples=40)
-@given(st.one_of(whole_problems(), split_problems(leaf_spines(), pieces=(1, 2, 3))), st.data())
+@given(st.one_of(whole_problems(), split_problems(leaf_spines(), subflows=(1, 2, 3))), st.data())
 def test_it_is_never_worse_now_than_routes_for_all_patterns_and_stays(problem: Problem, data: st.DataObject) -> None:
     phases = defaultdict[JobId, set[int]](set)
     for f in problem.flows:

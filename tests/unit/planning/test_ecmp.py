@@ -82,12 +82,12 @@ def test_without_routable_flows_there_is_nothing_to_hash() -> None:
     assert ecmp_job_slowdowns(problem, {}, 10, seed=1) == {}
 
 
-def test_a_pinned_flow_in_pieces_loads_each_path_with_its_share() -> None:
+def test_a_pinned_flow_in_subflows_loads_each_path_with_its_share() -> None:
     """The flow b shares its link with half of a, whichever spine b is hashed to."""
     a, b = flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)
     problem = problem_of(leaf_spine(2, 2), [a, b])
-    pieces = {a.id: tuple(Subflow(path, 0.5) for path in problem.candidates(a))}
-    assert ecmp_job_slowdowns(problem, pieces, 10, seed=1) == {"a": 1.5, "b": 1.5}
+    subflows = {a.id: tuple(Subflow(path, 0.5) for path in problem.candidates(a))}
+    assert ecmp_job_slowdowns(problem, subflows, 10, seed=1) == {"a": 1.5, "b": 1.5}
 
 
 def test_hashing_ignores_the_cap_on_candidate_paths() -> None:

@@ -93,14 +93,14 @@ def test_slowdowns_differ_only_beyond_the_tolerance() -> None:
 # ---- connections of other jobs
 
 
-def in_pieces(of: Flow, count: int) -> list[Flow]:
+def with_subflows(of: Flow, count: int) -> list[Flow]:
     """Return the flow as ``count`` connections."""
     demand_bps = tuple((phase, bps / count) for phase, bps in of.demand_bps)
-    return [replace(of, id=of.id._replace(piece=piece), demand_bps=demand_bps) for piece in range(count)]
+    return [replace(of, id=of.id._replace(subflow=subflow), demand_bps=demand_bps) for subflow in range(count)]
 
 
 @pytest.mark.parametrize(
-    ("pieces", "capacity", "slower"),
+    ("subflows", "capacity", "slower"),
     [
         ((1, 1), 1.0, set()),
         ((4, 4), 1.0, set()),
@@ -111,16 +111,16 @@ def in_pieces(of: Flow, count: int) -> list[Flow]:
     ],
 )
 def test_a_job_with_fewer_connections_is_outweighed_where_a_link_is_too_full_for_all(
-    pieces: tuple[int, int], capacity: float, slower: set[str]
+    subflows: tuple[int, int], capacity: float, slower: set[str]
 ) -> None:
     """Each of 5 connections on a link has a fifth of it.
 
     A fifth is enough for a flow of one connection when the link has five times its demand."""
     fabric = leaf_spine(2, 1, capacity)
     flows = [
-        piece
-        for host, (job, count) in enumerate(zip("ab", pieces, strict=True), 1)
-        for piece in in_pieces(flow(job, (1, host), (2, host), 1.0), count)
+        subflow
+        for host, (job, count) in enumerate(zip("ab", subflows, strict=True), 1)
+        for subflow in with_subflows(flow(job, (1, host), (2, host), 1.0), count)
     ]
     problem = problem_of(fabric, flows, nic_bps=10.0)
     routes = {of.id: whole(problem.candidates(of)[0]) for of in flows}
@@ -128,7 +128,7 @@ def test_a_job_with_fewer_connections_is_outweighed_where_a_link_is_too_full_for
 
 
 @pytest.mark.parametrize("paced", [True, False])
-def test_pieces_that_are_not_paced_are_a_connection_each(paced: bool) -> None:
+def test_subflows_that_are_not_paced_are_a_connection_each(paced: bool) -> None:
     """A whole flow meets a subflow of 10 %."""
     fabric = leaf_spine(2, 2, capacity=1.0)
     flows = [flow("a", (1, 1), (2, 1), 1.0), replace(flow("b", (1, 2), (2, 2), 1.0), max_subflows=2, paced=paced)]

@@ -43,7 +43,7 @@ def cut(problem: Problem, link: LinkId) -> Problem:
 
 
 def used(plan: Plan) -> list[LinkId]:
-    return sorted({link for route in plan.routes.values() for piece in route for link in piece.path})
+    return sorted({link for route in plan.routes.values() for subflow in route for link in subflow.path})
 
 
 def assert_best_with_fewest_moves(problem: Problem) -> None:

@@ -14,7 +14,7 @@ from controller.fabric.topology import Fabric, Path
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.closed_forms import route
 from controller.planning.efficiency import first_difference
-from controller.planning.joining import color_whole_first, joined, of_pieces
+from controller.planning.joining import color_whole_first, joined, of_subflows
 from controller.planning.plan import Plan, answered, draft
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
@@ -30,8 +30,8 @@ INTACT = fabric_of(LEAVES, SPINES, HOSTS)
 DEAD_SPINE = without(INTACT, spine_links(INTACT, [0]))
 
 
-def even(fabric: Fabric, name: str, hosts: list[Host], pieces: int) -> WorkloadJob:
-    return replace(job(fabric, name, [hosts]), max_subflows=pieces, striping=Striping.EVEN)
+def even(fabric: Fabric, name: str, hosts: list[Host], subflows: int) -> WorkloadJob:
+    return replace(job(fabric, name, [hosts]), max_subflows=subflows, striping=Striping.EVEN)
 
 
 def ring(hosts: int, first: int = 0) -> list[Host]:
@@ -41,8 +41,8 @@ def ring(hosts: int, first: int = 0) -> list[Host]:
 
 def paths_of(found: Plan) -> dict[FlowId, set[Path]]:
     paths = defaultdict[FlowId, set[Path]](set)
-    for flow, pieces in found.routes.items():
-        paths[flow.joined].update(path for path, _ in pieces)
+    for flow, subflows in found.routes.items():
+        paths[flow.joined].update(path for path, _ in subflows)
     return paths
 
 
@@ -50,24 +50,24 @@ def cut_flows(found: Plan) -> int:
     return sum(len(paths) > 1 for paths in paths_of(found).values())
 
 
-@pytest.mark.parametrize("pieces", [2, 4, 8])
+@pytest.mark.parametrize("subflows", [2, 4, 8])
 @pytest.mark.parametrize(("fabric", "hosts"), [(INTACT, 2), (INTACT, 4), (DEAD_SPINE, 2), (DEAD_SPINE, 3)])
-def test_where_every_flow_can_have_a_path_none_is_cut(fabric: Fabric, hosts: int, pieces: int) -> None:
-    found = answered(plan(problem_of(fabric, [even(INTACT, "a", ring(hosts), pieces)]), LIMITS))
+def test_where_every_flow_can_have_a_path_none_is_cut(fabric: Fabric, hosts: int, subflows: int) -> None:
+    found = answered(plan(problem_of(fabric, [even(INTACT, "a", ring(hosts), subflows)]), LIMITS))
     assert found.max_slowdown == pytest.approx(1.0)
     assert cut_flows(found) == 0
 
 
-@pytest.mark.parametrize("pieces", [2, 4, 8])
-def test_of_four_flows_over_three_spines_one_is_cut(pieces: int) -> None:
+@pytest.mark.parametrize("subflows", [2, 4, 8])
+def test_of_four_flows_over_three_spines_one_is_cut(subflows: int) -> None:
     """The least slowdown of equal subflows is reached; three whole flows of a leaf have a spine each."""
-    found = answered(plan(problem_of(DEAD_SPINE, [even(INTACT, "a", ring(HOSTS), pieces)]), LIMITS))
-    assert found.max_slowdown == pytest.approx(ceil(HOSTS * pieces / (SPINES - 1)) / pieces)
+    found = answered(plan(problem_of(DEAD_SPINE, [even(INTACT, "a", ring(HOSTS), subflows)]), LIMITS))
+    assert found.max_slowdown == pytest.approx(ceil(HOSTS * subflows / (SPINES - 1)) / subflows)
     assert found.certificate == "optimal"
     assert cut_flows(found) == LEAVES
 
 
-def test_jobs_in_other_numbers_of_pieces_are_joined_too() -> None:
+def test_jobs_in_other_numbers_of_subflows_are_joined_too() -> None:
     jobs = [even(INTACT, "a", ring(2), 4), even(INTACT, "b", ring(2, first=2), 8)]
     found = answered(plan(problem_of(INTACT, jobs), LIMITS))
     assert found.max_slowdown == pytest.approx(1.0)
@@ -82,10 +82,10 @@ def test_a_fat_tree_has_whole_flows() -> None:
     assert cut_flows(found) == 0
 
 
-def test_pieces_that_run_apart_are_not_moved_to_be_joined() -> None:
+def test_subflows_that_run_apart_are_not_moved_to_be_joined() -> None:
     """Every subflow has a spine of its own, so the slowdown is 1 already."""
     problem = problem_of(INTACT, [even(INTACT, "a", ring(HOSTS), 4)])
-    apart = {flow.id: whole(problem.candidates(flow)[flow.id.piece]) for flow in problem.flows}
+    apart = {flow.id: whole(problem.candidates(flow)[flow.id.subflow]) for flow in problem.flows}
     found = answered(plan(problem.with_routes(apart), LIMITS))
     assert (found.moves, found.routes) == (0, apart)
 
@@ -98,7 +98,7 @@ def test_a_job_that_comes_is_not_cut_and_moves_no_other() -> None:
     assert found.max_slowdown == pytest.approx(1.0)
 
 
-def test_a_repair_keeps_the_pieces_of_a_flow_together_where_there_is_room() -> None:
+def test_a_repair_keeps_the_subflows_of_a_flow_together_where_there_is_room() -> None:
     one = even(INTACT, "a", ring(2), 8)
     running = answered(plan(problem_of(INTACT, [one]), LIMITS)).routes
     problem = problem_of(DEAD_SPINE, [one], running)
@@ -108,20 +108,20 @@ def test_a_repair_keeps_the_pieces_of_a_flow_together_where_there_is_room() -> N
     assert found.max_slowdown == pytest.approx(1.0)
 
 
-def test_a_joined_problem_has_the_same_demands_and_its_routes_are_those_of_the_pieces() -> None:
+def test_a_joined_problem_has_the_same_demands_and_its_routes_are_those_of_the_subflows() -> None:
     problem = problem_of(INTACT, [even(INTACT, "a", ring(1), 4)])
     apart = problem.flows[0].id
     running = {
-        flow.id: whole(problem.candidates(flow)[flow.id.piece if flow.id.joined == apart else 1])
+        flow.id: whole(problem.candidates(flow)[flow.id.subflow if flow.id.joined == apart else 1])
         for flow in problem.flows
     }
     problem = problem.with_routes(running)
     smaller = joined(problem)
     assert smaller is not None
-    assert len(smaller.flows) == 4 + (LEAVES - 1), "one runs in pieces"
+    assert len(smaller.flows) == 4 + (LEAVES - 1), "one runs in subflows"
     total = [sum(bps for flow in of.flows for _, bps in flow.demand_bps) for of in (problem, smaller)]
     assert total[0] == pytest.approx(total[1])
-    assert of_pieces(problem, {flow.id: flow.current for flow in smaller.flows if flow.current}) == running
+    assert of_subflows(problem, {flow.id: flow.current for flow in smaller.flows if flow.current}) == running
 
 
 def test_whole_flows_have_nothing_to_join() -> None:
@@ -132,14 +132,14 @@ def test_whole_flows_have_nothing_to_join() -> None:
 def problems(draw: st.DrawFn) -> Problem:
     fabric = fabric_of(draw(st.integers(2, 4)), draw(st.integers(2, 4)), hosts=4)
     hosts = draw(st.permutations([(leaf, host) for leaf in range(2) for host in range(4)]))
-    pieces, size = draw(st.sampled_from([2, 3, 4, 8])), draw(st.sampled_from([2, 4]))
-    jobs = [even(fabric, name, hosts[size * n : size * (n + 1)], pieces) for n, name in enumerate("ab")]
+    subflows, size = draw(st.sampled_from([2, 3, 4, 8])), draw(st.sampled_from([2, 4]))
+    jobs = [even(fabric, name, hosts[size * n : size * (n + 1)], subflows) for n, name in enumerate("ab")]
     return problem_of(without_random_links(fabric, draw(st.integers(0, 2)), draw(st.integers(0, 9))), jobs)
 
 
 @given(problems())
 @settings(max_examples=60, deadline=None)
-def test_no_slowdown_is_above_that_of_pieces_that_are_not_joined(problem: Problem) -> None:
+def test_no_slowdown_is_above_that_of_subflows_that_are_not_joined(problem: Problem) -> None:
     """The worst slowdown in closed form, with whole flows first, is not above it either."""
     bounds = slowdown_bounds(problem)
     exact = route(problem, bounds)

@@ -67,20 +67,20 @@ def test_links_at_the_ends_do_not_depend_on_what_is_listed() -> None:
     assert [*map(set, few.ends(Dpid(1), Dpid(3)))] == [{path[0] for path in found}, {path[-1] for path in found}]
 
 
-@pytest.mark.parametrize("pieces", [1, 2])
-def test_the_best_path_is_found_although_it_is_not_listed(one_way: Fabric, pieces: int) -> None:
-    flows = [replace(flow("a", (1, 1), (3, 1), 1.0), max_subflows=pieces)]
+@pytest.mark.parametrize("subflows", [1, 2])
+def test_the_best_path_is_found_although_it_is_not_listed(one_way: Fabric, subflows: int) -> None:
+    flows = [replace(flow("a", (1, 1), (3, 1), 1.0), max_subflows=subflows)]
     answer = planned(problem_of(one_way, flows, nic_bps=1.0))
     assert (answer.max_slowdown, answer.certificate, answer.slowdowns_proven) == (1.0, "optimal", 1)
 
 
 @st.composite
-def problems(draw: st.DrawFn, pieces: int) -> Problem:
+def problems(draw: st.DrawFn, subflows: int) -> Problem:
     ends = [pair for here, there in pairwise(LAYERS) for pair in product(here, there)]
     slow = frozenset(draw(st.sets(st.sampled_from(ends), min_size=10, max_size=30)))
     rates = st.sampled_from([0.5, 1.0, 1.5])
     flows = [
-        replace(flow(job, (src, 1), (dst, 1), draw(rates)), max_subflows=pieces)
+        replace(flow(job, (src, 1), (dst, 1), draw(rates)), max_subflows=subflows)
         for job, (src, dst) in zip("abab", draw(st.permutations([*product((1, 2), (3, 4))])), strict=True)
     ]
     fabric = layered(slow, draw(st.sampled_from([0.1, 0.3])))

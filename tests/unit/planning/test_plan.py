@@ -164,7 +164,7 @@ def test_flows_that_do_not_leave_their_switch_are_never_pinned_and_no_reason(pro
 def test_a_path_that_has_gone_is_a_reason(problem: Problem) -> None:
     running = pinned(problem, planned(problem).routes)
     lost = whole(
-        tuple(link._replace(port=PortNo(99)) for piece in running.flows[0].current or () for link in piece.path)
+        tuple(link._replace(port=PortNo(99)) for subflow in running.flows[0].current or () for link in subflow.path)
     )
     broken = replace(running, flows=(replace(running.flows[0], current=lost), running.flows[1]))
     decision = decide(broken, planned(broken), min_gain=0.02)

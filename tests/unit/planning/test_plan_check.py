@@ -98,23 +98,23 @@ def test_a_plan_is_refused_where_a_link_has_no_capacity(problem: Problem, good: 
         assert check(without, good) == ("a link has no capacity",)
 
 
-def split_plan(*pieces: tuple[int, float]) -> tuple[str, ...]:
+def split_plan(*subflows: tuple[int, float]) -> tuple[str, ...]:
     """Return the faults of a flow of at most two subflows.
 
-    ``pieces``: candidate path and share of each subflow."""
+    ``subflows``: candidate path and share of each subflow."""
     alone = replace(flow("a", (1, 1), (2, 1), RATE), max_subflows=2)
     problem = problem_of(leaf_spine(2, 3), [alone])
     answer = plan(problem, PlanLimits())
     assert isinstance(answer, Plan)
     paths = problem.candidates(alone)
-    route = tuple(Subflow(paths[number], share) for number, share in pieces)
+    route = tuple(Subflow(paths[number], share) for number, share in subflows)
     return check(problem, replace(answer, routes={alone.id: route}))
 
 
 def test_subflows_are_at_most_as_many_as_allowed_on_paths_of_their_own_with_shares_that_add_up() -> None:
     assert split_plan((0, 0.25), (2, 0.75)) == ()
     assert split_plan((1, 1.0)) == ()
-    for pieces, words in (
+    for subflows, words in (
         ([(0, 0.25), (1, 0.25), (2, 0.5)], "has 3 subflows, but its job allows 1 to 2"),
         ([], "has 0 subflows"),
         ([(0, 0.5), (1, 0.4)], "do not add up"),
@@ -125,7 +125,7 @@ def test_subflows_are_at_most_as_many_as_allowed_on_paths_of_their_own_with_shar
         ([(0, math.nan)], "has no share"),
         ([(0, math.nan), (1, 1.0)], "has no share"),
     ):
-        (violation,) = split_plan(*pieces)
+        (violation,) = split_plan(*subflows)
         assert words in violation
 
 

@@ -78,10 +78,10 @@ def test_without_time_links_are_relieved_all_the_same() -> None:
     assert (answer.moves, answer.sorted_slowdowns) == (3, (5.0,))
 
 
-def test_paths_of_equal_pieces_are_counted() -> None:
+def test_paths_of_equal_subflows_are_counted() -> None:
     """Four flows of two subflows each run on one spine of four. Subflows of one flow on the same path count once."""
-    pieces = [replace(of, id=of.id._replace(piece=piece)) for of in alike(4) for piece in (0, 1)]
-    found = relieved(on_one_spine(pieces, spines=4), 8)
+    subflows = [replace(of, id=of.id._replace(subflow=subflow)) for of in alike(4) for subflow in (0, 1)]
+    found = relieved(on_one_spine(subflows, spines=4), 8)
     assert found is not None
     assert found.paths == paths_used(found.routes) >= 4
 

@@ -29,7 +29,7 @@ from tests.unit.planning.test_transition import vector, worse
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 MOST_CYCLES = 30
-random_problems = st.one_of(whole_problems(), split_problems(leaf_spines(), pieces=(1, 2, 3)))
+random_problems = st.one_of(whole_problems(), split_problems(leaf_spines(), subflows=(1, 2, 3)))
 
 
 def running(data: st.DataObject, problem: Problem) -> Problem:
@@ -181,9 +181,9 @@ def test_without_time_for_a_target_cycles_move_what_helps_within_the_cap(monkeyp
         problem = pinned(problem, answer.routes)
 
 
-def on_one_of_eight(pieces: int = 1) -> Problem:
+def on_one_of_eight(subflows: int = 1) -> Problem:
     """Return a problem of eight flows on one of eight spines."""
-    flows = [replace(flow("a", (1, host), (2, host), RATE), max_subflows=pieces) for host in range(1, 9)]
+    flows = [replace(flow("a", (1, host), (2, host), RATE), max_subflows=subflows) for host in range(1, 9)]
     problem = problem_of(leaf_spine(2, 8), flows)
     return pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in flows})
 
@@ -200,12 +200,12 @@ def time_is_over_with_the_targets_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "plan", late)
 
 
-@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("subflows", [1, 2])
 def test_a_plan_that_uses_up_the_time_leaves_the_moves_that_were_found_before(
-    monkeypatch: pytest.MonkeyPatch, pieces: int
+    monkeypatch: pytest.MonkeyPatch, subflows: int
 ) -> None:
     time_is_over_with_the_targets_plan(monkeypatch)
-    answer, left = plan_towards(on_one_of_eight(pieces), PlanLimits(10, 3, 0), None)
+    answer, left = plan_towards(on_one_of_eight(subflows), PlanLimits(10, 3, 0), None)
     assert isinstance(answer, Plan)
     assert (answer.moves, answer.max_slowdown, answer.cut_short) == (3, 5.0, True)
     assert left
@@ -230,14 +230,14 @@ def test_it_is_not_said_that_there_are_no_moves_when_there_was_no_time_to_look(m
     assert (len(then.blocked), then.smallest) == (3, True)
 
 
-@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("subflows", [1, 2])
 def test_where_neither_steps_nor_leaps_help_the_best_plan_within_the_cap_is_made(
-    monkeypatch: pytest.MonkeyPatch, pieces: int
+    monkeypatch: pytest.MonkeyPatch, subflows: int
 ) -> None:
     monkeypatch.setattr(target, "step", lambda *_: Stuck(final=True))
     monkeypatch.setattr(target, "relieved", lambda problem, _: repair(problem))
     monkeypatch.setattr("controller.planning.split_flows.search.relieve", lambda *_: None)
-    answer, left = plan_towards(on_one_of_eight(pieces), replace(LIMITS, max_moves=3), None)
+    answer, left = plan_towards(on_one_of_eight(subflows), replace(LIMITS, max_moves=3), None)
     assert isinstance(answer, Plan)
     assert (answer.moves, answer.max_slowdown) == (3, 5.0)
     assert left

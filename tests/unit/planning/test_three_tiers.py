@@ -85,7 +85,7 @@ def test_any_permutation_gets_links_of_its_own(k: int) -> None:
     assert answer.max_slowdown == 1
     assert answer.certificate == "optimal"
     assert answer.solver == "edge-coloring"
-    used = Counter(link for route in answer.routes.values() for piece in route for link in piece.path)
+    used = Counter(link for route in answer.routes.values() for subflow in route for link in subflow.path)
     assert max(used.values()) == 1
 
 
@@ -180,17 +180,17 @@ def test_a_permutation_that_runs_stays() -> None:
         ([8, 9, 10, 11, 12, 13, 14, 15], 16 / 8),
     ],
 )
-def test_three_pieces_reach_what_is_left_of_the_cores(dead: list[int], slowdown: float) -> None:
+def test_three_subflows_reach_what_is_left_of_the_cores(dead: list[int], slowdown: float) -> None:
     ends = permutation(8, random.Random(len(dead)), between_pods=True)
     answer = planned(problem_of(fat_tree(8, dead), flows_of(ends, max_subflows=3, jobs=4)))
     assert answer.max_slowdown == pytest.approx(slowdown, rel=1e-9)
     assert answer.certificate == "optimal"
     assert max(map(len, answer.routes.values())) <= 3
     for route in answer.routes.values():
-        assert sum(piece.share for piece in route) == pytest.approx(1, abs=1e-12)
+        assert sum(subflow.share for subflow in route) == pytest.approx(1, abs=1e-12)
 
 
-def test_two_pieces_share_what_a_core_takes_whole() -> None:
+def test_two_subflows_share_what_a_core_takes_whole() -> None:
     """Four flows of a colour use three cores: two of 4/7 share one of them, and the other planes carry 8/7."""
     ends = permutation(8, random.Random(1), between_pods=True)
     answer = planned(problem_of(fat_tree(8, [15]), flows_of(ends, max_subflows=2)))

@@ -23,7 +23,7 @@ from tests.support.planning.split_problems import problems as split_problems
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 MOST_MOVES = 7
-random_problems = st.one_of(whole_problems(), split_problems(any_fabric(), pieces=(1, 2, 3)))
+random_problems = st.one_of(whole_problems(), split_problems(any_fabric(), subflows=(1, 2, 3)))
 quick = settings(max_examples=40)
 
 

@@ -21,7 +21,7 @@ RATE = 100
 DOC = ROOT / "docs" / "verify_plan.py"
 
 
-def flow(job: int, number: int, route: list[tuple[int, int]], pieces: int = 1) -> dict[str, Any]:
+def flow(job: int, number: int, route: list[tuple[int, int]], subflows: int = 1) -> dict[str, Any]:
     """Return a flow from host a<number> to host b<number>; ``route``: (share, spine) of each subflow."""
     nics = [4 + 2 * number, 5 + 2 * number]
     return {
@@ -30,7 +30,7 @@ def flow(job: int, number: int, route: list[tuple[int, int]], pieces: int = 1) -
         "to": f"b{number}",
         "hops": 4,
         "demand": [[0, RATE]],
-        "pieces": pieces,
+        "max_subflows": subflows,
         "route": [[share, [nics[0], spine, 2 + spine, nics[1]]] for share, spine in route],
     }
 
@@ -102,7 +102,7 @@ def test_whole_flows_are_counted_in_units(whole: dict[str, Any]) -> None:
 
 
 def test_only_flows_that_stay_whole_are_counted_in_units(whole: dict[str, Any]) -> None:
-    whole["flows"][2]["pieces"] = 2
+    whole["flows"][2]["max_subflows"] = 2
     assert "does not prove" in refusal(whole)
 
 
@@ -214,7 +214,7 @@ CHANGES = {
     "no route": (at("flows", 0, "route", value=[]), "the route of flow 0"),
     "a longer walk allowed": (at("flows", 0, "hops", value=5), "the route of flow 0"),
     "shares that do not add up": (at("flows", 0, "route", 0, 0, value=999), "the route of flow 0"),
-    "no pieces": (at("flows", 0, "pieces", value=0), "the route of flow 0"),
+    "no subflows": (at("flows", 0, "max_subflows", value=0), "the route of flow 0"),
     "a job that is not there": (at("flows", 0, "job", value=2), "the route of flow 0"),
     "a job counted from the end": (at("flows", 0, "job", value=-1), "the route of flow 0"),
     "a bound above the plan": (at("proofs", 0, "bound", value=2001), "a bound is above slowdown 1 from the worst"),

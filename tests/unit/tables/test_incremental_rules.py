@@ -174,7 +174,9 @@ def test_what_follows_from_routes_is_what_follows_from_all_of_them(seed: int) ->
     for _ in range(STEPS):
         scene.step()
         split = {flow: route * 2 if scene.draw.random() < 0.2 else route for flow, route in scene.routes.items()}
-        routes = {flow: tuple(piece._replace(share=1 / len(route)) for piece in route) for flow, route in split.items()}
+        routes = {
+            flow: tuple(subflow._replace(share=1 / len(route)) for subflow in route) for flow, route in split.items()
+        }
         running.replace(routes)
         assert running.routes == routes
         hosts = scene.fabric.hosts

@@ -29,12 +29,12 @@ def text(table: RenderableType) -> list[str]:
     return [" ".join(words) for words in shown(table)]
 
 
-def route(src: str, *subflows: tuple[float, str, int, int]) -> pb.Route:
-    pieces = [
+def route(src: str, *parts: tuple[float, str, int, int]) -> pb.Route:
+    subflows = [
         pb.Subflow(share=share, switches=["leaf1", spine, "leaf2"], port_value=value, port_mask=mask)
-        for share, spine, value, mask in subflows
+        for share, spine, value, mask in parts
     ]
-    return pb.Route(src=src, dst="10.0.2.1", pinned=bool(pieces), subflows=pieces)
+    return pb.Route(src=src, dst="10.0.2.1", pinned=bool(subflows), subflows=subflows)
 
 
 def test_each_subflow_has_a_line_with_its_share_ports_and_path() -> None:

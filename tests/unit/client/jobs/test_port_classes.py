@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from signalbox.jobs.spec import MAX_SUBFLOWS, Striping
-from signalbox.jobs.subflows import Dividing, Pieces, exactly, port_classes
+from signalbox.jobs.subflows import Dividing, Subflows, exactly, port_classes
 
 EVERY_PORT: Any = np.arange(1 << 16)
 
@@ -37,18 +37,18 @@ def test_one_port_is_a_class() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "striping", "pieces"),
+    ("count", "striping", "subflows"),
     [
-        (3, Striping.PACED, Pieces((1.0,), 3)),
-        (3, Striping.BY_SHARE, Pieces((1.0,), 3)),
-        (3, Striping.EVEN, Pieces((1 / 3,) * 3, 1)),
-        (4, Striping.COMMON_QUEUE, Pieces((1 / 4,) * 4, 1)),
-        (1, Striping.EVEN, Pieces((1.0,), 1)),
+        (3, Striping.PACED, Subflows((1.0,), 3)),
+        (3, Striping.BY_SHARE, Subflows((1.0,), 3)),
+        (3, Striping.EVEN, Subflows((1 / 3,) * 3, 1)),
+        (4, Striping.COMMON_QUEUE, Subflows((1 / 4,) * 4, 1)),
+        (1, Striping.EVEN, Subflows((1.0,), 1)),
     ],
 )
-def test_a_sender_that_cannot_follow_shares_has_an_equal_piece_per_class(
-    count: int, striping: Striping, pieces: Pieces
+def test_a_sender_that_cannot_follow_shares_has_an_equal_subflow_per_class(
+    count: int, striping: Striping, subflows: Subflows
 ) -> None:
     dividing = Dividing(count, striping)
-    assert dividing.pieces(("10.0.1.1", "10.0.2.1")) == pieces
+    assert dividing.subflows(("10.0.1.1", "10.0.2.1")) == subflows
     assert len(dividing.bundles(("10.0.1.1", "10.0.2.1"))) == (count if count > 1 else 0)

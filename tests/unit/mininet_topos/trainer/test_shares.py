@@ -45,8 +45,8 @@ def test_without_weights_the_first_connection_takes_all() -> None:
 def test_a_share_goes_to_the_connection_whose_port_is_in_its_class() -> None:
     classes = port_classes(3)
     ports = [40_000 & ~each.mask | each.value | 1 for each in classes]
-    pieces = [(0.75, *classes[2]), (0.25, *classes[0])]
-    assert weights_of(pieces, ports) == (250, 0, 750)
+    subflows = [(0.75, *classes[2]), (0.25, *classes[0])]
+    assert weights_of(subflows, ports) == (250, 0, 750)
     assert weights_of([(0.9999, *classes[0]), (0.0001, *classes[1])], ports) == (1000, 1, 0), "no subflow is left out"
     assert weights_of([], ports) == (PARTS, 0, 0)
     assert weights_of([(1.0, 0x20, 0x20)], [0, 2]) == (PARTS, 0), "no connection has such a port"

@@ -232,8 +232,8 @@ def test_the_help_names_every_strategy(signalbox: Signalbox) -> None:
 def test_a_written_plan_is_verified(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
     """A spine of four is gone: whole flows of full leaves need slowdown 2, and split ones 4/3."""
     file = tmp_path / "plan.json"
-    for pieces, slowdown in ((1, "2"), (2, "1.33333")):
-        options = ("--fail-spines", 3, "--max-subflows", pieces, "--proof", file)
+    for subflows, slowdown in ((1, "2"), (2, "1.33333")):
+        options = ("--fail-spines", 3, "--max-subflows", subflows, "--proof", file)
         found = signalbox("plan-file", *FABRIC, "--workload", workload, *options, "--json").json
         said = signalbox("verify", file)
         assert (said.status, said.err) == (0, "")
@@ -293,7 +293,7 @@ def test_people_get_a_table(signalbox: Signalbox, workload: Path) -> None:
     result = signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "1")
     bounds = "gap 0.00% to the bound 2; at least 2 without splitting, 1.333 however split"
     proof = "optimal, 2 of 2 slowdowns proven over all shortest paths"
-    assert [text for text in ("16 in 16 pieces", bounds, proof, "job_1-B", "50.0%") if text not in result.out] == []
+    assert [text for text in ("16 in 16 subflows", bounds, proof, "job_1-B", "50.0%") if text not in result.out] == []
 
 
 def test_efficiency_is_only_said_where_slowdowns_do_not_depend_on_pacing(signalbox: Signalbox, workload: Path) -> None:

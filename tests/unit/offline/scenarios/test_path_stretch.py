@@ -38,9 +38,9 @@ def beside_a_slow_cable() -> Problem:
     return problem_of(fabric, [flow("a", (1, 1), (2, 1), 50.0)], nic_bps=50.0)
 
 
-@pytest.mark.parametrize("pieces", [1, 2])
-def test_a_detour_over_fast_cables_is_taken(beside_a_slow_cable: Problem, pieces: int) -> None:
-    flows = tuple(replace(f, max_subflows=pieces) for f in beside_a_slow_cable.flows)
+@pytest.mark.parametrize("subflows", [1, 2])
+def test_a_detour_over_fast_cables_is_taken(beside_a_slow_cable: Problem, subflows: int) -> None:
+    flows = tuple(replace(f, max_subflows=subflows) for f in beside_a_slow_cable.flows)
     problem = replace(beside_a_slow_cable, flows=flows)
     shortest, longer = planned(problem), planned(stretched(problem, 1))
     assert (shortest.max_slowdown, shortest.certificate) == (5.0, "optimal")
@@ -58,7 +58,7 @@ def test_the_checker_accepts_only_detours_that_are_candidates(beside_a_slow_cabl
 
 
 @st.composite
-def problems(draw: st.DrawFn, pieces: int) -> Problem:
+def problems(draw: st.DrawFn, subflows: int) -> Problem:
     """Draw up to four flows of two jobs on a graph of up to six switches, with paths of up to two links more."""
     switches, rates = draw(st.integers(3, 6)), st.sampled_from([1.0, 2.0, 5.0])
     tree = [(draw(st.integers(1, here - 1)), here) for here in range(2, switches + 1)]
@@ -66,7 +66,7 @@ def problems(draw: st.DrawFn, pieces: int) -> Problem:
     cables = [*tree, *draw(st.lists(st.sampled_from(others), max_size=6))]
     pairs = draw(st.lists(st.permutations(range(1, switches + 1)), min_size=1, max_size=4))
     flows = [
-        replace(flow(draw(st.sampled_from("ab")), (src, n), (dst, n), draw(rates)), max_subflows=pieces)
+        replace(flow(draw(st.sampled_from("ab")), (src, n), (dst, n), draw(rates)), max_subflows=subflows)
         for n, (src, dst, *_) in enumerate(pairs)
     ]
     fabric = fabric_of((a, b, draw(rates)) for a, b in cables)
@@ -92,8 +92,8 @@ def test_whole_flows_are_optimal_over_longer_paths(problem: Problem) -> None:
 
 @quick
 @given(problems(1), st.sampled_from([1, 8]), st.integers(1, 2))
-def test_with_fewer_candidates_nothing_is_claimed_that_is_wrong(problem: Problem, pieces: int, most: int) -> None:
-    problem = replace(problem, flows=tuple(replace(f, max_subflows=pieces) for f in problem.flows))
+def test_with_fewer_candidates_nothing_is_claimed_that_is_wrong(problem: Problem, subflows: int, most: int) -> None:
+    problem = replace(problem, flows=tuple(replace(f, max_subflows=subflows) for f in problem.flows))
     few, every = planned(stretched(problem, problem.paths.stretch, most)), planned(problem)
     assert few.bound <= every.max_slowdown * (1 + SLOWDOWN_TOLERANCE)
     assert not better(every.sorted_slowdowns[: few.slowdowns_proven], few.sorted_slowdowns[: few.slowdowns_proven])

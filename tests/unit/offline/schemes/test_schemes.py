@@ -28,8 +28,8 @@ def planned(name: str, problem: Problem, limits: PlanLimits = LIMITS) -> Plan:
 
 
 def path_of(plan: Plan, of: Flow) -> Path:
-    (piece,) = plan.routes[of.id]
-    return piece.path
+    (subflow,) = plan.routes[of.id]
+    return subflow.path
 
 
 def spines_of(fabric: Fabric, plan: Plan, flows: list[Flow]) -> list[int]:

@@ -135,10 +135,10 @@ def test_what_is_fixed_loads_every_draw_alike(problem: Problem, seed: int) -> No
     links = np.full((next_hops.longest, 1, int((~fixed).sum())), next_hops.nothing)
     for number, (f, options) in enumerate(zip(choices.flows, choices.options, strict=True)):
         if fixed[number]:
-            pieces = ((options[:, 0], 0.25), (options[:, -1], 0.75))
-            routes[f.id] = tuple(Subflow(next_hops.path(path), share) for path, share in pieces)
+            subflows = ((options[:, 0], 0.25), (options[:, -1], 0.75))
+            routes[f.id] = tuple(Subflow(next_hops.path(path), share) for path, share in subflows)
             flow = next_hops.flows[number]
-            rows += [(flow, link, share) for path, share in pieces for link in path if link != next_hops.nothing]
+            rows += [(flow, link, share) for path, share in subflows for link in path if link != next_hops.nothing]
         else:
             path = options[:, random.integers(options.shape[1])]
             routes[f.id] = whole(next_hops.path(path))

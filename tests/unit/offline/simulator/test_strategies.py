@@ -30,7 +30,7 @@ def run(
     failed: int,
     seed: int,
     options: Options,
-    pieces: int = 1,
+    subflows: int = 1,
     jobs: int = 2,
     striping: Striping = Striping.PACED,
 ) -> tuple[Outcome, float]:
@@ -38,7 +38,7 @@ def run(
     fabric = intact()
     workload = generate(fabric, jobs, 4, Placement.WHOLE_LEAF, seed, max_rings=SPINES)
     left = without(fabric, spine_links(fabric, range(SPINES - failed, SPINES))) if failed else fabric
-    trained = jobs_of(workload, fabric, pieces, striping)
+    trained = jobs_of(workload, fabric, subflows, striping)
     problem = problem_of(left, trained)
     limits = PlanLimits(ecmp_draws=0, seed=seed)
     outcome = simulate([Stage(0.0, problem)], trained, lambda asked: SCHEMES[name](asked, limits), options)
@@ -61,19 +61,19 @@ def test_one_job_alone_on_full_leaves_takes_twice_as_long_with_whole_flows(name:
 @pytest.mark.parametrize("failed", [0, 1, 2, 3])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_split_flows_reach_the_bound_with_hysteresis(failed: int, seed: int) -> None:
-    outcome, bound = run("planned", failed, seed, Options(iterations=4), pieces=2)
+    outcome, bound = run("planned", failed, seed, Options(iterations=4), subflows=2)
     assert bound == pytest.approx(SPINES / (SPINES - failed))
     assert outcome.mean_slowdown is not None
     assert outcome.mean_slowdown <= 1.01 * bound
 
 
 @pytest.mark.parametrize("striping", [Striping.EVEN, Striping.COMMON_QUEUE])
-@pytest.mark.parametrize(("pieces", "slowdown"), [(2, 3 / 2), (3, 4 / 3), (4, 6 / 4)])
-def test_equal_pieces_reach_the_slowdown_that_is_planned_for_them(
-    striping: Striping, pieces: int, slowdown: float
+@pytest.mark.parametrize(("subflows", "slowdown"), [(2, 3 / 2), (3, 4 / 3), (4, 6 / 4)])
+def test_equal_subflows_reach_the_slowdown_that_is_planned_for_them(
+    striping: Striping, subflows: int, slowdown: float
 ) -> None:
     """Four flows of k subflows each put at least 4k / 3 subflows, rounded up, on one of three links."""
-    outcome, _ = run("planned", 1, 1, Options(iterations=3), pieces, striping=striping)
+    outcome, _ = run("planned", 1, 1, Options(iterations=3), subflows, striping=striping)
     assert outcome.mean_slowdown is not None
     assert outcome.mean_slowdown <= slowdown + 1e-9
     if striping is Striping.EVEN:

@@ -164,7 +164,7 @@ def uneven(problem: Problem) -> Plan:
     return plan_of(problem, routes)
 
 
-def test_pieces_keep_in_step_or_race() -> None:
+def test_subflows_keep_in_step_or_race() -> None:
     """Spine 0 carries a load of 1.1.
 
     In step the small subflow takes a tenth of the rate of the whole flow: 1.1 steps for both. On its own it takes half
@@ -180,7 +180,7 @@ def test_pieces_keep_in_step_or_race() -> None:
 
 
 @pytest.mark.parametrize(("striping", "slowdown"), [(Striping.PACED, 1.1), (Striping.BY_SHARE, 2.0)])
-def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(striping: Striping, slowdown: float) -> None:
+def test_small_subflows_of_other_jobs_slow_a_ring_one_after_the_other(striping: Striping, slowdown: float) -> None:
     """Two jobs with steps ten times as long each put a tenth of one flow on a direction of the third job's spine.
 
     Unpaced, each takes half of the direction for two steps of the third job: one in its first step, the other when its
@@ -203,13 +203,13 @@ def test_small_pieces_of_other_jobs_slow_a_ring_one_after_the_other(striping: St
     assert outcome.jobs[0].slowdowns == pytest.approx((slowdown,))
 
 
-def in_pieces(jobs: list[WorkloadJob], striping: Striping, pieces: int = 2) -> list[WorkloadJob]:
-    return [replace(one, max_subflows=pieces, striping=striping) for one in jobs]
+def with_subflows(jobs: list[WorkloadJob], striping: Striping, subflows: int = 2) -> list[WorkloadJob]:
+    return [replace(one, max_subflows=subflows, striping=striping) for one in jobs]
 
 
 def two_and_one(problem: Problem) -> Plan:
     """Return two subflows of every flow: those of ``a`` over a spine each, those of ``b`` both over spine 0."""
-    return every_flow(lambda p, f: whole(p.candidates(f)[f.job_id == "a" and f.id.piece]))(problem)
+    return every_flow(lambda p, f: whole(p.candidates(f)[f.job_id == "a" and f.id.subflow]))(problem)
 
 
 @pytest.mark.parametrize(
@@ -225,18 +225,18 @@ def two_and_one(problem: Problem) -> Plan:
 )
 def test_equal_parts_wait_for_the_slowest_a_common_queue_does_not(striping: Striping, slowdowns: list[float]) -> None:
     fabric = fabric_of(leaves=2, spines=2)
-    jobs = in_pieces([job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])], striping)
+    jobs = with_subflows([job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])], striping)
     assert job_slowdowns(problem_of(fabric, jobs), two_and_one(problem_of(fabric, jobs)).routes) == {"a": 1.5, "b": 1.5}
     outcome = run([stage(fabric, jobs)], jobs, two_and_one)
     assert [j.mean_slowdown for j in outcome.jobs] == pytest.approx(slowdowns)
 
 
 @pytest.mark.parametrize("striping", [Striping.EVEN, Striping.COMMON_QUEUE])
-def test_a_piece_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(striping: Striping) -> None:
+def test_a_subflow_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(striping: Striping) -> None:
     """A spine that carries one half of each flow is lost. The other spine carries both from then on."""
     intact = fabric_of(leaves=2, spines=2)
     broken = without(intact, spine_links(intact, ["1"]))
-    (alone,) = in_pieces([job(intact, "a", [[(0, 0), (1, 0)]])], striping)
+    (alone,) = with_subflows([job(intact, "a", [[(0, 0), (1, 0)]])], striping)
     stages = [stage(intact, [alone]), stage(broken, [alone], from_s=STEP_S / 2)]
     outcome = run(stages, [alone], greedy, Options(iterations=1, replan=Replan.NEVER))
     assert outcome.moves == 2, "one half each way"
@@ -390,14 +390,16 @@ def test_no_job_is_slower_than_its_planned_slowdown(data: st.DataObject) -> None
 
 @given(st.data(), st.sampled_from([Striping.EVEN, Striping.COMMON_QUEUE]), st.integers(2, 4))
 @settings(max_examples=40)
-def test_no_job_is_slower_than_planned_for_equal_pieces(data: st.DataObject, striping: Striping, pieces: int) -> None:
+def test_no_job_is_slower_than_planned_for_equal_subflows(
+    data: st.DataObject, striping: Striping, subflows: int
+) -> None:
     """Connections are independent, over any paths, several also over one: equal bytes for each are enough."""
     fabric = fabric_of(leaves=3, spines=3, hosts=3)
     hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(3)]))
     jobs = [
         job(fabric, name, [hosts[3 * n : 3 * n + 3]], data.draw(st.floats(0.0, 0.5))) for n, name in enumerate("abc")
     ]
-    jobs = in_pieces(jobs, striping, pieces)
+    jobs = with_subflows(jobs, striping, subflows)
     problem = problem_of(fabric, jobs)
     routes = {flow.id: whole(data.draw(st.sampled_from(problem.candidates(flow)))) for flow in problem.flows}
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=3))
@@ -416,7 +418,7 @@ def test_of_jobs_striped_in_several_ways_only_the_outweighed_are_slower_than_pla
     for n, name in enumerate("abc"):
         striping = data.draw(st.sampled_from([Striping.PACED, Striping.EVEN, Striping.COMMON_QUEUE]))
         one = job(intact, name, [hosts[4 * n : 4 * n + 4]], data.draw(st.floats(0.0, 0.5)))
-        jobs += in_pieces([one], striping, data.draw(st.sampled_from([1, 2, 4])))
+        jobs += with_subflows([one], striping, data.draw(st.sampled_from([1, 2, 4])))
     problem = problem_of(without_random_links(intact, 2, data.draw(st.integers(0, 9))), jobs)
     planned = plan(problem, PlanLimits(ecmp_draws=0, deterministic=True, time_limit_s=0.1))
     assert isinstance(planned, Plan)
@@ -433,7 +435,7 @@ def test_a_ring_is_slower_than_its_slowdown_beside_more_connections(striping: St
     fabric = fabric_of(leaves=4, spines=1)
     ring = replace(job(fabric, "ring", [[(leaf, 0) for leaf in range(4)]]), max_subflows=4, striping=striping)
     others = [job(fabric, f"b{leaf}", [[(leaf, 1), (leaf + 1, 1)]], 0.05 * leaf, 0.1) for leaf in (0, 2)]
-    jobs = [ring, *in_pieces(others, Striping.EVEN, 4)]
+    jobs = [ring, *with_subflows(others, Striping.EVEN, 4)]
     problem = problem_of(fabric, jobs)
     routes = {flow.id: whole(problem.candidates(flow)[0]) for flow in problem.flows}
     outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=5))

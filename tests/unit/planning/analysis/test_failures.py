@@ -210,7 +210,7 @@ def test_flows_that_run_over_what_fails_are_re_routed(full: Problem, fabric: Fab
 
 def _running_over(problem: Problem, links: Iterable[object]) -> int:
     gone = set(links)
-    return sum(any(link in gone for piece in f.current or () for link in piece.path) for f in problem.flows)
+    return sum(any(link in gone for subflow in f.current or () for link in subflow.path) for f in problem.flows)
 
 
 def test_the_worst_comes_first_and_flows_that_are_cut_off_are_worst_of_all() -> None:

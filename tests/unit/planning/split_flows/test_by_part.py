@@ -23,7 +23,7 @@ LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 LEAVES, SPINES = 6, 8
 
 
-def chain(gone: list[tuple[int, int]], pieces: int = 2, other_part: bool = False) -> Problem:
+def chain(gone: list[tuple[int, int]], subflows: int = 2, other_part: bool = False) -> Problem:
     """Return a problem of six leaves and eight spines in which leaves 1 to 3 send.
 
     Leaf n sends four flows to leaf n + 1 and four to leaf n + 2. With ``other_part`` leaf 5 sends as many to 6 and 1:
@@ -35,7 +35,7 @@ def chain(gone: list[tuple[int, int]], pieces: int = 2, other_part: bool = False
         for n, (src, dst) in enumerate(ends)
         for h in range(4)
     ]
-    return problem_of(leaf_spine(LEAVES, SPINES, without=gone), split(flows, pieces))
+    return problem_of(leaf_spine(LEAVES, SPINES, without=gone), split(flows, subflows))
 
 
 gone_cables = st.lists(
@@ -47,7 +47,7 @@ gone_cables = st.lists(
 
 @settings(max_examples=20)
 @given(gone_cables)
-def test_two_pieces_are_near_the_fluid_optimum_where_leaves_have_two_pairs(gone: list[tuple[int, int]]) -> None:
+def test_two_subflows_are_near_the_fluid_optimum_where_leaves_have_two_pairs(gone: list[tuple[int, int]]) -> None:
     problem = chain(gone)
     answer = plan(problem, LIMITS)
     assert isinstance(answer, Plan)
@@ -71,7 +71,7 @@ def test_any_number_of_pairs_is_near_the_fluid_optimum(gone: list[tuple[int, int
     assert max(job_slowdowns(problem, routes).values()) <= 1.25 * optimum(problem)
 
 
-def test_a_cable_that_every_leaf_but_one_has_carries_its_part_with_two_pieces() -> None:
+def test_a_cable_that_every_leaf_but_one_has_carries_its_part_with_two_subflows() -> None:
     """Leaf 1 lost a cable and leaf 2 another: each has seven links for 8 flows, six of them common links."""
     ends = [(src, dst) for src in (1, 2, 3) for dst in (4, 5, 6) for _ in range(3)]
     ends = [end for n, end in enumerate(ends) if n not in (0, 13, 26)]
@@ -84,7 +84,7 @@ def test_a_cable_that_every_leaf_but_one_has_carries_its_part_with_two_pieces() 
 
 
 def test_flows_that_stay_whole_or_differ_are_left_to_others() -> None:
-    whole_ones, problem = chain([(1, 1)], pieces=1), chain([(1, 1)])
+    whole_ones, problem = chain([(1, 1)], subflows=1), chain([(1, 1)])
     one, *others = problem.flows
     unequal = replace(problem, flows=(replace(one, demand_bps=((0, RATE / 2),)), *others))
     for refused in (whole_ones, unequal):

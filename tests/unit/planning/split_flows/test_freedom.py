@@ -13,7 +13,7 @@ from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.split_flows import by_part, search
-from controller.planning.split_flows.freedom import with_pieces
+from controller.planning.split_flows.freedom import with_subflows
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, problem_of
 from tests.support.planning.split_problems import any_fabric, problems, split
 
@@ -28,8 +28,8 @@ def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:
 
 @settings(max_examples=40)
 @given(problems(any_fabric(), {4}))
-def test_no_number_of_pieces_is_worse_than_a_smaller_one(problem: Problem) -> None:
-    slowdowns = [planned(with_pieces(problem, pieces)).sorted_slowdowns for pieces in (1, 2, 3, 4)]
+def test_no_number_of_subflows_is_worse_than_a_smaller_one(problem: Problem) -> None:
+    slowdowns = [planned(with_subflows(problem, subflows)).sorted_slowdowns for subflows in (1, 2, 3, 4)]
     for fewer, more in pairwise(slowdowns):
         index = first_difference(fewer, more)
         assert index is None or more[index] < fewer[index]

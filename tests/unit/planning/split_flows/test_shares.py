@@ -47,7 +47,7 @@ def assert_valid(routes: Sequence[Route], most: int) -> None:
 
 
 @given(amounts(), st.integers(1, 12))
-def test_what_is_laid_is_what_was_there_in_as_few_pieces_as_the_wrap_around_rule_needs(
+def test_what_is_laid_is_what_was_there_in_as_few_subflows_as_the_wrap_around_rule_needs(
     given_amounts: tuple[dict[Path, float], int], most: int
 ) -> None:
     on, flows = given_amounts
@@ -77,7 +77,7 @@ def test_whole_amounts_are_whole_flows() -> None:
     assert sorted(routes) == sorted([whole(path(0)), whole(path(0)), whole(path(1)), whole(path(2))])
 
 
-def test_small_amounts_are_shared_out_when_a_flow_may_have_few_pieces() -> None:
+def test_small_amounts_are_shared_out_when_a_flow_may_have_few_subflows() -> None:
     routes = lay(on_paths(*[1.125] * 8), [None] * 9, 2)
     assert routes is not None
     assert max(map(len, routes)) == 2
@@ -102,7 +102,7 @@ def test_only_the_flow_whose_path_has_gone_is_laid_anew() -> None:
     assert dict(routes[2]) == pytest.approx(on_paths(0.25, 0.25, 0.5))
 
 
-def test_a_flow_that_stays_is_laid_anew_when_the_others_would_have_too_many_pieces() -> None:
+def test_a_flow_that_stays_is_laid_anew_when_the_others_would_have_too_many_subflows() -> None:
     before: list[Route | None] = [whole(path(0)), whole(path(1)), None]
     routes = lay(on_paths(1.25, 1.25, 0.5), before, 2)
     assert routes is not None

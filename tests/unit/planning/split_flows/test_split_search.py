@@ -52,7 +52,7 @@ def searched(problem: Problem) -> float:
 
 @quick
 @given(problems(any_fabric(), {8}))
-def test_with_pieces_enough_the_worst_slowdown_is_that_of_the_fluid_optimum(problem: Problem) -> None:
+def test_with_subflows_enough_the_worst_slowdown_is_that_of_the_fluid_optimum(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
     assert searched(problem) == pytest.approx(least, rel=1e-4)
     assert answer.max_slowdown == pytest.approx(least, rel=1e-4)
@@ -61,7 +61,7 @@ def test_with_pieces_enough_the_worst_slowdown_is_that_of_the_fluid_optimum(prob
 
 @quick
 @given(problems(leaf_spines(), {2, 3}))
-def test_with_few_pieces_the_bound_is_one(problem: Problem) -> None:
+def test_with_few_subflows_the_bound_is_one(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
     assert answer.bound <= least * (1 + 1e-6)
     assert least * (1 - 1e-6) <= answer.max_slowdown <= searched(problem) * (1 + 1e-4)
@@ -115,9 +115,9 @@ def test_missing_cables_cost_no_more_than_the_worst_leaf_lacks(broken: Fabric) -
     assert answer.subflows < 1.8 * len(answer.routes)
 
 
-@pytest.mark.parametrize("pieces", [2, 3])
-def test_two_pieces_are_enough_where_flows_run_in_parallel(broken: Fabric, pieces: int) -> None:
-    answer = planned(problem_of(broken, split(rings(8, 8), pieces)))
+@pytest.mark.parametrize("subflows", [2, 3])
+def test_two_subflows_are_enough_where_flows_run_in_parallel(broken: Fabric, subflows: int) -> None:
+    answer = planned(problem_of(broken, split(rings(8, 8), subflows)))
     assert answer.max_slowdown == pytest.approx(8 / 6, rel=1e-6)
 
 

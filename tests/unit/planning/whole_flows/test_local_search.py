@@ -202,7 +202,7 @@ def test_without_flows_there_is_nothing_to_do() -> None:
     assert searched(problem_of(leaf_spine(2, 2, 1.0), [])) == {}
 
 
-def test_flows_that_run_in_pieces_get_one_path() -> None:
+def test_flows_that_run_in_subflows_get_one_path() -> None:
     problem = problem_of(leaf_spine(2, 2, 1.0), [flow("a", (1, h), (2, h), 1.0) for h in (1, 2)], nic_bps=1.0)
     halves = {f.id: tuple(Subflow(path, 0.5) for path in problem.candidates(f)) for f in problem.flows}
     routes = searched(problem, start=halves)
