@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -20,7 +21,6 @@ from tests.support.doc_pages import PAGES, ROOT
 from tests.support.torch.running import ranks
 from tests.support.waiting import until
 from tests.support.wire.control_stand_in import running_api
-from tests.wire.test_run import put_launchers
 
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/join-from-python.md")
 RUN_GUIDE = next(page for page in PAGES if page.name == "docs/how-to/run-any-command.md")
@@ -92,7 +92,11 @@ def test_the_commands_that_run_others_announce_their_job(
     (addresses,) = (block.text for block in RUN_GUIDE.blocks if block.language == "yaml")
     (tmp_path / "addresses.yaml").write_text(addresses.replace("10.0.1.2-4", "10.0.2.1-3"))
     (tmp_path / "ring.yaml").write_text(json.dumps(SPEC))
-    put_launchers(tmp_path, monkeypatch)
+    for name in ("mpirun", "torchrun"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\nread line\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'client'}")
     assert "export SIGNALBOX_ADDRESS=192.0.2.10:50051" in RUN_GUIDE.commands()
     with running_api() as api:

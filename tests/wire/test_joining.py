@@ -19,9 +19,8 @@ from mininet_topos.controller_process import ControllerProcess
 from signalbox.client import Client
 from signalbox.credentials import Credentials
 from signalbox.errors import AlreadyExists, InvalidInput
-from signalbox.jobs.reports import Connected
-from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.jobs.subflows import Connections, PortClass
+from signalbox.jobs.spec import JobSpec
+from signalbox.jobs.subflows import PortClass
 from signalbox.membership import Ended
 from signalbox.remote_client import RemoteClient
 from signalbox.route_following import Route, Subflow
@@ -82,22 +81,6 @@ def test_routes_and_shares_are_followed_by_every_rank_from_the_first_look_on(
     assert other.routes[0].pinned, "what was known stays"
 
 
-def test_a_job_that_was_taken_over_is_left_to_its_new_owner(
-    api: Running, client: Client, joined: signalbox.Job
-) -> None:
-    address = api.addresses[0]
-    with signalbox.join("job", endpoints=ENDPOINTS, address=address, take_over=True) as owner:
-        until(lambda: owner.registered)
-        joined.iteration(1.0)
-        until(lambda: joined.ended is not None)
-        assert joined.ended is Ended.TAKEN_OVER
-        joined.leave()
-        assert not client.get_job("job").spec.transfers, "it is the new owner's"
-        assert jobs(api) == ["job"]
-        assert owner.ended is None
-    assert jobs(api) == []
-
-
 def test_a_take_over_is_known_at_once_while_routes_are_followed(api: Running, joined: signalbox.Job) -> None:
     until(lambda: bool(joined.routes))
     with Client(api.addresses[0]) as other:
@@ -133,18 +116,6 @@ def test_strict_raises_what_the_controller_answers_and_nothing_stays(api: Runnin
     with signalbox.join("other", endpoints=["10.0.1.9", "10.0.2.9"], address=api.addresses[0], strict=True) as other:
         assert other.registered
     assert jobs(api) == ["job"]
-
-
-def test_connections_of_all_ranks_are_reported(api: Running) -> None:
-    found = Connected(H1, 40_001, H2, 29_500)
-    more: dict[str, Any] = {"reports_connections": True, "connections": lambda: frozenset({found})}
-    with signalbox.join("job", endpoints=ENDPOINTS, transfers=TRANSFERS, address=api.addresses[0], **more):
-        until(lambda: bool(jobs(api)) and bool(reported(api)))
-        assert reported(api)[H1, H2] == ((40_001, 29_500),)
-
-
-def reported(api: Running) -> Connections:
-    return api.control.registry.jobs[JobId("job")].dividing.connections
 
 
 # ---- controllers that do not answer

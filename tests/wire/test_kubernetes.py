@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import yaml
 
-from signalbox.client import Client
 from signalbox.jobs.spec import JobId
 from tests.support.doc_pages import PAGES, ROOT
 from tests.support.kubernetes_objects import annotate, named, recorded, replacement
@@ -134,14 +133,19 @@ def in_place(pod: dict[str, Any], number: int) -> dict[str, Any]:
     return new
 
 
-def test_every_kind_is_followed_and_an_end_or_a_deletion_that_was_not_watched_releases(
+def test_every_kind_is_followed_what_is_wrong_told_and_an_end_or_an_unseen_deletion_releases(
     cluster: Cluster, api: Running, tmp_path: Path
 ) -> None:
     jobs = {}
     with following(api, tmp_path):
         for kind in ("PyTorchJob", "MPIJob", "Job"):
             jobs[kind], pods = recorded(kind)
+            annotate(jobs[kind], spec="library: mpi" if kind == "Job" else None)
             cluster.put(jobs[kind], *pods)
+        until(lambda: of_object(cluster, "ring") == [("Warning", "NotAnnounced")])
+        assert any(event["message"].startswith("signalbox/spec:1:1: library: ") for event in cluster.events)
+        annotate(jobs["Job"], spec=None)
+        cluster.put(jobs["Job"])
         until(lambda: len(endpoints(api, "research_pytorchjob_bert")) == 6)
         until(lambda: len(endpoints(api, "hpc_mpijob_allreduce")) == 4)
         until(lambda: len(endpoints(api, "default_job_ring")) == 2)
@@ -152,22 +156,6 @@ def test_every_kind_is_followed_and_an_end_or_a_deletion_that_was_not_watched_re
         cluster.delete_unseen(jobs["Job"])
         until(lambda: endpoints(api, "default_job_ring") == ())
         assert endpoints(api, "research_pytorchjob_bert")
-
-
-def test_a_wrong_annotation_and_an_end_by_an_operator_are_told_by_events(
-    cluster: Cluster, api: Running, tmp_path: Path
-) -> None:
-    job, pods = recorded("Job")
-    annotate(job, spec="library: mpi")
-    cluster.put(job, *pods)
-    with following(api, tmp_path), Client(api.addresses[0]) as operator:
-        until(lambda: of_object(cluster, "ring") == [("Warning", "NotAnnounced")])
-        assert cluster.events[0]["message"].startswith("signalbox/spec:1:1: library: ")
-        annotate(job, spec="{library: gloo, lease_s: 8}")  # renewed every two seconds
-        cluster.put(job)
-        until(lambda: len(endpoints(api, "default_job_ring")) == 2)
-        operator.deregister_job("default_job_ring", force=True)
-        until(lambda: ("Warning", "Ended") in of_object(cluster, "ring"))
 
 
 def test_a_restart_goes_on_with_the_same_registration(cluster: Cluster, api: Running, tmp_path: Path) -> None:

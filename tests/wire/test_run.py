@@ -78,40 +78,6 @@ def test_a_job_is_announced_while_its_command_runs(api: Running) -> None:
     assert not jobs(api)
 
 
-def put_launchers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put programs with the names of launchers first into the path; they run until they are told to end."""
-    for name in ("mpirun", "torchrun"):
-        program = folder / name
-        program.write_text("#!/bin/sh\nread line\n")
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-
-@pytest.fixture
-def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_launchers(tmp_path, monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    Path("addresses.yaml").write_text(f"n1: {H1}\nn2: {H2}\n")
-
-
-@pytest.mark.parametrize(
-    ("command", "environ"),
-    [
-        ("mpirun --host n1:2,n2:2 ./train", {}),
-        ("torchrun --nnodes 2 --nproc-per-node 2 train.py", {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_PROCID": "0"}),
-    ],
-)
-@pytest.mark.usefixtures("launcher")
-def test_hosts_are_those_of_the_launcher_and_their_addresses_are_in_a_file(
-    command: str, environ: dict[str, str], api: Running
-) -> None:
-    words = ["--addresses", "addresses.yaml", "--", *command.split()]
-    with running(*words, address=api.addresses[0], env=os.environ | environ) as process:
-        until(lambda: "job" in jobs(api))
-        assert jobs(api)[JobId("job")].spec.endpoints == (H1, H1, H2, H2)
-        assert ended(process) == (0, "", "")
-
-
 def test_a_spec_says_more_than_hosts(api: Running, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(f"job_id: other\nhosts: [{H1}, {H2}]\ntransfers: [{{src: 0, dst: 1, bytes_per_iteration: 9}}]\n")

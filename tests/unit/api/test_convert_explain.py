@@ -161,7 +161,7 @@ def test_a_measured_efficiency_is_judged_by_what_is_confirmed(
     of_job: JobDemand | None, slowdown: float, measured: float, expected: str
 ) -> None:
     found = replace(FINE, demand=of_job, slowdown=slowdown, efficiency_measured=measured, efficiency_usual=measured)
-    assert expected in said(found)[-1]
+    assert f"The measured efficiency{expected}" in said(found)[-1]
     assert explain_message(found).efficiency_measured == measured
 
 
