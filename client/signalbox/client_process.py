@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from signalbox.errors import SignalboxError
 from signalbox.remote_client import Announced, receive_packed, send
-from signalbox.route_following import told_routes
+from signalbox.route_following import packed_routes
 
 if TYPE_CHECKING:
     from signalbox.client import Client
@@ -118,7 +118,7 @@ class _Served:
         """Send routes until the stream ends or the client is closed; no other call follows on this socket."""
         threading.Thread(target=self._close_when_left, daemon=True).start()
         for response in stream:
-            send(self._calls, told_routes(response))
+            send(self._calls, packed_routes(response))
 
     def _close_when_left(self) -> None:
         with suppress(OSError):

@@ -147,7 +147,7 @@ class Membership:
         self._renew_at = 0.0
         self._reported: deque[IterationTime] = deque(maxlen=KEPT_ITERATIONS)
         self._unsent: list[IterationTime] = []
-        self._told: frozenset[Connected] | None = None
+        self._reported_connections: frozenset[Connected] | None = None
         self._heard = 0.0  # time of the controller's last answer; at first, of the first call
         self._failures = 0
         self._logged: set[type[Exception]] = set()  # kinds of errors logged in this outage
@@ -281,7 +281,7 @@ class Membership:
             self._name_registration()
             log.info("job '%s' is announced", self._job_id)
             self._on_token(self._token)
-        self.registered, self._told = True, None
+        self.registered, self._reported_connections = True, None
 
     def _update(self, controller: Controller, spec: JobSpec) -> None:
         try:
@@ -322,13 +322,15 @@ class Membership:
 
     def _send_connections(self, controller: Controller) -> None:
         found = self._connections()
-        if found is None or found == self._told:
+        if found is None or found == self._reported_connections:
             return
-        for address in sorted({connection.src_ip for connection in found | (self._told or frozenset())}):
+        for address in sorted(
+            {connection.src_ip for connection in found | (self._reported_connections or frozenset())}
+        ):
             of_address = [connection for connection in found if connection.src_ip == address]
             with self._left_out("connections"):
                 controller.report_connections(self._job_id, address, of_address, self._token)
-        self._told = found
+        self._reported_connections = found
 
     @contextmanager
     def _left_out(self, what: str) -> Iterator[None]:

@@ -38,11 +38,11 @@ def _ranks(field: str, words: list[Any], given: Mapping[str, Nics]) -> list[Nics
             ranks += addresses_of(host_names(word), given) if _is_name(word) else [(word,)]
         except InvalidInput as error:
             where = f"{field}[{number}]" if len(words) > 1 else field
-            raise InvalidInput(tuple(FieldProblem(where, _told(problem)) for problem in error.problems)) from None
+            raise InvalidInput(tuple(FieldProblem(where, _in_words(problem)) for problem in error.problems)) from None
     return ranks
 
 
-def _told(problem: FieldProblem) -> str:
+def _in_words(problem: FieldProblem) -> str:
     return f"{problem.path} {problem.message}".strip()
 
 

@@ -72,7 +72,7 @@ def let_go(thing: Held) -> None:
     with _once:
         _held.discard(thing)
         if _sigterm and not _held and _is_first_thread():
-            _sigterm.end_if_told()
+            _sigterm.end_if_received()
             _sigterm.restore()
             _sigterm = None
 
@@ -94,7 +94,7 @@ def release_all(within_s: float = LEAVE_S) -> None:
 def _at_exit() -> None:
     release_all()
     if _sigterm:
-        _sigterm.end_if_told()
+        _sigterm.end_if_received()
 
 
 def _end_of_child() -> Any:
@@ -131,7 +131,7 @@ class _Sigterm:
 
         self._set_signal = ctypes.pythonapi.PyOS_setsig
         self._set_signal.argtypes, self._set_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
-        self._told = False
+        self._received = False
         self._noticed, self._notice = pair(socket.SOCK_DGRAM)
         # A child forked without Python's knowledge has the same descriptor, so each byte carries its writer's process
         # id.
@@ -162,15 +162,15 @@ class _Sigterm:
         """Note the signal without a lock, which the interrupted thread may hold.
 
         A handler of the program may call this one as the earlier action."""
-        self._told = True
+        self._received = True
         self._write(_CALLED)
 
-    def end_if_told(self) -> None:
+    def end_if_received(self) -> None:
         """End the process by SIGTERM if the signal came; called in the first thread after all is released.
 
         A call that the signal interrupted may end the program before the thread does. The exit status must not be that
         of a program that has finished its work."""
-        if self._told:
+        if self._received:
             self._end()
 
     def _write(self, what: bytes) -> None:

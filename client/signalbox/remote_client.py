@@ -29,7 +29,7 @@ from signalbox.errors import SignalboxError, TooSlow, Unreachable
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
 from signalbox.own_sockets import OwnSocket, pair
-from signalbox.route_following import ToldRoutes
+from signalbox.route_following import PackedRoutes
 
 if TYPE_CHECKING:
     from signalbox.credentials import Credentials
@@ -253,12 +253,12 @@ class RemoteClient:
     def deregister_job(self, job_id: str, lease_token: str) -> None:
         self._ask("deregister_job", job_id, lease_token)
 
-    def watch_routes(self, job_id: str, resume_token: str) -> Generator[ToldRoutes, None, None]:
+    def watch_routes(self, job_id: str, resume_token: str) -> Generator[PackedRoutes, None, None]:
         """Yield routes until the stream is closed; the client has no other call after this one."""
         with self._in_use(None):
             send(self._socket, ("watch_routes", (job_id, resume_token), {}))
-            while told := _answer(self._socket):
-                yield told
+            while message := _answer(self._socket):
+                yield message
 
     def _ask(self, method: str, *given: object, **named: object) -> Any:
         with self._in_use(self._timeout_s):

@@ -79,7 +79,7 @@ Shares = Mapping[Pair, tuple[Share, ...]]
 """Shares by (source, destination) of each split flow. All other flows use one connection."""
 
 
-class ToldRoutes(NamedTuple):
+class PackedRoutes(NamedTuple):
     """Message of a stream that another process follows. ``packed``: pickled tuples of ``Route``."""
 
     resume_token: str
@@ -94,8 +94,8 @@ class RouteStreams(Protocol):
 
 
 def routes_in(response: Any) -> tuple[Route, ...]:
-    """Return the routes in a ``WatchRoutesResponse`` or in ``ToldRoutes``."""
-    if isinstance(response, ToldRoutes):
+    """Return the routes in a ``WatchRoutesResponse`` or in ``PackedRoutes``."""
+    if isinstance(response, PackedRoutes):
         return tuple(chain.from_iterable(map(pickle.loads, response.packed)))
     return tuple(
         Route(route.src, route.dst, route.pinned, tuple(route.switches), tuple(map(_subflow, route.subflows)))
@@ -103,14 +103,14 @@ def routes_in(response: Any) -> tuple[Route, ...]:
     )
 
 
-def told_routes(response: Any) -> ToldRoutes:
+def packed_routes(response: Any) -> PackedRoutes:
     """Return a ``WatchRoutesResponse`` in packed form. Raises ``SignalboxError`` when it has more than any job can."""
     routes = routes_in(response)
     parts = (routes[at : at + UNPACKED_AT_ONCE] for at in range(0, len(routes), UNPACKED_AT_ONCE))
     packed = tuple(map(pickle.dumps, parts))
     if sum(map(len, packed)) > MAX_PACKED_BYTES:
         raise SignalboxError(f"the controller sent {len(routes)} routes, which are too many")
-    return ToldRoutes(response.resume_token, packed)
+    return PackedRoutes(response.resume_token, packed)
 
 
 def _subflow(subflow: Any) -> Subflow:

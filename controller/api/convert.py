@@ -256,7 +256,7 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
 def _wiring(job: JobStatus) -> pb.Wiring | None:
     if not job.registration.arrangement and not job.waiting:
         return None
-    from controller.circuits.told import wiring_message
+    from controller.circuits.published import wiring_message
 
     return wiring_message(job)
 

@@ -76,7 +76,7 @@ class JobRows(Rows[JobKey, JobRow]):
 
     def same(self, before: JobRow, now: JobRow) -> bool:
         (job, demand, reported), (job_now, demand_now, reported_now) = before, now
-        if reported != reported_now or (demand is not demand_now and _told(demand) != _told(demand_now)):
+        if reported != reported_now or (demand is not demand_now and _published(demand) != _published(demand_now)):
             return False
         return job is job_now or bool(_SNAPSHOT(job) == _SNAPSHOT(job_now))
 
@@ -95,7 +95,7 @@ def _jobs(status: Status) -> dict[JobKey, JobRow]:
     }
 
 
-def _told(demand: JobDemand | None) -> object:
+def _published(demand: JobDemand | None) -> object:
     """Return the fields of a demand whose changes watchers receive."""
     return demand and (demand.source, demand.learning, demand.difference)
 

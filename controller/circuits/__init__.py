@@ -9,6 +9,6 @@ one-way links, the reasons why jobs wait, and the routes that a job begins with.
 - ``job_wiring``: the answer as a part of the job's registration.
 - ``optical_switches``, ``cross_connects``: what optical switches hold and should connect, changed step by step.
 - ``cabling``, ``fibres``: the configured fibres, and those that are connected otherwise.
-- ``alarms``, ``status``, ``analysis``, ``told``: what people see, and which circuits a name means.
+- ``alarms``, ``status``, ``analysis``, ``published``: what people see, and which circuits a name means.
 - ``wiring``: the model on paper.
 """

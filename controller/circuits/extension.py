@@ -18,7 +18,7 @@ from controller.circuits.fibres import FibreState
 from controller.circuits.job_wiring import JobWiring, wiring_of
 from controller.circuits.messages import FindWiring
 from controller.circuits.optical_switches import OpticalSwitches
-from controller.circuits.wired_jobs import RETRY_S, Wirings, told_unwired, unwired
+from controller.circuits.wired_jobs import RETRY_S, Wirings, published_unwired, unwired
 from controller.config import Config
 from controller.core.effects import NOTHING, Effects, commands
 from controller.core.extension import Arrange, Extension
@@ -189,7 +189,7 @@ class CircuitExtension(Extension):
         return self.unwired().why
 
     def waiting_as_published(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, str]:
-        return told_unwired(self.unwired().why, jobs, self.job_wirings())
+        return published_unwired(self.unwired().why, jobs, self.job_wirings())
 
     def alarms(self, fabric: Fabric) -> Iterator[Alarm]:
         return raised_alarms(self.optical, self.fibres, fabric)

@@ -109,7 +109,7 @@ class OpticalSwitches:
         self._followed: tuple[object, ...] = ()
         self._since: dict[tuple[PortRef, PortRef], float] = {}
         self._looked_for: set[PortRef] = set()
-        self._told = MemoPerKey[
+        self._published = MemoPerKey[
             Dpid,
             str,
             tuple[tuple[PortNo, PortRef], ...],
@@ -238,7 +238,7 @@ class OpticalSwitches:
     @property
     def optical(self) -> Mapping[Dpid, OpticalStatus]:
         """Status of all optical switches; the same object while nothing changes."""
-        return self._told(
+        return self._published(
             {
                 dpid: (self.name(dpid), fibres, self._up.get(dpid), self._known.get(dpid))
                 for dpid, fibres in self.cabling.fibres.items()
@@ -358,8 +358,8 @@ def _optical_status(
     ``ports``: ports that are up; None while it is disconnected. ``known``: its cross-connects; None before they were
     read."""
     up, out = ports or frozenset[PortNo](), known or {}
-    told = tuple(FibreStatus(port, interface, port in up, out.get(port)) for port, interface in fibres)
-    return OpticalStatus(name, ports is not None, told)
+    shown = tuple(FibreStatus(port, interface, port in up, out.get(port)) for port, interface in fibres)
+    return OpticalStatus(name, ports is not None, shown)
 
 
 def _at(dpid: Dpid, connected: Mapping[PortNo, PortNo]) -> Mapping[PortRef, PortRef]:

@@ -269,11 +269,11 @@ def unwired(
     return Unwired(dict.fromkeys(being_made, MAKING) | why, question)
 
 
-def told_unwired(
-    why: Mapping[JobId, str], told_jobs: Mapping[JobId, Job], wirings: Mapping[JobId, JobWiring]
+def published_unwired(
+    why: Mapping[JobId, str], jobs: Mapping[JobId, Job], wirings: Mapping[JobId, JobWiring]
 ) -> Mapping[JobId, str]:
     """Return the reasons as published: a job whose wiring is not saved yet counts as having none."""
-    unsaved = [job_id for job_id in wirings if job_id in told_jobs and not told_jobs[job_id].registration.arrangement]
+    unsaved = [job_id for job_id in wirings if job_id in jobs and not jobs[job_id].registration.arrangement]
     return {**why, **dict.fromkeys(unsaved, FINDING)} if unsaved else why
 
 

@@ -185,7 +185,7 @@ def switch_alarms(
     return {part.key: Alarm(AlarmKind.SWITCH_DOWN, part.name, {"part": part}) for part in missing}
 
 
-def subjects_told_apart(alarms: Mapping[Key, Alarm], shared_names: frozenset[str]) -> Mapping[Key, Alarm]:
+def subjects_with_unique_names(alarms: Mapping[Key, Alarm], shared_names: frozenset[str]) -> Mapping[Key, Alarm]:
     """Return the alarms of parts with unique subjects: where switches share a name, the dpid is added.
 
     ``shared_names``: the names that several switches have."""
@@ -193,7 +193,8 @@ def subjects_told_apart(alarms: Mapping[Key, Alarm], shared_names: frozenset[str
         return alarms
     parts = {key: part for key, alarm in alarms.items() if (part := alarm.facts.get("part"))}
     named = {
-        key: replace(part, ends=tuple(end.told_apart(shared_names) for end in part.ends)) for key, part in parts.items()
+        key: replace(part, ends=tuple(end.with_unique_name(shared_names) for end in part.ends))
+        for key, part in parts.items()
     }
     return {key: replace(alarm, subject=named[key].name) if key in named else alarm for key, alarm in alarms.items()}
 

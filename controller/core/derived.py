@@ -17,7 +17,7 @@ from controller.core.alarms import (
     demand_alarm,
     host_alarm,
     part_alarm,
-    subjects_told_apart,
+    subjects_with_unique_names,
     switch_alarms,
 )
 from controller.core.commits import published, unsaved
@@ -36,7 +36,7 @@ from controller.core.missed_parts import (
     not_awaited,
     saved_part,
     shared_names,
-    switches_told_apart,
+    switches_with_unique_names,
     unless_awaited,
 )
 from controller.core.state import State
@@ -308,10 +308,14 @@ class Derived:
         """Alarms of switches that are down."""
         self.shared_names = Row(shared_names, lambda: (self.known_switches(), s.fabric.switches))
         """Names that several switches have."""
-        self.fabric_told_apart = Row(switches_told_apart, lambda: (s.fabric, self.shared_names()))
+        self.fabric_with_unique_names = Row(switches_with_unique_names, lambda: (s.fabric, self.shared_names()))
         """Fabric with a unique name for each switch."""
-        self.part_alarms_told_apart = Row(subjects_told_apart, lambda: (self.part_alarms(), self.shared_names()))
-        self.switch_alarms_told_apart = Row(subjects_told_apart, lambda: (self.switch_alarms(), self.shared_names()))
+        self.part_alarms_with_unique_names = Row(
+            subjects_with_unique_names, lambda: (self.part_alarms(), self.shared_names())
+        )
+        self.switch_alarms_with_unique_names = Row(
+            subjects_with_unique_names, lambda: (self.switch_alarms(), self.shared_names())
+        )
         """Alarms of parts with a unique subject for each part."""
 
         self.what_is_drained: Callable[[], Drained] = lambda: Drained(

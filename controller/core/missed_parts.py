@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from controller.fabric.drains import Drain
 from controller.fabric.islands import Islands, connected
-from controller.fabric.parts import Part, PartKey, PartKind, host_key, switch_key, told_apart
+from controller.fabric.parts import Part, PartKey, PartKind, host_key, switch_key, unique_name
 from controller.fabric.topology import Dpid, Fabric, Host, Switch
 from controller.jobs.job import Job
 from controller.shared_map import updated
@@ -91,12 +91,12 @@ def shared_names(known: Mapping[PartKey, Part], switches: Mapping[Dpid, Switch])
     return frozenset(name for name, count in Counter(names.values()).items() if count > 1)
 
 
-def switches_told_apart(fabric: Fabric, shared_names: frozenset[str]) -> Fabric:
+def switches_with_unique_names(fabric: Fabric, shared_names: frozenset[str]) -> Fabric:
     """Return the fabric with a unique name for each switch."""
     if not shared_names:
         return fabric
     switches = {
-        dpid: replace(switch, name=told_apart(switch.name, dpid, shared_names))
+        dpid: replace(switch, name=unique_name(switch.name, dpid, shared_names))
         for dpid, switch in fabric.switches.items()
     }
     return replace(fabric, switches=switches)

@@ -18,14 +18,14 @@ from controller.tables.table_use import TableUse
 
 def all_alarms(s: State, d: Derived, extension: Extension, now: float) -> Sequence[Mapping[Any, Alarm]]:
     """Return the alarms that are raised now, in groups, without times. ``now`` is monotonic seconds."""
-    fabric = d.fabric_told_apart()
+    fabric = d.fabric_with_unique_names()
     others = (*raised_alarms(s, fabric, d.cut_off(), now), *extension.alarms(fabric))
     return (
         {alarm.key: alarm for alarm in others},
         d.demand_alarms(),
         d.host_alarms(),
-        d.part_alarms_told_apart(),
-        d.switch_alarms_told_apart(),
+        d.part_alarms_with_unique_names(),
+        d.switch_alarms_with_unique_names(),
     )
 
 

@@ -58,7 +58,7 @@ class Sending:
         self.generation: Mapping[JobId, int] = {}
         """Generation of the routes of each job whose routes have ever changed; each change makes a new mapping.
 
-        It grows when the routes change, or the way in which subflows are told apart."""
+        It grows when the routes change, or the way in which subflows are distinguished."""
         self.install_times = Histogram()
         """Distribution of the seconds from sending a stage until all of its switches have confirmed it."""
         self._sent_at: dict[int, float] = {}

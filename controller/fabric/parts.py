@@ -29,7 +29,7 @@ WhyNot = Mapping[str, str]
 NO_REASONS: WhyNot = {}
 
 
-def told_apart(name: str, dpid: Dpid, shared_names: frozenset[str]) -> str:
+def unique_name(name: str, dpid: Dpid, shared_names: frozenset[str]) -> str:
     """Return the name of a switch, with its dpid (``leaf1(0x1)``) if several switches have the name."""
     return f"{name}({dpid:#x})" if name in shared_names else name
 
@@ -55,9 +55,9 @@ class End(NamedTuple):
     switch: str
     port: str = ""
 
-    def told_apart(self, shared_names: frozenset[str]) -> End:
+    def with_unique_name(self, shared_names: frozenset[str]) -> End:
         """Return the end with the dpid after the name of its switch if several switches have the name."""
-        return self._replace(switch=told_apart(self.switch, self.at.dpid, shared_names)) if self.seen else self
+        return self._replace(switch=unique_name(self.switch, self.at.dpid, shared_names)) if self.seen else self
 
     @property
     def seen(self) -> bool:

@@ -164,7 +164,7 @@ class TopologyState:
         self._hosts_at: defaultdict[PortRef, set[str]] = defaultdict(set)
         self._hosts_of = Counter[Dpid]()
         self._fabric = Fabric()
-        self._told = 0
+        self._taken = 0
         self._changed = False
         self._macs_changed = False
 
@@ -190,8 +190,8 @@ class TopologyState:
 
     def take_news(self) -> bool:
         """Return whether something has changed since the last call."""
-        before, self._told = self._told, self._fabric.generation + self._changed
-        return self._told != before
+        before, self._taken = self._taken, self._fabric.generation + self._changed
+        return self._taken != before
 
     @property
     def intact(self) -> Fabric:

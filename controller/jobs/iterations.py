@@ -130,8 +130,8 @@ class Iterations:
         and after the latest one, the job is assumed to continue at its recent rate. If the next report is overdue, it
         is assumed to have stopped."""
         times = np.stack((self.ends - self.durations_s, self.ends), axis=1).ravel()
-        told = np.repeat(np.append(0.0, np.cumsum(self._skipped())), 2)
-        done = np.interp(at, np.maximum.accumulate(times), np.arange(1, len(times) + 1) // 2 + told)
+        left_out = np.repeat(np.append(0.0, np.cumsum(self._skipped())), 2)
+        done = np.interp(at, np.maximum.accumulate(times), np.arange(1, len(times) + 1) // 2 + left_out)
         after_s = np.maximum(at - self.ends[-1], 0.0)
         if (after_s > self._cycle_s + REPORT_S).any():
             after_s = np.zeros(len(at))
@@ -139,10 +139,10 @@ class Iterations:
         likely: Floats = done + (after_s - before_s) / self._cycle_s
         return likely
 
-    def counted(self, at: Floats, told: bool = False) -> IterationCounts | None:
+    def counted(self, at: Floats, numbers_count_all: bool = False) -> IterationCounts | None:
         """Return the iterations that readings at these times include; None if no iteration was reported.
 
-        ``told``: assume that the numbers of the reported iterations count all that were done between them."""
+        ``numbers_count_all``: assume that the numbers of the reported iterations count all iterations between them."""
         if not len(self.ends):
             return None
         begins = self.ends - self.durations_s
@@ -155,7 +155,7 @@ class Iterations:
         skipped = self._skipped()
         missing, surely_missing = (
             np.repeat(np.append(0.0, np.cumsum(in_gaps)), 2)
-            for in_gaps in ((skipped, skipped) if told else (fitting, np.zeros(len(skipped))))
+            for in_gaps in ((skipped, skipped) if numbers_count_all else (fitting, np.zeros(len(skipped))))
         )
         times = np.maximum.accumulate(np.stack((begins, self.ends), axis=1).ravel())
 

@@ -204,12 +204,12 @@ class Judge:
             ratio = np.where(judged[longest] & (likely > 0), done[longest] / likely, 1.0)
         lowest, less = at_least.max(axis=0), own & (highest < 1 / TOLERANCE)
         surely = less | (own & (at_least[spans.reported].max(axis=0, initial=0.0) > self._above))
-        if spans.told is not None:
+        if spans.numbered is not None:
             ratio = np.clip(ratio, lowest, highest)
-            told_at_least, told_at_most = _limits(done, spans.told, judged)
-            told = told_at_least.max(axis=0)
-            right = (told > 1 / CLOSE) & (told < self._above)
-            right &= (told_at_most < CLOSE) & (told_at_most > 1 / TOLERANCE)
+            numbered_at_least, numbered_at_most = _limits(done, spans.numbered, judged)
+            numbered = numbered_at_least.max(axis=0)
+            right = (numbered > 1 / CLOSE) & (numbered < self._above)
+            right &= (numbered_at_most < CLOSE) & (numbered_at_most > 1 / TOLERANCE)
         else:
             right = (done[0] > 0) & (ratio > 1 / TOLERANCE) & (ratio < self._above)
         return _Compared(less | (own & (lowest > self._above)), surely, ratio, right)

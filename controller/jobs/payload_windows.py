@@ -113,7 +113,7 @@ class Spans(NamedTuple):
     It is 0 if there are ``bounds``, which include it."""
     bounds: Bounds | None
     """Bounds from the reported iterations; None while none was reported."""
-    told: Bounds | None
+    numbered: Bounds | None
     """The same bounds, assuming that the numbers of the reported iterations count all that were done."""
     reported: NDArray[np.bool_]
     """Whether the job has reported every iteration that ended in the window.
@@ -262,15 +262,17 @@ class PayloadWindows:
         at, payload = np.array([one.at for one in judged]), np.array([one.payload for one in judged])
         first = np.cumsum([0, *(len(one.times) for one in judged[:-1])])
         places = first[:, None] + np.array([one.places for one in judged])
-        times, bounds, told = np.concatenate([one.times for one in judged]), None, None
-        counted, as_told = self._reported.counted(times), self._reported.counted(times, told=True)
-        if counted and as_told:
+        times, bounds, numbered = np.concatenate([one.times for one in judged]), None, None
+        counted, as_numbered = self._reported.counted(times), self._reported.counted(times, numbers_count_all=True)
+        if counted and as_numbered:
             done = self._reported.done(times)
-            bounds, told = (Bounds.between(one, done, places[starts], places[ends]) for one in (counted, as_told))
+            bounds, numbered = (
+                Bounds.between(one, done, places[starts], places[ends]) for one in (counted, as_numbered)
+            )
         apart_s = 0.0 if bounds else max(float(np.nanmax(one.at) - np.nanmin(one.at)) for one in (judged[0], latest))
         reported = np.isin(ends, known)
         return Spans(
-            np.maximum(0.0, payload[ends] - payload[starts]), at[ends] - at[starts], apart_s, bounds, told, reported
+            np.maximum(0.0, payload[ends] - payload[starts]), at[ends] - at[starts], apart_s, bounds, numbered, reported
         )
 
     def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
@@ -360,16 +362,16 @@ class PayloadWindows:
         if not reported:
             return None
         window_s = end.now - start.now
-        told = float(np.diff(self._reported.done(np.array([start.now, end.now])))[0])
+        likely = float(np.diff(self._reported.done(np.array([start.now, end.now])))[0])
         total = float(0.125 * bps.sum() * window_s)
         if window_s - filled_s <= 2 * filled_s / reported or not planned_bytes or not total:
-            return told
+            return likely
 
         def fits(count: float) -> bool:
             return 1 / FITTING < total / planned_bytes / count < FITTING
 
         by_duration = window_s * reported / filled_s
-        return by_duration if fits(by_duration) and not fits(told) else told
+        return by_duration if fits(by_duration) and not fits(likely) else likely
 
     def _iteration_s(self, now: float) -> float:
         """Return the mean duration in seconds of the iterations reported lately; 0 without any."""

@@ -8,7 +8,7 @@ from typing import get_args
 
 from controller.alarms import severity
 from controller.fabric.messages import RefusalReason
-from controller.fabric.parts import PartKey, PartKind, switch_key, told_apart
+from controller.fabric.parts import PartKey, PartKind, switch_key, unique_name
 from controller.observability.shapes import (
     Sample,
     Snapshot,
@@ -171,7 +171,7 @@ def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
     up = dict.fromkeys((switch.name for switch in status.fabric.switches.values()), 1)
     up |= {snapshot.down_names[key][0]: 0 for key, part in status.down_parts.items() if part.kind is PartKind.SWITCH}
     for dpid, switch in sorted(status.extension.switches.items()):
-        up[told_apart(switch.name, dpid, frozenset(up))] = int(switch.connected)
+        up[unique_name(switch.name, dpid, frozenset(up))] = int(switch.connected)
     for name, value in up.items():
         yield (name,), value
 

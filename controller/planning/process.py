@@ -137,7 +137,9 @@ class PlanningProcess:
     def _send(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping or not self._child.was_told(self._begin, self._newest))
+                self._changed.wait_for(
+                    lambda: self._stopping or not self._child.has_received(self._begin, self._newest)
+                )
                 child, begin, request = self._child, self._begin, self._newest
             if self._stopping:
                 return
@@ -258,7 +260,7 @@ class _Child(Child):
         changes = differences.in_parts(differences.changes(before, request.snapshot))
         self.send(*changes, replace(request, snapshot=NO_SNAPSHOT))
 
-    def was_told(self, begin: Callable[[], object] | None, request: PlanningRequest | None) -> bool:
+    def has_received(self, begin: Callable[[], object] | None, request: PlanningRequest | None) -> bool:
         """Return whether the process has received the request, if there is one, and has called ``begin``."""
         return begin is self.begin and (request is None or request is self.asked)
 

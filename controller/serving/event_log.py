@@ -37,10 +37,10 @@ def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict
     for kind, of_kind in _OF_KIND.items():
         yield from ((kind, what, details) for what, details in of_kind(before, after))
     for _, was, alarm in sorted(differing(before.alarms, after.alarms)):
-        told = alarm or was
+        latest = alarm or was
         goes_on = alarm is not None and alarm.key in before.alarms_before
-        if told and (was is None or alarm is None) and not goes_on:
-            yield _kind(told.kind), ALARM if alarm else OVER, _alarm(told)
+        if latest and (was is None or alarm is None) and not goes_on:
+            yield _kind(latest.kind), ALARM if alarm else OVER, _alarm(latest)
     for of, subject in sorted(before.alarms_before.keys() - after.alarms_before.keys() - after.alarms.keys()):
         details = {"kind": of.value, "subject": subject, "severity": severity(of)}
         yield _kind(of), OVER, details | {"text": "it was not raised again after the controller had started"}
@@ -118,8 +118,8 @@ def _drain_events(before: Status, after: Status) -> Iterator[Event]:
         if was is None:
             yield "drained", {"part": name, "flows": drain.flows}
         if drain.state in ("safe", "carrying") and (was is None or drain.state != was.state):
-            told = "safe to pull" if drain.state == "safe" else "drained, but carries packets"
-            yield told, {"part": name}
+            what = "safe to pull" if drain.state == "safe" else "drained, but carries packets"
+            yield what, {"part": name}
 
 
 def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
@@ -128,14 +128,14 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
     Parts of one kind that change in the same way share a line. A host that is found or moves has its own line, unless
     many are found together. After a restart all hosts of jobs are found, and their lines must not displace all earlier
     ones."""
-    told: defaultdict[str, list[str]] = defaultdict(list)
+    named: defaultdict[str, list[str]] = defaultdict(list)
     for _, was, part in differing(before.parts, after.parts):
         if part and (what := _of_part(was, part)):
-            told[f"{part.kind} {what}"].append(part.name)
-    for what, names in sorted(told.items()):
+            named[f"{part.kind} {what}"].append(part.name)
+    for what, names in sorted(named.items()):
         yield what, {"count": len(names), "names": ", ".join(sorted(names)[:MAX_NAMED])}
     if after.extension is not before.extension:
-        from controller.circuits.told import changes
+        from controller.circuits.published import changes
 
         yield from changes(before.extension, after.extension)
     old, new = before.fabric, after.fabric
@@ -182,7 +182,7 @@ def _job_events(before: Status, after: Status) -> Iterator[Event]:
             details = {"job": job_id, "state": job.state, "pinned": f"{job.pinned} of {len(job.routes)}"}
             yield ("job", details) if same else ("job registered", details | {"uid": job.uid})
         if job.registration.arrangement or job.waiting:
-            from controller.circuits.told import job_events
+            from controller.circuits.published import job_events
 
             yield from job_events(known if same else None, job)
 

@@ -22,24 +22,24 @@ PUBLISH_COUNTERS_S = 1.0
 
 
 class Publishing:
-    """Decision when to publish. ``told``: routes of jobs to publish, in a new object after each change."""
+    """Decision when to publish. ``routes``: routes of jobs to publish, in a new object after each change."""
 
     def __init__(self) -> None:
         self._at = 0.0
         self._quiet = True
-        self._told: object = None
+        self._routes: object = None
 
     def note(self, messages: Iterable[Message], commands: Iterable[Command]) -> None:
         """Note the messages of a turn, and the commands that followed."""
         self._quiet = self._quiet and all(map(_is_quiet, commands)) and not any(map(_is_news, messages))
 
-    def is_due(self, told: object, now: float) -> bool:
-        if told is not self._told:
+    def is_due(self, routes: object, now: float) -> bool:
+        if routes is not self._routes:
             return now >= self._at + PUBLISH_ROUTES_S
         return now >= self._at + (PUBLISH_COUNTERS_S if self._quiet else PUBLISH_S)
 
-    def done(self, told: object, now: float) -> None:
-        self._at, self._quiet, self._told = now, True, told
+    def done(self, routes: object, now: float) -> None:
+        self._at, self._quiet, self._routes = now, True, routes
 
 
 def _is_quiet(command: Command) -> bool:

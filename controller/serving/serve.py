@@ -230,7 +230,7 @@ class _Driver:
     answers: Answerer | None
     store: Store
     board: StatusBoard
-    told: Status
+    logged: Status
     """Status up to which events were logged."""
 
     def __post_init__(self) -> None:
@@ -288,7 +288,7 @@ class _Driver:
 
     def publish(self, status: Status) -> None:
         """Publish the status, and log the events since the previous one."""
-        before, self.told = self.told, status
+        before, self.logged = self.logged, status
         for kind, event, details in events(before, status):
             (limited_log.warning if event == ALARM else limited_log.info)(event, **details)
             self.board.history.add(kind, event, details, time.time())

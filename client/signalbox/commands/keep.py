@@ -60,7 +60,7 @@ def keep_jobs(
         return Client(address, CALL_S, credentials)
 
     connect().close()  # unusable credentials end the command now
-    with _logging(), _until_told_to_end() as over, ExitStack() as at_end:
+    with _logging(), _until_asked_to_end() as over, ExitStack() as at_end:
         keeper = Keeper(connect, leases)
         at_end.callback(keeper.close, release=False)
         kept = KeptFolder(folder, keeper, addresses)
@@ -101,7 +101,7 @@ def _logging() -> Iterator[None]:
 
 
 @contextmanager
-def _until_told_to_end() -> Iterator[threading.Event]:
+def _until_asked_to_end() -> Iterator[threading.Event]:
     """Yield an event that SIGTERM and Ctrl-C set."""
     over = threading.Event()
     signals = (signal.SIGTERM, signal.SIGINT)

@@ -86,20 +86,20 @@ class JobLines:
     """Lines for a watch of jobs. A line that equals the job's last one is not printed again."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
 
     def __call__(self, found: pb.WatchJobsResponse) -> Iterator[str]:
         """Yield the ended jobs first, because a job may have been registered again since."""
         if found.snapshot:
-            self._told.clear()
+            self._printed.clear()
             yield "all jobs now:" if found.jobs else "no jobs now"
         for end in found.ended:
-            self._told.pop(end.job_id, None)
+            self._printed.pop(end.job_id, None)
             yield f"job {end.job_id}: {word(word_in(end, 'reason') or 'ended')}"
         for job in found.jobs:
             job_id, line = job.spec.job_id, _job_line(job)
-            if self._told.get(job_id) != line:
-                self._told[job_id] = line
+            if self._printed.get(job_id) != line:
+                self._printed[job_id] = line
                 yield f"job {job_id}: {line}"
 
 

@@ -32,11 +32,13 @@ Tell = Callable[[Body, bool, str, str], None]
 
 @dataclass
 class _Followed:
-    """A job that is followed. ``kept``: spec that is registered. ``told``: reason and message of its latest event."""
+    """A job that is followed.
+
+    ``kept``: spec that is registered. ``reported``: reason and message of its latest event."""
 
     body: Body
     kept: JobSpec | None = None
-    told: tuple[str, str] | None = None
+    reported: tuple[str, str] | None = None
 
 
 class Following:
@@ -120,7 +122,7 @@ class Following:
             reason = "Updated" if followed.kept else "Announced"
             followed.kept = spec
             self._keeper.keep(spec)
-        elif followed.told and followed.told[0] == "NotAnnounced":
+        elif followed.reported and followed.reported[0] == "NotAnnounced":
             reason = "Announced"  # the error has been corrected
         else:
             return
@@ -129,8 +131,8 @@ class Following:
 
     def _say(self, followed: _Followed, warning: bool, reason: str, message: str) -> None:
         """Post an event and log it, unless it repeats the latest one."""
-        if followed.told != (reason, message):
-            followed.told = (reason, message)
+        if followed.reported != (reason, message):
+            followed.reported = (reason, message)
             metadata = followed.body["metadata"]
             level = logging.WARNING if warning else logging.INFO
             log.log(level, "%s/%s: %s: %s", metadata["namespace"], metadata["name"], reason, message)

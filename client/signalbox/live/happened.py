@@ -16,8 +16,8 @@ def event_line(event: pb.Event) -> str:
 
     An event of another version of the controller, which has no sentence here, is shown by its words and details."""
     details = {detail.name: detail.value for detail in event.details}
-    told = sentence(event.what, details)
-    return told or "  ".join((event.what, *(f"{name}={value}" for name, value in details.items())))
+    line = sentence(event.what, details)
+    return line or "  ".join((event.what, *(f"{name}={value}" for name, value in details.items())))
 
 
 def sentence(what: str, details: Details) -> str:

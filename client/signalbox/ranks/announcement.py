@@ -1,6 +1,6 @@
 """Make the fields of a job spec from what each rank reports: addresses, process groups, gradients.
 
-The functions take a ``Told`` per rank, ordered by rank."""
+The functions take a ``RankReport`` per rank, ordered by rank."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Gradients(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Told:
+class RankReport:
     """Report of one rank.
 
     - ``endpoint``: its IPv4 address
@@ -51,9 +51,9 @@ class Told:
     key: str = ""
 
 
-def endpoints_of(told: Sequence[Told]) -> list[str]:
+def endpoints_of(reports: Sequence[RankReport]) -> list[str]:
     """Return one address per rank. Raises ``InvalidInput`` for the first rank without one, or with a problem."""
-    for rank, one in enumerate(told):
+    for rank, one in enumerate(reports):
         if one.problem:
             raise InvalidInput.of(f"rank {rank}", one.problem)
         if one.endpoint is None or is_loopback(one.endpoint):
@@ -63,13 +63,13 @@ def endpoints_of(told: Sequence[Told]) -> list[str]:
                 "NCCL_SOCKET_IFNAME to its interface"
             )
             raise InvalidInput.of(f"rank {rank}", message)
-    return [one.endpoint or "" for one in told]
+    return [one.endpoint or "" for one in reports]
 
 
-def groups_of(told: Iterable[Told]) -> list[Group]:
+def groups_of(reports: Iterable[RankReport]) -> list[Group]:
     """Return each group of at least two ranks once, ordered by its ranks. Equal names get a number appended."""
     names: dict[tuple[int, ...], str] = {}
-    for group in chain.from_iterable(one.groups for one in told):
+    for group in chain.from_iterable(one.groups for one in reports):
         if len(group.ranks) > 1 and names.get(group.ranks, UNNAMED) == UNNAMED:
             names[group.ranks] = "".join(c for c in group.name if c.isprintable())[:MAX_NAME] or UNNAMED
     ranks_of: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
@@ -85,23 +85,23 @@ def groups_of(told: Iterable[Told]) -> list[Group]:
     return sorted(found, key=lambda group: group.ranks)
 
 
-def gradients_of(told: Sequence[Told], groups: Sequence[Group]) -> dict[str, Any]:
+def gradients_of(reports: Sequence[RankReport], groups: Sequence[Group]) -> dict[str, Any]:
     """Return the fields ``collectives`` and ``library`` if gradients are all that the groups can send, else none.
 
     In the other case the job's traffic must be observed first."""
     sizes: dict[tuple[int, ...], int] = {}
-    for one in told:
+    for one in reports:
         for ranks in {gradients.ranks for gradients in one.gradients}:
             size = sum(gradients.bytes for gradients in one.gradients if gradients.ranks == ranks)
             sizes[ranks] = max(sizes.get(ranks, 0), size)
-    others = [group.ranks for group in groups if len(group.ranks) < len(told) and group.ranks not in sizes]
+    others = [group.ranks for group in groups if len(group.ranks) < len(reports) and group.ranks not in sizes]
     names = {group.ranks: group.name for group in groups}
     if not sizes or others or not all(sizes.values()) or not sizes.keys() <= names.keys():
         return {}
     of_size: defaultdict[int, list[str]] = defaultdict(list)
     for ranks, size in sorted(sizes.items()):
         of_size[size].append(names[ranks])
-    libraries = {gradients.library for one in told for gradients in one.gradients}
+    libraries = {gradients.library for one in reports for gradients in one.gradients}
     return {
         "collectives": [
             {"algorithm": "all_reduce", "groups": names, "bytes_per_iteration": size} for size, names in of_size.items()

@@ -28,7 +28,7 @@ from signalbox.jobs.spec import SENDS, JobSpec
 from signalbox.joining import OnRoutes
 from signalbox.launchers import HOW_TO_NAME_THE_JOB, job_id_of_environment
 from signalbox.membership import Ended
-from signalbox.ranks.announcement import Told, endpoints_of, gradients_of, groups_of
+from signalbox.ranks.announcement import RankReport, endpoints_of, gradients_of, groups_of
 from signalbox.ranks.exchange import Exchange
 from signalbox.ranks.marks import Window
 from signalbox.ranks.own_address import checked, own_address
@@ -93,13 +93,13 @@ def join(
     job_id = job or job_id_of_environment(os.environ)
     joined = Job(str(job_id or ""))
     try:
-        told = _gathered(model_or_groups, endpoint)
+        reports = _gathered(model_or_groups, endpoint)
         rank = dist.get_rank()
-        endpoints = endpoints_of(told)
+        endpoints = endpoints_of(reports)
         if job_id is None:
             raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
-        groups = groups_of(told)
-        known = {"groups": [group._asdict() for group in groups], **gradients_of(told, groups)}
+        groups = groups_of(reports)
+        known = {"groups": [group._asdict() for group in groups], **gradients_of(reports, groups)}
         if fields.get("strategies"):
             known = {name: value for name, value in known.items() if name not in SENDS}
         spec = JobSpec.parse({"job_id": job_id, "endpoints": endpoints, **known, **fields})
@@ -108,13 +108,13 @@ def join(
         joined._refuse(error, strict)
         return joined
     try:
-        joined._measure(process_groups.models_of(model_or_groups), f"signalbox/{told[0].key}", rank, spec, fields)
+        joined._measure(process_groups.models_of(model_or_groups), f"signalbox/{reports[0].key}", rank, spec, fields)
     except Exception as error:
         joined._log_once("its iterations are not measured", error)
     return joined
 
 
-def _gathered(given: Any, endpoint: str | None) -> list[Told]:
+def _gathered(given: Any, endpoint: str | None) -> list[RankReport]:
     """Return the reports of all ranks. Raises ``InvalidInput`` when there are no ranks to ask.
 
     Each rank calls the collective even after an error of its own, so that no other rank waits for it."""
@@ -126,15 +126,15 @@ def _gathered(given: Any, endpoint: str | None) -> list[Told]:
     models: list[Any] = []
     try:
         models = process_groups.models_of(given)
-        told = _told(given, models, endpoint)
+        own = _own_report(given, models, endpoint)
     except Exception as error:
-        told = Told(problem=str(error))
+        own = RankReport(problem=str(error))
     bound = getattr(dist.distributed_c10d._get_default_group(), "bound_device_id", None) or torch.device("cpu")
     device = next((parameter.device for model in models for parameter in model.parameters()), bound)
-    found = _all_gather(told, device)
+    found = _all_gather(own, device)
     others = [one.endpoint for one in found if one.endpoint]
     if 0 < len(others) < len(found):  # all ranks decide alike
-        found = _all_gather(replace(told, endpoint=told.endpoint or own_address({}, "", others)), device)
+        found = _all_gather(replace(own, endpoint=own.endpoint or own_address({}, "", others)), device)
     return found
 
 
@@ -161,24 +161,24 @@ def _refuse_missing_ranks() -> None:
         raise InvalidInput.of("", text)
 
 
-def _told(given: Any, models: list[Any], endpoint: str | None) -> Told:
+def _own_report(given: Any, models: list[Any], endpoint: str | None) -> RankReport:
     library = str(dist.get_backend())
     if endpoint is None:
         endpoint = own_address(os.environ, library, filter(None, [os.environ.get("MASTER_ADDR")]))
     else:
         endpoint = checked(endpoint)
     gradients = process_groups.gradients_of(process_groups.data_parallel(models))
-    return Told(endpoint, process_groups.groups_of(given), gradients, key=uuid4().hex)
+    return RankReport(endpoint, process_groups.groups_of(given), gradients, key=uuid4().hex)
 
 
-def _all_gather(told: Told, device: torch.device) -> list[Told]:
+def _all_gather(own: RankReport, device: torch.device) -> list[RankReport]:
     """Return the reports of all ranks, gathered on this rank's device.
 
     NCCL needs the device that this rank uses, which may not be the current one. It is the device of the rank's model,
     else the one given to ``init_process_group``."""
     found: list[Any] = [None] * dist.get_world_size()
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        dist.all_gather_object(found, told)
+        dist.all_gather_object(found, own)
     return found
 
 

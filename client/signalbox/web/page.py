@@ -55,7 +55,7 @@ class Page:
         self._tier = 0
         self._routes: dict[str, frozenset[LinkAt]] = {}
         self._sent: dict[str, Any] = {}
-        self._untold = frozenset[Kind]()
+        self._unshown = frozenset[Kind]()
         self._build()
         self._show(frozenset(Kind))
 
@@ -145,9 +145,9 @@ class Page:
 
     def show(self, changed: frozenset[Kind]) -> None:
         """Show changes for the board. A browser that is away receives them when it is back."""
-        self._untold |= changed
+        self._unshown |= changed
         if self._graph.client.has_socket_connection:
-            changed, self._untold = self._untold, frozenset()
+            changed, self._unshown = self._unshown, frozenset()
             with self._graph.client:
                 self._show(changed)
 

@@ -10,7 +10,7 @@ import pytest
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobSpec
 from signalbox.ranks import own_address as addresses
-from signalbox.ranks.announcement import Gradients, Group, Told, endpoints_of, gradients_of, groups_of
+from signalbox.ranks.announcement import Gradients, Group, RankReport, endpoints_of, gradients_of, groups_of
 from signalbox.ranks.exchange import GIVE_UP_S, IDLE_S, LEAST_POLL_S, POLL_S, Exchange
 from signalbox.ranks.marks import WINDOWS, Marks, Window
 from signalbox.ranks.own_address import own_address
@@ -66,19 +66,22 @@ def test_the_kernel_is_asked_without_anything_being_sent(monkeypatch: pytest.Mon
 # ---- what is announced
 
 
-def told(groups: Mapping[str, tuple[int, ...]] = {}, *gradients: Gradients, **more: Any) -> Told:
-    return Told("10.0.1.1", tuple(Group(*item) for item in groups.items()), gradients, **more)
+def told(groups: Mapping[str, tuple[int, ...]] = {}, *gradients: Gradients, **more: Any) -> RankReport:
+    return RankReport("10.0.1.1", tuple(Group(*item) for item in groups.items()), gradients, **more)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (Told(), "rank 1: has no address towards the other ranks; give its address as endpoint, or set GLOO_"),
-        (Told("127.0.0.1"), "rank 1: has only 127.0.0.1 towards"),
-        (Told("10.0.1.1", problem="model_or_groups: must be a model"), "rank 1: model_or_groups: must be a model"),
+        (RankReport(), "rank 1: has no address towards the other ranks; give its address as endpoint, or set GLOO_"),
+        (RankReport("127.0.0.1"), "rank 1: has only 127.0.0.1 towards"),
+        (
+            RankReport("10.0.1.1", problem="model_or_groups: must be a model"),
+            "rank 1: model_or_groups: must be a model",
+        ),
     ],
 )
-def test_a_rank_without_an_address_or_with_a_problem_is_named(wrong: Told, message: str) -> None:
+def test_a_rank_without_an_address_or_with_a_problem_is_named(wrong: RankReport, message: str) -> None:
     assert endpoints_of([told(), told()]) == ["10.0.1.1"] * 2
     with pytest.raises(InvalidInput) as refused:
         endpoints_of([told(), wrong])

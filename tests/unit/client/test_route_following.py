@@ -19,9 +19,9 @@ from signalbox.route_following import (
     UNPACKED_AT_ONCE,
     Route,
     RouteFollower,
+    packed_routes,
     routes_in,
     shares_of,
-    told_routes,
 )
 from signalbox.v1 import signalbox_pb2 as pb
 from tests.support.waiting import DEADLINE_S, until
@@ -61,12 +61,12 @@ def test_many_routes_come_from_another_process_in_parts_and_too_many_not_at_all(
 ) -> None:
     """The client unpacks one part while no other thread runs."""
     told = pb.WatchRoutesResponse(routes=[message(*SPLIT).routes[0]] * (2 * UNPACKED_AT_ONCE + 1), resume_token="next")
-    packed = told_routes(told)
+    packed = packed_routes(told)
     assert (len(packed.packed), packed.resume_token) == (3, "next")
     assert routes_in(packed) == routes_in(told)
     monkeypatch.setattr(route_following, "MAX_PACKED_BYTES", 1000)
     with pytest.raises(SignalboxError, match="101 routes, which are too many"):
-        told_routes(told)
+        packed_routes(told)
 
 
 def test_only_split_flows_are_divided() -> None:
