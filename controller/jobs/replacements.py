@@ -108,7 +108,7 @@ def _refuse_pairs_of_others(
     empty)."""
     changed = {change.job.id for change in changes}
     announced: dict[Pair, Job] = {}
-    for _, job, entry in changes:
+    for held, job, entry in changes:
         if job.dividing.owner:
             continue
         holders = {pair: announced_by[pair] for pair in announced_by.keys() & job.pairs}
@@ -116,18 +116,20 @@ def _refuse_pairs_of_others(
         taken |= {pair: announced[pair] for pair in announced.keys() & job.pairs}
         if taken:
             with in_entry(entry):
-                raise _taken(job, taken)
+                raise _taken(job, taken, is_update=held is not None)
         announced.update(dict.fromkeys(job.pairs, job))
 
 
-def _taken(job: Job, holders: Mapping[Pair, Job]) -> Conflict:
+def _taken(job: Job, holders: Mapping[Pair, Job], is_update: bool) -> Conflict:
     """Return the error for a job with pairs that other jobs announce. ``holders``: the job that announces each."""
     src, dst = min(holders)
     more = f" (pairs taken: {len(holders)})" if len(holders) > 1 else ""
     holder, about = named(job, holders[src, dst])
+    may_exchange = is_update and job.registration.tenant == holders[src, dst].registration.tenant
     return Conflict(
         f"job '{job.id}' cannot announce {src} > {dst}: {holder} announces it{more}; "
-        "jobs that report their connections may share pairs",
+        "jobs that report their connections may share pairs"
+        + (", and jobs may exchange hosts in one UpdateJobs (signalbox jobs update FILE FILE)" if may_exchange else ""),
         {**about, "src": src, "dst": dst},
     )
 

@@ -80,6 +80,17 @@ def test_either_one_alone_is_refused_as_ever() -> None:
         registry.update(updates(registry, spec("a", *B[1:])))
 
 
+def test_a_single_update_that_needs_another_jobs_hosts_names_the_way_to_exchange_them() -> None:
+    registry = with_jobs(spec(*A), spec(*B))
+    with pytest.raises(Conflict, match="jobs may exchange hosts in one UpdateJobs") as error:
+        registry.update(updates(registry, spec("a", *B[1:])))
+    assert "job 'b' announces it" in str(error.value)
+    of_red = registry.register(RegisterJob(spec(*C), tenant="red"), 0.0)
+    with pytest.raises(Conflict) as error:
+        registry.update([UpdateJob(spec("c", *B[1:]), owner=of_red.uid)])
+    assert "exchange" not in str(error.value), "a tenant may update only its own jobs"
+
+
 def test_three_jobs_take_turns() -> None:
     registry = with_jobs(spec(*A), spec(*B), spec(*C))
     registry.update(updates(registry, spec("a", *B[1:]), spec("b", *C[1:]), spec("c", *A[1:])))
