@@ -264,10 +264,11 @@ class MeasuredDemand:
         granted = self._granted({job_id: rules for job_id, rules in self._wanted.items() if rules}, now)
         allowed = {job_id: not rules or job_id in granted for job_id, rules in self._wanted.items()}
         left = self.max_learning_rules - sum(self._wanted[job_id] for job_id in granted)
+        allowed.update((job_id, True) for job_id in changed if self._jobs[job_id].early)
         allowed.update(dict.fromkeys(self._early.shrink(left), False))
-        for job_id in (*allowed, *(job_id for job_id in changed if self._jobs[job_id].early)):
+        for job_id, may_learn in allowed.items():
             watched = self._jobs[job_id]
-            if watched.allow_learning(allowed.get(job_id, True)) and self.counters.running:
+            if watched.allow_learning(may_learn) and self.counters.running:
                 watched.count_from_now(self._totals(watched), now)
             changed[job_id] = None
         demands: dict[JobId, JobDemand | None] = dict.fromkeys(gone)
