@@ -90,3 +90,12 @@ def test_strategies_that_alternate_faster_than_plans_let_plans_through() -> None
     fabric.run(3)
     assert answers(fabric, StrategySet)[-1].strategy is Strategy.PLANNED
     assert fabric.status.jobs[JobId("job")].state == "pinned"
+
+
+def test_plans_are_numbered_without_gaps() -> None:
+    fabric = started()
+    for _ in range(3):
+        fabric.send(Replan())
+        fabric.run(2)
+    numbers = [asked.snapshot.generation for asked in fabric.asked]
+    assert numbers == [*range(numbers[0], numbers[0] + 4)]

@@ -46,6 +46,13 @@ def test_the_generation_of_a_jobs_routes_grows_when_they_change_and_only_then() 
             assert number > max(numbers.values()) if job in moved else number == numbers[job]
 
 
+def test_a_controller_without_switches_reports_no_pins() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG, late=list(fabric.switches))
+    fabric.run(1)
+    assert fabric.status.pins == 0
+
+
 def test_routes_are_confirmed_when_the_switch_of_their_source_is() -> None:
     fabric = LateAnswers()
     fabric.start(CONFIG)
