@@ -65,6 +65,11 @@ def _confirmed(found: JobAnalysis) -> str:
             f"{job} announced its traffic as provisional, and counters have not yet confirmed it. What follows rests "
             "on the announcement."
         )
+    if source is DemandSource.PROVISIONAL and announced:
+        return (
+            f"{job} sends on pairs that it did not announce; how much is not yet confirmed by counters. What follows "
+            "takes these pairs to send equal bytes."
+        )
     if source is DemandSource.PROVISIONAL:
         return (
             f"Which hosts of {job} send to each other is known; their bytes are not yet confirmed by counters. What "

@@ -85,6 +85,11 @@ def changes(patterns: str, now: str) -> str:
         ),
         (
             SEEN,
+            "g1 sends on pairs that it did not announce; how much is not yet confirmed by counters. What follows takes "
+            "these pairs to send equal bytes.",
+        ),
+        (
+            replace(SEEN, declared={}),
             "Which hosts of g1 send to each other is known; their bytes are not yet confirmed by counters. What "
             "follows takes all of them to be equal.",
         ),
