@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from controller.fabric.declared_parts import DeclaredParts
 from controller.fabric.part_names import names_of
@@ -39,6 +40,9 @@ A switch that invents other switches, or hosts, must not fill the memory."""
 
 CAUSE_S = 1.0
 """Seconds in which a lost cable or host may have been lost because of its switch, whose loss is noticed later."""
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class KnownParts:
@@ -70,11 +74,11 @@ class KnownParts:
         self._fabric = Fabric()
         self._known: dict[PartKey, Part] = {}
         self._there: set[PartKey] = set()
-        self._plugged: defaultdict[Dpid | str, set[PartKey]] = defaultdict(set)
+        self._plugged: dict[Dpid | str, set[PartKey]] = {}
         """Cables and hosts of each switch, which is identified by its name if it was never seen."""
-        self._hosts: defaultdict[Dpid, set[str]] = defaultdict(set)
-        self._cables: defaultdict[PortRef, set[PartKey]] = defaultdict(set)
-        self._connected: defaultdict[str, set[Dpid]] = defaultdict(set)
+        self._hosts: dict[Dpid, set[str]] = {}
+        self._cables: dict[PortRef, set[PartKey]] = {}
+        self._connected: dict[str, set[Dpid]] = {}
         self._connected_at: dict[Dpid, float] = {}
         self._went_at: dict[PartKey, float] = {}
         self._changed: set[PartKey] = set()
@@ -142,7 +146,7 @@ class KnownParts:
         for dpid, was, switch in differing(before.switches, fabric.switches):
             for one, connected in ((was, False), (switch, True)):
                 if one:
-                    (self._connected[one.name].add if connected else self._connected[one.name].discard)(dpid)
+                    _change(self._connected, one.name, dpid, connected)
             if switch is None:
                 self._connected_at.pop(dpid, None)
                 self._goes(switch_key(dpid), now)
@@ -150,7 +154,7 @@ class KnownParts:
                 self._comes(switch_part(switch), now)
             if was is None or switch is None:
                 self._explain_at = now
-            for ip in self._hosts[dpid]:
+            for ip in self._hosts.get(dpid, ()):
                 self._follow_host(ip, fabric, now)
 
     def _is_expected(self, switch: Switch) -> bool:
@@ -174,9 +178,9 @@ class KnownParts:
         for ip, was, host in differing(before.hosts, fabric.hosts):
             if was is None or host is None or was.at != host.at:
                 if was:
-                    self._hosts[was.at.dpid].discard(ip)
+                    _change(self._hosts, was.at.dpid, ip, False)
                 if host:
-                    self._hosts[host.at.dpid].add(ip)
+                    _change(self._hosts, host.at.dpid, ip, True)
                 self._follow_host(ip, fabric, now, is_new=was is None)
 
     def _follow_host(self, ip: str, fabric: Fabric, now: float, is_new: bool = False) -> None:
@@ -201,8 +205,9 @@ class KnownParts:
             return
         before = self._known.get(key)
         if part.kind is PartKind.SWITCH and before and before.down_since is not None:
-            for plugged in self._plugged[part.ends[0].at.dpid] | self._plugged[part.name]:
-                self._went_at.setdefault(plugged, now)
+            for of in (part.ends[0].at.dpid, part.name):
+                for plugged in self._plugged.get(of, ()):
+                    self._went_at.setdefault(plugged, now)
         self._set(key, part)
         self._went_at.pop(key, None)
         self._is_there(key, True)
@@ -249,7 +254,7 @@ class KnownParts:
         gone = {part.key: part for part in wanted.values()}
         for part in wanted.values():
             if part.kind is PartKind.SWITCH:
-                plugged = (self._known[key] for key in sorted(self._plugged[part.ends[0].at.dpid]))
+                plugged = (self._known[key] for key in sorted(self._plugged.get(part.ends[0].at.dpid, ())))
                 gone |= {one.key: one for one in plugged if not self._stays("", one)}
         for key in gone:
             self._set(key, None)
@@ -301,11 +306,9 @@ class KnownParts:
 
     def _index(self, part: Part, more: int) -> None:
         for end in part.ends if part.kind is not PartKind.SWITCH else ():
-            indices = [self._plugged[end.at.dpid if end.seen else end.switch]]
+            _change(self._plugged, end.at.dpid if end.seen else end.switch, part.key, more > 0)
             if part.kind is PartKind.LINK and end.seen:
-                indices.append(self._cables[end.at])
-            for index in indices:
-                (index.add if more > 0 else index.discard)(part.key)
+                _change(self._cables, end.at, part.key, more > 0)
         for stand_in, needed in self._declared.count(part, more):
             if needed and stand_in.key not in self._known:
                 self._set(stand_in.key, replace(stand_in, down_since=self._since))
@@ -352,6 +355,16 @@ class KnownParts:
                 if part.kind is PartKind.LINK and not has_been_back:
                     until = max(until, connected_at + self._patience_s)
         return until
+
+
+def _change(index: dict[K, set[V]], key: K, value: V, more: bool) -> None:
+    """Add the value to an entry of the index, or remove it. No entry is empty: peers choose names and dpids."""
+    if more:
+        index.setdefault(key, set()).add(value)
+    elif found := index.get(key):
+        found.discard(value)
+        if not found:
+            del index[key]
 
 
 def _not_one(name: str, parts: Sequence[Part]) -> str:

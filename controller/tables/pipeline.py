@@ -103,6 +103,8 @@ class Pipeline:
             {dpid: (hosts[dpid], self._prefixes, self._gateways, ways[dpid]) for dpid in fabric.switches}
         )
         base = {dpid: (control[dpid], default[dpid], ways[dpid]) for dpid in fabric.switches}
+        for dpid in self._rules.keys() - base.keys():
+            del self._rules[dpid]
         return {
             dpid: self._rules[dpid].of(*of_it, fabric.hosts, pins_at.get(dpid, NO_PINS)) for dpid, of_it in base.items()
         }

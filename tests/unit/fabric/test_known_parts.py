@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -108,6 +109,15 @@ def test_a_switch_that_goes_is_down_and_explains_its_cables_and_hosts(scene: Sce
     scene.wait(100)
     assert scene.faults == {"leaf2"}
     assert scene.parts.absent == {PartKind.SWITCH: 1, PartKind.LINK: 2, PartKind.HOST: 1}
+
+
+def test_of_a_switch_without_cables_and_hosts_that_goes_nothing_is_kept(scene: Scene) -> None:
+    indices = (scene.parts._connected, scene.parts._hosts, scene.parts._plugged, scene.parts._cables)
+    before = deepcopy(indices)
+    visitor = Switch(Dpid(0x999), "visitor", {})
+    scene.show(replace(scene.shown, switches={**scene.shown.switches, visitor.dpid: visitor}), 1)
+    scene.show(fabric(), 1)
+    assert indices == before
 
 
 def test_a_switch_that_returns_is_up_and_its_cables_have_time_to_follow(scene: Scene) -> None:

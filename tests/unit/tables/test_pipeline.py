@@ -149,6 +149,14 @@ def test_rules_to_unknown_hosts_stay_with_the_groups_that_they_use() -> None:
     assert keep(FABRIC.hosts, desired, installed)[LEAF] == desired[LEAF], "all hosts are known: nothing is kept"
 
 
+def test_the_rules_of_a_switch_that_is_gone_are_derived_anew_when_it_returns() -> None:
+    pipeline = Pipeline(SETTINGS)
+    before = pipeline.desired(FABRIC, (), {})
+    alone = replace(FABRIC, switches={LEAF: FABRIC.switches[LEAF]}, links={}, hosts={})
+    assert pipeline.desired(alone, (), {}).keys() == pipeline._rules.keys() == {LEAF}
+    assert pipeline.desired(FABRIC, (), {}) == before
+
+
 def test_of_a_switch_that_is_gone_nothing_is_kept() -> None:
     installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})
     fabric = fabric_without("10.0.1.1", "10.0.1.2")
