@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
@@ -105,6 +107,21 @@ def test_a_greenlet_that_has_not_begun_can_be_ended(ends: Ends) -> None:
     kill(spawn(ends.outbox, lambda: done.append(1)))
     pause()
     assert done == []
+    assert ends.failure() == []
+
+
+def test_a_connection_whose_peer_has_gone_leaves_nothing_to_collect(ends: Ends) -> None:
+    left = weakref.ref(ends.near)
+    ends.far.close()
+    gc.disable()
+    try:
+        spawn(ends.outbox, ends.near.serve)
+        del ends.near
+        for _ in range(20):
+            pause()
+        assert left() is None
+    finally:
+        gc.enable()
     assert ends.failure() == []
 
 
