@@ -102,9 +102,12 @@ class Blueprint:
         )
 
     def settings(self, inventory: Path) -> Settings:
-        """Return the controller's settings: the defaults with link rates and the inventory."""
+        """Return the controller's settings: the defaults with link rates, the inventory, and no learning of jobs.
+
+        The jobs send nothing, so they are never confirmed: the rules that count their other pairs would stay."""
         bps = next(iter(self.fabric.links.values())).capacity_bps
-        return {"fabric": {"link_bps": bps, "host_link_bps": bps, "inventory": str(inventory)}}
+        fabric = {"link_bps": bps, "host_link_bps": bps, "inventory": str(inventory)}
+        return {"fabric": fabric, "jobs": {"max_learning_rules": 0}}
 
     def next_hops(self, cut: Collection[Cable] = ()) -> Hops:
         """Return the next hops on shortest paths to every switch with hosts, without the cables in ``cut``."""
