@@ -1,7 +1,7 @@
 """New jobs whose pairs are all counted although their declarations may be right, as far as other jobs leave rules.
 
-What hosts send on a pair that nobody announced shows nothing about a job if another job has these hosts too. Such a job
-is not learnt early. A change of one job causes no work for the others.
+A job that shares two hosts with another job is not learnt early: either of them may send on a pair that no job
+announced. A change of one job causes no work for the others.
 """
 
 from __future__ import annotations

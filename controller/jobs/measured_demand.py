@@ -137,12 +137,10 @@ class MeasuredDemand:
 
     def _end_early(self, new: Iterable[Job]) -> list[JobId]:
         """End the early learning of jobs that share hosts with the new ones, and return them."""
-        ended = list[JobId]()
-        for job in new:
-            sharing = self._at.sharing(job.spec.addresses)
-            ended += [job_id for job_id in sharing if len(sharing) > 1 and self._jobs[job_id].early]
-            for job_id in ended:
-                self._jobs[job_id].early = False
+        sharing = [jobs for job in new if len(jobs := self._at.sharing(job.spec.addresses)) > 1]
+        ended = [job_id for job_id in dict.fromkeys(chain.from_iterable(sharing)) if self._jobs[job_id].early]
+        for job_id in ended:
+            self._jobs[job_id].early = False
         return ended
 
     def _count_again(self, pairs: Collection[Pair], now: float) -> list[JobId]:

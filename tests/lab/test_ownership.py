@@ -159,7 +159,7 @@ def test_a_full_table_costs_pins_and_no_packet_until_there_is_room(fabric: Fabri
             full = ("--id=@t", "create", "Flow_Table", f"flow_limit={used}", "overflow_policy=refuse")
             run("ovs-vsctl", "--", *full, "--", "set", "bridge", leaf, "flow_tables:1=@t")
             client.register_job(pair(lab, "third", 3))
-            wait_for(lambda: "OFPFMFC_TABLE_FULL" in alarms(client), "the full table is told of", 60)
+            wait_for(lambda: "OFPFMFC_TABLE_FULL" in alarms(client), "the alarm about the full table", 60)
             assert f"table 1 of {leaf} is full" in alarms(client)
             assert crossing(client, "third") < 2
             assert crossing(client, "first") == crossing(client, "second") == 2
