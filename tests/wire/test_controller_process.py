@@ -84,6 +84,8 @@ def test_what_was_acknowledged_is_there_after_a_kill_unless_the_state_is_lost(tm
         of_offer = client.register_job(offer.spec)
         client.set_strategy(Strategy.SHADOW)
         alarms = alarm_times_ms(client)
+        events = tmp_path / "state" / "events.jsonl"
+        wait_for(lambda: events.read_text().count('"job_alarm"') == len(alarms), "the alarms in the event file")
         controller.kill()
     saved = state_files(tmp_path)
     refused = r"(?s)ended with status 1.*job 'recommender': 1 jobs are registered"
