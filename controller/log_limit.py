@@ -1,6 +1,6 @@
 """Rate limit for log lines that a client or a switch can cause.
 
-In: lines. Out: the first ``LINES`` of each event in a second. The others are counted, and a later line has the count.
+In: lines. Out: the first ``LINES`` of each event in a period. The others are counted, and a later line has the count.
 Any thread may write.
 """
 
@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 LINES = 10
-"""Largest number of lines of an event in each ``PERIOD_S``."""
+"""Largest number of lines of an event in each period."""
 PERIOD_S = 1.0
+"""Period unless stated otherwise."""
 MOST_EVENTS = 1000
 """Largest number of events that are counted.
 
@@ -31,8 +32,9 @@ class _Event:
 class LimitedLog:
     """Logger with a rate limit. ``log``: a structlog logger. ``clock``: returns monotonic seconds."""
 
-    def __init__(self, log: Any, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: Any, clock: Callable[[], float] = time.monotonic, period_s: float = PERIOD_S) -> None:
         self._log = log
+        self._period_s = period_s
         self._clock = clock
         self._lock = threading.Lock()
         self._events: dict[str, _Event] = {}
@@ -56,7 +58,7 @@ class LimitedLog:
         Must be called now and then, because no other line reports them if the event does not occur again."""
         now = self._clock()
         with self._lock:
-            over = {event: found for event, found in self._events.items() if now >= found.began + PERIOD_S}
+            over = {event: found for event, found in self._events.items() if now >= found.began + self._period_s}
             for event in over:
                 del self._events[event]
         for event, found in over.items():
@@ -67,7 +69,7 @@ class LimitedLog:
         left_out = 0
         with self._lock:
             found = self._events.get(event)
-            if found is None or now >= found.began + PERIOD_S:
+            if found is None or now >= found.began + self._period_s:
                 left_out = found.left_out if found else 0
                 if found is None and len(self._events) >= MOST_EVENTS:
                     self._events.clear()

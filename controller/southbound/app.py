@@ -70,7 +70,7 @@ from controller.tables.rules import ETH_ARP, ETH_LLDP, Stage
 from controller.tables.table_use import is_full
 
 log = structlog.get_logger(__name__)
-limited_log = LimitedLog(log)
+limited_log = LimitedLog(log, period_s=10.0)
 """Log of connections and disconnections, limited because anybody can connect any number of switches."""
 
 TICK_S = 0.1

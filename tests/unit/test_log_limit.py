@@ -15,19 +15,22 @@ class _Lines:
         self.lines.append((event, details))
 
 
-def test_each_event_has_so_many_lines_a_second_and_then_a_count() -> None:
+def test_each_event_has_so_many_lines_in_a_period_and_then_a_count() -> None:
     lines, now = _Lines(), [0.0]
-    log = LimitedLog(lines, lambda: now[0])
+    log = LimitedLog(lines, lambda: now[0], period_s=10.0)
     for number in range(LINES + 5):
         log.warning("refused", peer=number)
     log.warning("something else")
     assert len(lines.lines) == LINES + 1
     log.summarise()
     assert len(lines.lines) == LINES + 1
-    now[0] = 1.0
+    now[0] = 9.9
+    log.warning("refused")
+    assert len(lines.lines) == LINES + 1
+    now[0] = 10.0
     log.warning("refused", peer="next")
     assert lines.lines[LINES + 1 :] == [
-        ("lines left out", {"of": "refused", "count": 5}),
+        ("lines left out", {"of": "refused", "count": 6}),
         ("refused", {"peer": "next"}),
     ]
 
