@@ -91,7 +91,7 @@ class Switches:
                     yield self.planning.plan(replace(command, limits=limits), problem)
 
     def replies(self, loop: ControlLoop, busy: bool, now: float) -> dict[Dpid, dict[int, bytes]]:
-        """Return the body of every reply of every switch at a time.
+        """Return the body of every reply of every switch at the time ``now``.
 
         ``busy``: every port and pinned flow carries 40 Gbit/s in full packets; two packets are acknowledged by one of
         66 bytes."""

@@ -24,7 +24,7 @@ MAX_MISSING = 4
 """Largest number of switches of a role that the sentence about an incomplete fabric names."""
 
 NOTHING = 0.01
-"""Fraction of the announced bytes below which the sentence says that nothing is carried."""
+"""Fraction of the announced bytes below which the text of an alarm says that a pair carries nothing."""
 
 Severity = Literal["warning", "critical"]
 

@@ -204,7 +204,7 @@ class DiscoveryConfig(Table):
     hold_down_s: Seconds = 2.0
     """Seconds for which a link that returned stays unused, doubled with each further failure."""
     max_hold_down_s: Seconds = 60.0
-    """Limit of that time; a link that works for four times its last hold-down starts again."""
+    """Largest hold-down; a link that works for four times its last one begins with the shortest again."""
     edge_after_s: Seconds = 2.5
     """Seconds for which a port must be up without LLDP before it counts as an edge port."""
     adoption_patience_s: Seconds = 15.0
@@ -365,7 +365,7 @@ class CountersConfig(Table):
     interval_s: Seconds = 2.0
     """Seconds between reads of the counters; those of new jobs are read faster."""
     window_s: Seconds = 6.0
-    """Seconds over which rates are means; background over one, two and three thirds of it."""
+    """Seconds over which rates are averaged; background also over one and two thirds of them."""
     noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
     """Fraction of a link's capacity below which unannounced traffic is ignored."""
     table_alarm_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.9, gt=0, le=1)
@@ -389,7 +389,7 @@ class PlanningConfig(Table):
     debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0, le=MAX_S)
     """Quiet seconds after a change before planning; repairs do not wait."""
     min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
-    """Relative gain, at the first slowdown that differs, that a new plan needs for its moves."""
+    """Relative gain that a new plan needs, at the worst slowdown in which it differs from the old."""
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
     """Pinned flows that one cycle may move; repairs do not count."""
     max_paths: int = Field(default=64, ge=1)

@@ -153,7 +153,7 @@ def of_command(path: str, command: Any) -> Iterator[str]:
 
 @cache
 def described() -> dict[Any, str]:
-    """Return the commands that were described, by help and usage."""
+    """Return the path of each command that the page already describes, by its help and usage. Callers add to it."""
     return {}
 
 

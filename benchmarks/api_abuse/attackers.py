@@ -130,7 +130,9 @@ class Attackers:
 
 
 def _ends_a_call(data: bytes) -> bool:
-    """Return whether the data begin with a frame that ends a stream. One ended stream suffices to reopen all."""
+    """Return whether the data begin with a frame that ends a call.
+
+    After such a frame the attacker opens the whole connection again, with all its calls."""
     return len(data) > 9 and data[3] in (http2.Kind.HEADERS, http2.Kind.RST_STREAM, http2.Kind.GOAWAY)
 
 

@@ -35,7 +35,7 @@ def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:
 
 
 def shrunk(changes: Iterable[Change]) -> int:
-    """Return the number of group-mods that remove a next hop from a group, or a group with next hops."""
+    """Return the number of group-mods that remove a next hop, or delete a whole group that has next hops."""
     count = 0
     for change in changes:
         if isinstance(change.what, GroupChange) and isinstance(change.before, GroupChange):

@@ -87,8 +87,8 @@ def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any
 
     - ``open``: optima and proven slowdowns that HiGHS did not decide in time.
     - ``vectors``: plans for which the least slowdowns of all jobs are known.
-    - ``every slowdown``: share of these in which no entry of the sorted slowdowns is more than 1 % above the least one.
-    - ``disturbed``: plans that lacked the processor in every try."""
+    - ``every slowdown``: share of these in which each sorted slowdown is at most 1 % above that of the best routing.
+    - ``disturbed``: plans that got too little processor time in every try."""
     rows: dict[tuple[str, int], list[Record]] = {}
     for record in found:
         for plan in record["plans"]:

@@ -131,7 +131,7 @@ _WITHIN = 1.01
 _MOST_FLOWS, _FEWEST_FLOWS = 1_728, 1_152
 """Most and fewest flows of the cases for which times have a target."""
 _MODEL = 5_000
-"""Most class x path variables of these cases."""
+"""Largest number of variables (class x path) of a case whose proof has a target for its time."""
 _CABLES = tuple(name for name, failure in FAILURES.items() if failure.cables)
 
 

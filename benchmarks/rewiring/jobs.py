@@ -1,4 +1,4 @@
-"""Jobs of ``rewiring``, in the bytes that a real job sends. Pure."""
+"""Jobs of ``rewiring``, with as many bytes as real jobs send. Pure: no clock, no input or output."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ DIVIDED = Parallelism(tensor=2, pipeline=2, data=3)
 
 
 def recommender() -> Job:
-    """Return a recommender with two strategies.
+    """Return a recommender: a model with large lookup tables and some dense layers. It has two strategies.
 
-    ``hybrid``: the tables are spread over the servers. All-to-alls send looked-up rows to the servers of the samples,
-    and gradients back; gradients of dense layers are all-reduced. ``data``: every server has everything, and all
-    gradients are all-reduced."""
+    ``hybrid``: each server has some of the tables. All-to-alls send looked-up rows to the servers that need them, and
+    corrections (gradients) back; gradients of the dense layers are all-reduced. ``data``: every server has everything,
+    and all gradients are all-reduced."""
     everyone = [{"name": "all", "ranks": list(range(SERVERS))}]
     dense = DENSE_LAYERS * DENSE_WIDTH**2 * FLOAT_BYTES
     tables = TABLES * ROWS * EMBEDDING * FLOAT_BYTES

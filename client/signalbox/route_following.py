@@ -104,7 +104,9 @@ def routes_in(response: Any) -> tuple[Route, ...]:
 
 
 def packed_routes(response: Any) -> PackedRoutes:
-    """Return a ``WatchRoutesResponse`` in packed form. Raises ``SignalboxError`` when it has more than any job can."""
+    """Return a ``WatchRoutesResponse`` in packed form.
+
+    Raises ``SignalboxError`` when its routes have more than ``MAX_PACKED_BYTES``."""
     routes = routes_in(response)
     parts = (routes[at : at + UNPACKED_AT_ONCE] for at in range(0, len(routes), UNPACKED_AT_ONCE))
     packed = tuple(map(pickle.dumps, parts))

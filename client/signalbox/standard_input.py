@@ -29,7 +29,9 @@ MAX_LISTS = 200_000
 """Largest number of lists and objects in one text. Each takes half a kilobyte; a valid job spec has fewer."""
 
 MAX_FIELDS = 256
-"""Largest number of fields of one object or table, over four times what any file needs; each costs an error."""
+"""Largest number of fields of one object or table: over four times what any file needs.
+
+The limit also bounds the number of errors, since each unknown field is one."""
 
 MAX_DIGITS = 100
 """Largest number of digits of an integer: more than any field takes, and fewer than Python refuses to print."""

@@ -72,7 +72,7 @@ def _too_large(read: dict[str, Any], name: str) -> Iterator[FieldProblem]:
 
 
 def _masked(quoted: re.Match[str]) -> str:
-    """Return the match of a quoted text or comment with letters in place of its characters, except line breaks."""
+    """Return the quoted text or comment with a letter in place of each character, line breaks excepted."""
     return "\n".join("q" * len(line) for line in quoted[0].split("\n"))
 
 

@@ -241,10 +241,10 @@ async def _stopped(task: asyncio.Future[None]) -> None:
 
 
 def _entries(request: Any) -> list[tuple[str, Any]]:
-    """Return the parts of a request that name a job each, with their names in errors.
+    """Return the entries of a request, each about one job, with the name that errors give to the entry.
 
-    A request without entries is its own only part, with an empty name. Of too many entries, one more than allowed is
-    returned."""
+    A request without a list of jobs is itself the only entry, with an empty name. At most ``MAX_ENTRIES`` + 1 entries
+    are returned, so that the caller sees when there are too many."""
     if not hasattr(request, "jobs"):
         return [("", request)]
     return [(f"jobs[{n}]", entry) for n, entry in enumerate(islice(request.jobs, MAX_ENTRIES + 1))]

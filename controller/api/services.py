@@ -149,7 +149,7 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return uid
 
     def _note_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:
-        """Add the uid of the registration that ended so to the audit line of the current call, if there is one."""
+        """Add the uid of the registration with this end to the current call's audit line, if there is one."""
         meant = (job_id, reason, ended_at)
         found = (end for end in reversed(self._status.job_ends) if (end.job_id, end.reason, end.ended_at) == meant)
         if end := next(found, None):

@@ -35,11 +35,12 @@ def background(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -
 
 
 def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) -> Iterator[Floats]:
-    """Yield arrays with an upper bound, per link, of the traffic of these flows beyond counted flows.
+    """Yield arrays that have, for each link, an upper bound of the traffic of these uncounted flows.
 
-    The first array is what they seem to have carried; the others are the most that they can have carried in each part
-    of the window. The bound is what the sources sent, what the destinations received, or the sum over flows of the
-    smaller of both, whichever is least. It is 0 on links without traffic beyond counted flows."""
+    The first array has what they seem to have carried. The others have the most that they can have carried in each part
+    of the window. The bound is the least of three sums: what the sources sent, what the destinations received, and per
+    flow the smaller of what its two ends did. Traffic of counted flows is left out. The bound is 0 on links without
+    other traffic."""
     place = measured.place
     src = np.array([place.get(hosts[flow.src_ip].uplink, -1) for flow in uncounted], np.int64)
     dst = np.array([place.get(hosts[flow.dst_ip].downlink, -1) for flow in uncounted], np.int64)

@@ -205,7 +205,7 @@ class Samples(Generic[Key]):
         return np.fromiter(map(row_of.__getitem__, totals), np.int64, len(totals))
 
     def _between(self, rows: Rows, instants: Floats) -> tuple[Floats, Floats]:
-        """Return interpolated totals, and the bytes between the two samples around each instant.
+        """Return two values for each instant: the interpolated total, and the bytes between the samples around it.
 
         Totals are relative to the newest sample and NaN outside the samples."""
         times, totals = self._times[rows], self._totals[rows]

@@ -15,7 +15,9 @@ ALONE = Dpid(-1)
 """Island of a host that reaches no other host, because its port is down or its switch is not connected."""
 
 Islands = Mapping[str, Dpid]
-"""Island of each host outside the largest one, by address; an island's name is its least dpid, or ``ALONE``."""
+"""Islands of all hosts that are not on the largest island, by address of the host.
+
+The name of an island is its least dpid, or ``ALONE``."""
 
 
 def islands_beside_the_largest(

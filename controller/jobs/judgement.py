@@ -126,7 +126,7 @@ class _Compared(NamedTuple):
 
 
 class Judge:
-    """Comparison for some ``pairs``, with the number of consecutive contradictions of each.
+    """Comparison of counted with announced bytes of ``pairs``; counts consecutive contradictions of each pair.
 
     ``profile``: phases of the announced pairs.
     ``before``: judge of other pairs of the job, if there was one."""

@@ -335,8 +335,8 @@ class WatchedJob:
     def _follow(self, window: Window) -> None:
         """Learn again if unknown pairs carry traffic; otherwise measure the known pairs again from now on.
 
-        Known pairs that vanished and returned twice, or changed their proportions, will do so again. Then the job's
-        iterations are longer than its window, which is lengthened."""
+        If known pairs returned, or changed their proportions, more than ``RETURNS`` times, an iteration is longer than
+        the window. The window is then lengthened."""
         carrying = set(self._judge.carrying(window.bps))
         if not carrying <= self._seen:
             self._wants_learning, self._returns = True, 0

@@ -305,9 +305,9 @@ class _Cell:
 
 
 def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """Return the links that one job uses, and the position of every link among them.
+    """Return the links that one job uses, and an array from the number of each such link to its index among them.
 
-    The job's sums then fit into small arrays."""
+    With these indices the job's sums fit into small arrays."""
     on = np.zeros(width, bool)
     for cell in cells:
         on[cell.taken(links)] = True

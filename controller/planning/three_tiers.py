@@ -163,9 +163,9 @@ def _groups(
 def _edge_lanes(tiers: Tiers, ends: _Ends, per_core: float) -> tuple[int, float]:
     """Return how many common edge links to use, and the number of flows on the most loaded link.
 
-    The links are those of the planes with the most common core links; their number minimises the load of the most
-    loaded link. A plane with few cores is better left out than filled like the others. ``per_core``: capacity of a
-    common core link / that of a common edge link."""
+    Planes are used in the order of their number of common core links, the largest first. As many planes are used as
+    make the load of the most loaded link smallest: a plane with few cores may do better unused. ``per_core``: capacity
+    of a common core link / that of a common edge link."""
     leaf, pod = ends.of_leaf(), ends.of_pod(ends.between_pods(range(len(ends.leaf[0]))))
     per_plane = Counter(tiers.plane)
     loads = {}

@@ -127,7 +127,7 @@ class _User:
 
 
 class _Link:
-    """Load of a link, in units, that moves may change."""
+    """Load of a link that moves may change, in units."""
 
     def __init__(self, cp: cp_model.CpModel, users: Mapping[JobId, _User], units: float) -> None:
         self.users = users

@@ -46,7 +46,7 @@ class _Source(NamedTuple):
     cut: dict[str, Any]
     """Cut as a dictionary, as in the file."""
     slowdown: float
-    """Slowdown that the cut proves without a unit."""
+    """Slowdown that this cut proves."""
     units: Sequence[int] = ()
     """Units that may be tried."""
     highest: float = 0.0

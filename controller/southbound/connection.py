@@ -177,7 +177,7 @@ class Connection:
             self._events.send(ofp_event.EventOFPStateChange, state, self)
 
     def _end_if_silent(self) -> None:
-        """End a connection whose handshake takes longer than a switch may be silent later."""
+        """End the connection if its handshake takes longer than a connected switch may be silent."""
         patience_s = self._config.echo_interval_s * self._config.echo_misses
         pause(patience_s)
         if self.id is None:

@@ -107,9 +107,9 @@ class TablesRead:
 
     dpid: Dpid
     entries: Mapping[AnyTable, int] | None
-    """Number of entries of each flow table, foreign ones included; None where the switch was not asked or refused."""
+    """Number of entries of each flow table, foreign ones included; None if the switch refused or was not asked."""
     limits: Mapping[AnyTable, int] | None
-    """Capacity of each table, group and meter tables included; None where the switch was not asked or refused."""
+    """Capacity of each table, group and meter tables included; None if the switch refused or was not asked."""
 
 
 @dataclass(frozen=True, slots=True)

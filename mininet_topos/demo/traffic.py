@@ -37,7 +37,7 @@ WAIT_S = 600.0
 MICE_PORT = 7_000
 MOUSE = bytes(1000)
 AT_ONCE = 32
-"""Mice in flight from one host: a handshake may wait in a queue."""
+"""Number of mice (short flows) that a host handles at a time; many, because a handshake may wait in a queue."""
 
 app = typer.Typer(add_completion=False)
 

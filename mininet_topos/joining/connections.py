@@ -1,8 +1,8 @@
 """Payload counters of TCP connections, read from the sockets: the true traffic of a job, without switches.
 
-In: a network namespace. Out: payload bytes per connection and per (source, destination). The receiving end's counter is
-used, because it is complete once the program has its data; the sender's waits for acknowledgements. Closed connections
-lose their counters, so read them before a job ends.
+In: a network namespace. Out: payload bytes per connection and per (source, destination). The counter of the receiving
+end is used: it is complete once the program has its data. The counter of the sending end counts only what is
+acknowledged. Closed connections lose their counters, so read them before a job ends.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def read_connections(namespace: str | None = None) -> list[Connection]:
 def parsed(listed: str) -> Iterator[Connection]:
     """Yield the connections in the output of ``ss -tinH state established``.
 
-    It has a line of addresses, then an indented line of counters, which has no ``bytes_received`` before the first
-    byte."""
+    Each connection has a line of addresses, then an indented line of counters. This line has no ``bytes_received``
+    until the first byte is received."""
     ends: tuple[str, str] | None = None
     for line in listed.splitlines():
         if not line[:1].isspace():

@@ -299,9 +299,10 @@ def at_least(counted: Callable[[], int], number: int) -> Callable[[], bool]:
 
 
 def means(logs: Sequence[RankLog], since: float) -> tuple[float, ...]:
-    """Return the mean over the ranks of each iteration that all ranks finished and rank 0 began after ``since``.
+    """Return the duration in seconds of each iteration, as the mean over the ranks.
 
-    Raises ``LabError`` when a result is wrong."""
+    An iteration counts if all ranks have finished it and rank 0 began it at ``since`` or later. Raises ``LabError``
+    when a result is wrong."""
     ended = min(len(log.iterations) for log in logs)
     rows: list[float] = []
     for done in zip(*(log.iterations[:ended] for log in logs), strict=True):

@@ -98,8 +98,8 @@ class Leaves(Family):
 class Pods(Family):
     """Fat-tree with k pods and given rate of NICs. ``count``: cores in each of the k/2 groups.
 
-    A group belongs to one position of aggregation switches in their pods. Groups are interchangeable, and so are the
-    cores of one group. Pods are not, since their jobs differ."""
+    The cores of a group connect the aggregation switches that have the same position in their pods. Groups are
+    interchangeable, and so are the cores of one group. Pods are not, since their jobs differ."""
 
     k: int
     link_gbps: float

@@ -18,7 +18,7 @@ SIGNALS = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 LOOK_S = 0.3
 """Seconds between two checks of the terminal."""
 GRACE_S = 1.0
-"""Seconds for an orderly end, before the process is ended as it is."""
+"""Seconds that the process has to end by itself; after that it is ended without cleanup."""
 
 
 @contextmanager

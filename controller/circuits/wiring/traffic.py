@@ -94,7 +94,7 @@ class Traffic:
 
     @cached_property
     def even(self) -> bool:
-        """Whether for each offset all servers send the same number of bytes, in every phase."""
+        """Whether, in every phase and for every k, all servers i send the same number of bytes to (i + k) mod n."""
         numbers = np.arange(self.servers)
         higher = (numbers[:, None] + numbers[None, :]) % self.servers
         turned = [sent[numbers[:, None], higher] for sent in self.pairs.values()]

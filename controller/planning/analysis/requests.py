@@ -161,7 +161,7 @@ class AnalyseJob:
     efficiency_usual: float | None = None
     """Measured efficiency of most iterations after the job's first ones; None without any."""
     min_gain: float = 0.0
-    """Relative gain of slowdowns from which pins are worth it."""
+    """Smallest relative gain in slowdown for which pinning counts as better than hashing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,8 +289,8 @@ class _LoadRows:
     def prices(self, duals: Floats) -> tuple[Floats, Floats]:
         """Return the prices per key and per link.
 
-        The phases of a job share the price of their link. Without constraints of its own, the phase that is the peak
-        has all of it."""
+        The phases of a job share the price of their link. Where they have no constraints of their own, the phase with
+        the largest load has the whole price."""
         of = self._of
         on_link = np.zeros(of.links)
         on_link[self.links] = np.maximum(0.0, -duals[self.of_key[self.links]])

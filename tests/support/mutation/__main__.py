@@ -51,9 +51,9 @@ PASSED, FAILED, NOT_MADE, BROKEN = 0, 10, 11, 12
 
 
 class Seen(NamedTuple):
-    """Tests run without a change.
+    """Result of a run of the tests on the unchanged code.
 
-    ``by_line``: numbers of the tests that pass a line, by file and line."""
+    ``by_line``: numbers of the tests that execute a line, by file and line."""
 
     cpu_s: list[float]
     failed: list[str]

@@ -165,7 +165,7 @@ def test_a_controller_that_is_killed_in_a_change_is_followed_by_one_that_complet
 
 
 class Killed:
-    """Hook that ends the controller after so many rule changes."""
+    """Hook that lets ``after`` rule changes pass, and ends the controller at the next one."""
 
     def __init__(self, after: int) -> None:
         self._left = after

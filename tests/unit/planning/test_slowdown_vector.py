@@ -1,4 +1,4 @@
-"""Bounds by cuts on all jobs together: verified where one job must be slow for others, and against brute force."""
+"""Tests of bounds by cuts on the slowdowns of all jobs: where some job must be slow, and against brute force."""
 
 from __future__ import annotations
 

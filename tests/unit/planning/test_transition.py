@@ -142,7 +142,7 @@ def test_loads_that_are_huge_fit_into_the_solver() -> None:
 
 @pytest.mark.parametrize(("fifth", "smallest"), [(1.5, False), (1.0, True)])
 def test_a_group_is_the_smallest_only_if_all_slowdowns_were_looked_at(fifth: float, smallest: bool) -> None:
-    """Three flows that have to exchange their places have the largest slowdowns; one move lowers the fifth."""
+    """Jobs a, b and c are the slowest, and have to exchange their places; one move lowers the fifth slowdown."""
     rates = [(leaf, spine, rate) for leaf in (1, 2) for spine, rate in ((101, 6.0), (102, 5.0), (103, 4.0))]
     rates += [(leaf, 104, 1.0) for leaf in (3, 4)] + [(leaf, spine, 1.0) for leaf in (5, 6) for spine in (105, 106)]
     in_turn = [flow(job, (1, h), (2, h), bps) for job, h, bps in (("a", 1, 24.0), ("b", 2, 20.0), ("c", 3, 16.0))]

@@ -509,7 +509,7 @@ def test_damaged_files_open_at_one_earlier_commit_or_are_refused(
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedState]]:
     """Return a state directory as a killed process leaves it at worst, and its commits.
 
-    Later commits were not copied from the log into the database."""
+    The second half of the commits is only in SQLite's log, not in the database file."""
     original, copy = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("killed") / "state"
     commits = states(30)
     store = SqliteStore(original)

@@ -173,7 +173,7 @@ def test_dark_interfaces_are_joined_where_that_saves_hops() -> None:
 
 
 def test_what_is_passed_on_is_divided_over_all_shortest_ways() -> None:
-    """Paths from 0 to 3 lead over 1 or 2, and paths from 1 to 2 over 3 and 0."""
+    """Two paths lead from 0 to 3, over 1 or over 2. The only path from 1 to 2 leads over 3 and then 0."""
     wiring = Wiring(4, ((1, 3, 0, None), (2, None, 3, 0)))
     sent = np.zeros((4, 4))
     sent[0, 3], sent[1, 2] = 8.0, 1.0

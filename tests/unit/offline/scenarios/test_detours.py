@@ -103,7 +103,7 @@ def test_two_detours_at_once_may_go_in_circles() -> None:
 
 
 def test_a_lost_link_may_lead_ecmp_back() -> None:
-    """A second reason: when 3 has lost its link to 2, its ECMP leads to 1, whose pin has to be removed before."""
+    """Another reason against detours: when 3 loses its link to 2, its ECMP sends to 1, whose pin sends back to 3."""
     fabric = fabric_of(TRIANGLE)
     (_, detour) = StretchedPaths(fabric, 64, 1).between(Dpid(1), Dpid(2))
     left = fabric_of(TRIANGLE[:2])
