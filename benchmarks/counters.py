@@ -2,8 +2,8 @@
 
 Leaf-spine fabrics have three jobs of rings over most hosts, planned and pinned. The controller's own poller polls all
 switches every two seconds, and replies have the bytes that a switch would send. The result is a table of CPU time per
-second by stage and ``out/bench/counters.json``; ``--json`` prints that instead. There are no sockets, so sending and
-receiving does not count.
+second by stage and ``out/bench/counters.json``; ``--json`` prints the JSON instead. There are no sockets, so sending
+and receiving does not count.
 """
 
 from __future__ import annotations
@@ -205,8 +205,8 @@ class Clock:
 def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds: float = SECONDS) -> Row:
     """Return the CPU milliseconds per second of every stage, and those of one scrape.
 
-    ``poll and read`` is the southbound's share. ``take in``, ``tick`` and ``status`` are the control loop's, including
-    everything else that it does on a tick."""
+    ``poll and read`` is the southbound's share. ``take in``, ``tick`` and ``status`` are the control loop's shares,
+    including everything else that the control loop does on a tick."""
     fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
     loop = converged(fabric)
     polled = _Polled(fabric)

@@ -55,7 +55,7 @@ PROGRAMS: Mapping[str, tuple[tuple[str, ...], float, float]] = {
     "demo": (("make", "--assume-old=setup", "demo"), 16.0, 170.0),
     "lab": (LAB, 5.0, 10.0),
 }
-"""Command, least seconds that its start takes, and seconds until the last instant."""
+"""Command, shortest time in seconds that its start takes, and seconds until the last instant."""
 EMPTY = "mount -t tmpfs tmpfs /run && mount -t sysfs sysfs /sys && ip link set lo up && echo && exec sleep inf"
 
 
@@ -225,7 +225,7 @@ def interrupted(program: str, argv: Sequence[str], way: str, instant_s: float, r
 
 
 def instants(count: int, start_s: float, last_s: float) -> list[float]:
-    """Return the instants, half of them while the program starts, the others until ``last_s``."""
+    """Return the instants: half of them while the program starts, the other half from then until ``last_s``."""
     early = count // 2
     late = count - early
     return [start_s * i / early for i in range(early)] + [start_s + (last_s - start_s) * i / late for i in range(late)]

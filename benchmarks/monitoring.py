@@ -66,7 +66,7 @@ def running(log: Path, *argv: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """Running Prometheus. ``address``: that of its API."""
+    """Running Prometheus. ``address``: address of its API."""
 
     address: str
 

@@ -89,7 +89,7 @@ class FlowChange(NamedTuple):
     """Match as on the wire; with table and priority it identifies the entry."""
     deleted: bool
     ipv4_dst: int | None
-    """Destination address that is matched, for a prefix its first one; None without such a match."""
+    """Destination address that is matched (the first address of a prefix); None without such a match."""
     ports: tuple[int, ...]
     groups: tuple[int, ...]
 

@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 _FLOWS_PER_JOB = 1_000
 _MOST_RUNS, _BUDGET_S = 5, 12.0
-"""Most timed runs after the first, and seconds after which no further run begins."""
+"""Largest number of timed runs after the first, and seconds after which no further run begins."""
 
 
 class Case(NamedTuple):
@@ -55,11 +55,11 @@ class Case(NamedTuple):
     make: Callable[[], tuple[Fabric, Sequence[WorkloadJob]]]
     """Function that returns the fabric with its failures, and the jobs."""
     max_subflows: int = 1
-    """Most subflows of a flow."""
+    """Largest number of subflows of a flow."""
     times_greedy: float | None = None
-    """Target: most processor time of the plan, as a multiple of the greedy's."""
+    """Target: largest processor time of the plan, as a multiple of the greedy's processor time."""
     times_limit: float | None = None
-    """Target: most wall time of the plan, as a multiple of the time limit."""
+    """Target: largest wall time of the plan, as a multiple of the time limit."""
 
 
 @dataclass(frozen=True, slots=True)

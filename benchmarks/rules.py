@@ -2,7 +2,7 @@
 
 Three changes are measured: empty switches, a cut, and the routes of the repair that follows. Leaf-spine fabrics have
 three jobs of random rings over all hosts, planned. The result is a table of medians of several runs, and
-``out/bench/rules.json``; ``--json`` prints that instead.
+``out/bench/rules.json``; ``--json`` prints the JSON instead.
 """
 
 from __future__ import annotations

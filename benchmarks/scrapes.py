@@ -1,8 +1,8 @@
 """CPU time of one scrape of a large network.
 
 The input is a status as the control loop publishes it, for a leaf-spine with many small jobs that are planned, pinned
-and measured. The results are size and CPU time of a scrape over HTTP, the latter also relative to that of a plain loop
-of Python. The output is a table, and ``out/bench/scrapes.json``.
+and measured. The results are size and CPU time of a scrape over HTTP; the CPU time is also given relative to that of a
+plain loop of Python. The output is a table, and ``out/bench/scrapes.json``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from signalbox.jobs.subflows import Dividing
 LEAVES, SPINES, HOSTS_PER_LEAF, JOBS = 64, 32, 32, 1000
 LINK_BPS = 100e9
 BACKGROUND_EVERY = 10
-"""Interval of links that carry unannounced traffic: one in so many."""
+"""Number of links of which one carries unannounced traffic."""
 SCRAPES = 20
 LOOP = 1_000_000
 """Rounds of the plain loop."""

@@ -61,7 +61,7 @@ class Trial(NamedTuple):
     seeds: tuple[int, ...] = (1,)
     """Seeds of the runs, whose mean counts."""
     shuffled: bool = False
-    """Whether the seed draws the order of the flows; otherwise it is that of the files."""
+    """Whether the seed draws the order of the flows; otherwise the flows have the order of the files."""
 
 
 TRIALS: Mapping[str, Trial] = {

@@ -206,7 +206,7 @@ def difference_text(difference: Difference) -> str:
 def _other_amounts(off: Sequence[tuple[Pair, float]], relative: bool) -> Iterator[str]:
     """Yield a phrase each for pairs that carry nothing, less and more than announced.
 
-    ``relative``: amounts are compared with those of other pairs."""
+    ``relative``: amounts are compared with the amounts of other pairs."""
     for kind in _KINDS:
         ratios = [(pair, ratio) for pair, ratio in off if kind == _kind(ratio)]
         if not ratios:

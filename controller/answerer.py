@@ -40,8 +40,8 @@ class Answerer:
     """Process that answers questions one after the other, in their order.
 
     The process ends within ``CANCELLED_WITHIN_S`` when the caller has cancelled the question, and when the controller
-    stops. Starting a process takes a second, and five while all processors are busy. It therefore stays for the next
-    question, unless it has become large."""
+    stops. Starting a process takes a second, and five while all processors are busy. A process therefore stays for
+    the next question, unless it has become large."""
 
     def __init__(self, answer: Callable[[Any], object], prepare: Callable[[], object] | None = None) -> None:
         """Start the thread that controls the process.
@@ -143,7 +143,8 @@ class Answerer:
 def _answer_all(connection: Connection, answer: Callable[[Any], object], prepare: Callable[[], object] | None) -> None:
     """Answer questions in the process of an ``Answerer``.
 
-    It sends a pair: the result, the error for the caller, or a traceback; and whether the process stays."""
+    The process answers with a pair. Its first value is the result, the error for the caller, or a traceback. Its second
+    value is whether the process stays."""
     if prepare:
         prepare()
     stays = True

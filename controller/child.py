@@ -95,7 +95,7 @@ def kept_from_child() -> Iterator[None]:
     """Block the controller's signals while a child starts, because it inherits blocked signals (execve(2)).
 
     The very first start would also start the resource tracker of ``multiprocessing``, which unblocks two of the signals
-    again, so it is started before."""
+    again, so the tracker is started first."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, THE_CONTROLLERS)
     try:
         resource_tracker.ensure_running()

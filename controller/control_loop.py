@@ -1,9 +1,9 @@
-"""Control loop: handle messages, derive what follows, send the difference.
+"""Control loop: handle messages, derive new values from the state, and send the resulting changes.
 
 A job travels from gRPC to a switch in these steps. ``RegisterJob`` is handled (``core/intake.py``) and makes a plan
 due; a new job has no rules before its first plan. The problem is derived (``core/derived.py``) and sent to the planning
-worker. ``Planned`` changes the running routes, which makes rules due. Rules are derived, and the first stage of their
-difference to the rules on switches is sent (``core/sending.py``).
+worker. ``Planned`` changes the running routes, which makes rules due. Rules are derived and compared
+with the rules on switches, and the first stage of the difference is sent (``core/sending.py``).
 """
 
 from __future__ import annotations
@@ -142,10 +142,10 @@ class ControlLoop:
         return effects.commands
 
     def _begin_arranged(self, now: float) -> None:
-        """Let jobs for which the extension has made links use the routes that were found with these.
+        """Let jobs for which the extension has made links use the routes that were found for these links.
 
-        Plans start from these routes. A plan that was begun before would leave the others on detours until the next
-        plan."""
+        Plans start from these routes. A plan that was begun before would leave jobs without such routes on detours
+        until the next plan."""
         s = self.state
         made = {} if Work.RULES in self._pending.due else self.extension.begin(now)
         for job_id, routes in made.items() if s.strategy is Strategy.PLANNED else ():
@@ -186,7 +186,7 @@ class ControlLoop:
         s.load_events.plan_begins(self.derived.background())
         if is_loss := bool(self.derived.routed_lost_links()):
             self._break_more_routes(now)  # this cycle is the answer to the loss
-        # Drained links still carry their flows: these move once, to the paths of the plan.
+        # Drained links still carry their flows: each of these flows moves once, to its path in the plan.
         repairs = is_loss or not self.derived.drained_flows()
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
         asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, repairs, is_loss, now)
@@ -197,7 +197,7 @@ class ControlLoop:
     def _break_more_routes(self, now: float) -> bool:
         """Return whether routes use more lost links than at the last call.
 
-        The first lost link ends the validity of the latest repair, because the next one may find no path."""
+        The first lost link ends the validity of the latest repair, because the next repair may find no path."""
         s = self.state
         was_whole = not s.losses.broken
         more = s.losses.break_more_routes(self.derived.routed_lost_links(), now)
@@ -216,7 +216,7 @@ class ControlLoop:
             self._pending |= not_before(Work.PLAN, now + DRAIN_REST_S)
 
     def _follow_drained(self, rules_due: bool, now: float) -> None:
-        """Update which drained parts carry nothing any more."""
+        """Update which drained parts carry no traffic any more."""
         s = self.state
         if s.phases.adopting:
             s.draining.forget()
@@ -253,7 +253,7 @@ class ControlLoop:
         return sent
 
     def _poll_soon(self) -> list[Command]:
-        """Return the command to poll other switches if the jobs that are being learnt are on others than before."""
+        """Return the command to poll other switches if the jobs being learnt are on other switches than before."""
         before, self._polled_soon = self._polled_soon, self.derived.polled_soon()
         return [] if self._polled_soon == before else [PollLearning(self._polled_soon)]
 

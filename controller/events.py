@@ -36,7 +36,7 @@ class EventHistory:
     """Latest events of each kind.
 
     ``kept``: events of earlier controllers. ``keep``: function that is called with each new event. ``begun_at``: start
-    in seconds since 1970. Later events have larger numbers than all earlier ones, even those that were not kept, unless
+    in seconds since 1970. Later events have larger numbers than all earlier ones, even ones that were not kept, unless
     the clock was set back."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """Rate limit for log lines that a client or a switch can cause.
 
-In: lines. Out: the first ``LINES`` of each event in a period. The others are counted, and a later line has the count.
-Any thread may write.
+In: lines. Out: the first ``LINES`` of each event in a period. Further lines are counted, and a later line has their
+number. Any thread may write.
 """
 
 from __future__ import annotations

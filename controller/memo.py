@@ -61,7 +61,7 @@ class Row(Generic[*Inputs, Value]):
 def when(
     condition: Callable[[], object], row: Callable[[], Value], otherwise: Callable[[], Value]
 ) -> Callable[[], Value]:
-    """Return a function with the value of ``row`` while the condition is true, else with that of ``otherwise``.
+    """Return a function that returns the value of ``row`` while the condition is true, else of ``otherwise``.
 
     The function of the row is not called while the condition is false."""
     return lambda: row() if condition() else otherwise()

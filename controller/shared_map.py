@@ -16,7 +16,9 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 FEW = 128
-"""Largest number of entries in a mapping with a single piece, which keeps their order; larger ones have no order."""
+"""Largest number of entries in a mapping with a single piece.
+
+Such a mapping keeps the order of its entries; larger mappings have no order."""
 
 FULL = 16
 """Mean number of entries in a piece above which the mapping gets more pieces."""
@@ -46,7 +48,7 @@ class SharedMap(Mapping[Key, Value]):
 
     @classmethod
     def of(cls, entries: Mapping[Key, Value]) -> SharedMap[Key, Value]:
-        """Return the mapping itself if it is a ``SharedMap``, else a copy as one."""
+        """Return the mapping itself if it is a ``SharedMap``, else a copy that is a ``SharedMap``."""
         return entries if isinstance(entries, SharedMap) else cls(entries)
 
     @classmethod

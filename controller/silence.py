@@ -1,4 +1,4 @@
-"""Silences: an operator knows of an alarm, until it ends or for some time.
+"""Silences: marks that an operator knows of an alarm, until the alarm ends or for some time.
 
 In: requests of operators, and the raised alarms. Out: the silence of each alarm that has one. Pure; times are seconds
 since 1970.
@@ -53,7 +53,7 @@ class SilenceAlarms:
 
 @dataclass(frozen=True, slots=True)
 class EndSilence:
-    """Request to end a silence. The reply is None, once that is saved."""
+    """Request to end a silence. The reply is None, once the end is saved."""
 
     key: SilenceKey
     reply: Future[Any] = field(default_factory=Future, compare=False)

@@ -107,7 +107,8 @@ class JobStatus:
     def mean_communication_s(self) -> float:
         """Mean communication time of the latest iterations of the present epoch (``jobs.job``), in seconds.
 
-        It is 0 until there is one, and while the iterations were measured with other links than ``planned``."""
+        It is 0 before the first such iteration, and while the iterations were measured with other links than
+        ``planned``."""
         reported = self.vitals.reported
         return reported.mean_communication_s if reported.planned is self.planned else 0.0
 
@@ -124,7 +125,8 @@ class JobStatus:
     def efficiency_predicted(self) -> float | None:
         """Efficiency by the running routes.
 
-        It is 0 while the job waits for hosts or some flow has no path, and None while it is unknown or withheld."""
+        The efficiency is 0 while the job waits for hosts or some flow has no path, and None while it is unknown or
+        withheld."""
         if self.missing_hosts or self.flows_without_path:
             return 0.0
         return self.efficiency_allowed if self.slowdown and not self.prediction_withheld else None
@@ -145,7 +147,7 @@ class SwitchStatus:
     rules: int
     """Number of our rules on the switch."""
     foreign_rules: int
-    """Number of flows, groups and meters of others."""
+    """Number of foreign flows, groups and meters."""
     healed_rules: int = 0
     """Number of our rules that others changed and the controller restored, since the start."""
     is_read: bool = True
@@ -181,8 +183,8 @@ DrainState = Literal["moving", "confirming", "measuring", "carrying", "safe"]
 """Progress of a drain.
 
 - ``moving``: flows are being moved away.
-- ``confirming``: switches have not confirmed that yet.
-- ``measuring``: counters have not been read twice since.
+- ``confirming``: switches have not confirmed yet that no flow uses the part.
+- ``measuring``: counters have not been read twice since the switches confirmed it.
 - ``carrying``: counters show packets that are no probes.
 - ``safe``: nothing is sent over the part, so it can be pulled."""
 
@@ -200,7 +202,7 @@ class DrainStatus:
     links: int
     """Number of existing links of the part."""
     rate_bps: float | None = None
-    """Rate of its busiest link since no flow uses the part, in bit/s; None until it is known."""
+    """Rate of the part's busiest link since flows stopped using the part, in bit/s; None until the rate is known."""
     waits_for: tuple[str, ...] = ()
     """Obstacles in words: what has not confirmed, or has not been counted."""
 
@@ -264,7 +266,7 @@ class Status:
     plan_at: float | None = None
     """Time of the newest plan in monotonic seconds."""
     plan_times: Histogram = field(default_factory=Histogram)
-    """Distribution of the seconds that plans took."""
+    """Distribution of the planning times in seconds."""
     repair_times: Histogram = field(default_factory=Histogram)
     """Distribution of the values of ``repair_s``."""
     install_times: Histogram = field(default_factory=Histogram)
@@ -277,7 +279,7 @@ class Status:
     state_failures: int = 0
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
     alarms_before: Mapping[AlarmKey, float] = field(default_factory=dict)
-    """Alarms of before the start that are not raised again and may still be, with their starts."""
+    """Alarms from before the start that have not been raised again and still may be, with their starts."""
     rules: Mapping[Dpid, RuleSet] = field(default_factory=dict)
     """Rules of each switch that was read."""
     drains: Mapping[str, DrainStatus] = field(default_factory=dict)
@@ -289,7 +291,7 @@ class Status:
     down_parts: Mapping[PartKey, Part] = field(default_factory=dict)
     """Parts that are down."""
     absent_parts: Mapping[PartKind, int] = field(default_factory=dict)
-    """Number of parts that are not there, by kind, including those that do not count as down yet."""
+    """Number of absent parts by kind, including parts that do not count as down yet."""
     named_hosts: Mapping[PartKey, object] = field(default_factory=dict)
     """Hosts that jobs or the inventory file name."""
     extension: ExtensionStatus = NO_EXTENSION
@@ -334,8 +336,8 @@ class Status:
     def network_efficiency(self) -> float | None:
         """Network efficiency: 1 divided by the slowdown of the worst job; 0 while some job is unserved.
 
-        It is None while no slowdown is known, for example without jobs, and while a restarted controller has not read
-        the rules of the switches."""
+        The efficiency is None while no slowdown is known, for example without jobs, and while a restarted controller
+        has not read the rules of the switches."""
         if self.adopting:
             return None
         return 0.0 if self.unserved else network_efficiency(job.slowdown for job in self.jobs.values() if job.slowdown)

@@ -41,8 +41,8 @@ def reserve_port() -> int:
     """Return a TCP port for a program that this process starts. Raises ``SignalboxError`` when there is none.
 
     The port stays bound as long as this process lives, so no other process reserves it. A server that sets
-    SO_REUSEADDR, as all do here, can listen on it. The kernel gives it to no outgoing connection. Switches try to
-    connect before the controller listens, and one of them could get a port from ``OUTGOING`` as its own."""
+    SO_REUSEADDR, as all do here, can listen on it. It is outside of ``OUTGOING``, so the kernel gives it to no outgoing
+    connection. Otherwise a switch that connects before the controller listens could get it as its own port."""
     first_outgoing = int(OUTGOING.read_text().split()[0])
     for port in random.sample(range(first_outgoing - PORTS, first_outgoing), PORTS):
         with socket.socket() as held, suppress(OSError):
@@ -100,7 +100,7 @@ class ControllerProcess:
         return started
 
     def config(self) -> str:
-        """Return the configuration in TOML: files in ``folder``, other ports free ones, and ``settings``."""
+        """Return the configuration in TOML: files are in ``folder``, other ports are free ones; ``settings`` decide."""
         base: Settings = {
             "openflow": {"port": self.openflow_port},
             "api": {"listen": [self.address]},
@@ -126,7 +126,7 @@ class ControllerProcess:
             self.stop()
 
     def ready(self, client: Client) -> bool:
-        """Return whether it answers requests and listens for switches.
+        """Return whether the controller answers requests and listens for switches.
 
         Raises ``SignalboxError`` when it has ended by itself."""
         self.check()
@@ -138,7 +138,7 @@ class ControllerProcess:
         return True
 
     def check(self) -> None:
-        """Raise ``SignalboxError`` with the end of its log when it has ended by itself."""
+        """Raise ``SignalboxError`` with the end of the log when the controller has ended by itself."""
         if self.process is not None and self.process.poll() is not None:
             ended = f"the controller ended with status {self.process.returncode}"
             raise SignalboxError(f"{ended}; its log ends:\n{self.last_lines()}")

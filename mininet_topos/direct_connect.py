@@ -30,7 +30,7 @@ class DirectConnect(FabricTopo):
         """Build the topology. Raises ``InvalidInput``.
 
         ``interface_mbps``: rate of each direction of an interface in Mbit/s. ``host_mbps``: rate of a host, by default
-        that of all interfaces of its server. ``prefix``: see ``FabricTopo``."""
+        the rate of all interfaces of its server together. ``prefix``: see ``FabricTopo``."""
         host_bps = None if host_mbps is None else host_mbps * 1e6
         self.assemble(optical(servers, interfaces, interface_mbps * 1e6, host_bps), prefix)
 

@@ -69,8 +69,8 @@ _noted: _Noted | None = None
 def note_signals() -> None:
     """Note signals from now on, until the process ends; to be called before anything else.
 
-    The parent may have started this process with signals blocked (``scripts/openvswitch.sh``). Signals that it ignores
-    stay ignored."""
+    The parent may have started this process with signals blocked (``scripts/openvswitch.sh``). Signals that are ignored
+    at the start stay ignored."""
     global _noted
     wake_up, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     _noted = _Noted(wake_up)

@@ -64,8 +64,8 @@ class FabricHost(ShellThatEnds, Host):  # type: ignore[misc]
 class ShapedIntf(TCIntf):  # type: ignore[misc]
     """End of a link: shaped egress, no offloads, no IPv6.
 
-    It is a ``TCIntf``, because Mininet's own switches configure those again after Open vSwitch has added the port,
-    which clears its queueing discipline."""
+    It is a ``TCIntf``, because Mininet's own switches configure such interfaces again after Open vSwitch has added the
+    port. Adding the port clears its queueing discipline."""
 
     def config(self, bw: float | None = None, **params: Any) -> dict[str, Any]:
         """Configure the interface. Raises ``OSError`` when tc fails.

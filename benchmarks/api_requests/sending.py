@@ -23,7 +23,7 @@ from benchmarks.api_requests.values import Known
 STREAM_S = 0.3
 """Seconds to wait for messages of a stream."""
 REMEMBERED = 8
-"""Most tokens of each kind to remember for later requests."""
+"""Largest number of tokens of each kind that are remembered for later requests."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OPTIONS = (

@@ -22,7 +22,7 @@ HOSTS = tuple(f"10.0.{leaf}.{host}" for leaf in range(1, 5) for host in range(1,
 LEASE_S = 3600
 MANY = (64, 300, 1100, 4097, 10_001, 65_537)
 MOST_BYTES = 1 << 20
-"""Most bytes that repetitions of one item may have."""
+"""Largest number of bytes of all repetitions of one item together."""
 DEEP = 6
 
 _INTS: Mapping[int, tuple[int, int]] = {

@@ -70,7 +70,7 @@ def question_of(case: Case) -> Question:
 
 
 def compared(seed: int) -> Outcome:
-    """Compare our answer with the independent one. That method's arithmetic computes the value of both."""
+    """Compare our answer with the independent answer; the independent method computes the values of both."""
     case = random_case(seed)
     if case.by_cost:
         tradeoff = best_product(question_of(case))

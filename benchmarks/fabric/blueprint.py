@@ -127,7 +127,7 @@ class Blueprint:
         return {key: frozenset(ports) for key, ports in hops.items()}
 
     def draw_cuts(self, seed: int) -> Iterator[Cut]:
-        """Yield cables to cut in a random order, each in addition to those before.
+        """Yield cables to cut in a random order, each in addition to the cables before it.
 
         Cables that are on no shortest path any more are left out. So are cables whose loss would leave some switch with
         hosts without path or with longer paths, since that is another kind of failure."""

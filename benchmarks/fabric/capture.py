@@ -43,7 +43,7 @@ URGENT = -10
 BUFFER_BYTES = 1 << 28
 PACKET_BYTES = 1 << 16
 MOST_WAITING = 256
-"""Most segments that wait for a missing one; with more, the missing one counts as lost."""
+"""Largest number of segments that wait for a missing one; when more wait, the missing segment counts as lost."""
 _CHUNK = 1 << 22
 
 # packet(7), socket(7), linux/filter.h

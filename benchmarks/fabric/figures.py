@@ -167,19 +167,19 @@ SPREADS = ("echo_ms", *REPAIRS)
 class Figures:
     """Figures of a run, in its order; None where a run did not get so far.
 
-    Times are in seconds unless the name says milliseconds. *Confirmed* is a change when the reply to the barrier after
+    Times are in seconds unless the name says milliseconds. A change is *confirmed* when the reply to the barrier after
     it has arrived.
     """
 
     switches: int
     links_expected: int
     links_found: int | None = None
-    """Directed links that some group of their switch sends to."""
+    """Number of directed links that some group of their first switch sends to."""
     build_s: float | None = None
     discovery_s: float | None = None
     """Time from the last switch's features until all groups hold all next hops of shortest paths, confirmed."""
     discovery_from_start_s: float | None = None
-    """The same, from the start of the controller's process."""
+    """Time from the start of the controller's process to the end of ``discovery_s``."""
     links_reported_s: float | None = None
     """Time from the last switch's features until the API reports all links, and all switches in sync."""
     pins: int | None = None
@@ -189,13 +189,13 @@ class Figures:
     install_s: float | None = None
     """Time from the first flow-mod or group-mod after all jobs were registered until the last one is confirmed."""
     install_from_call_s: float | None = None
-    """The same, from the first call."""
+    """Time from the first call that registers a job to the end of ``install_s``."""
     install_changes: int | None = None
     """Mods of all kinds that were sent."""
     idle_cpu_percent: float | None = None
     """User and system time of the controller and its children, of one core."""
     observer_cpu_percent: float | None = None
-    """The same of the process that captures packets."""
+    """User and system time of the process that captures packets, of one core."""
     false_link_downs: int | None = None
     """Decreases of the number of links in the API, or group-mods that remove a next hop, whichever is more."""
     quiet_s: float | None = None
@@ -220,13 +220,15 @@ class Figures:
     repair_ms: Spread | None = None
     """Time from the first port-status of a cut until no group of a switch with another path sends there, confirmed."""
     controller_repair_ms: Spread | None = None
-    """Time from the same until the controller sends the last of these group-mods."""
+    """Time from the first port-status of a cut until the controller sends the last group-mod of the repair."""
     reconfigured_ms: Spread | None = None
-    """Time from the same until ovs-vsctl returns; Open vSwitch reads no message while it examines its bridges."""
+    """Time from the first port-status of a cut until ovs-vsctl returns.
+
+    Open vSwitch reads no message while it examines its bridges."""
     repair_routes_ms: Spread | None = None
-    """Time from the same until each pin whose path was cut is confirmed on another one."""
+    """Time from the first port-status of a cut until each pin whose path was cut is confirmed on another path."""
     routes_repaired: int | None = None
-    """Cuts that had such pins."""
+    """Number of cuts that cut the path of a pin."""
     replug_s: float | None = None
     """Time from plugging in all cut cables at once until all next hops are used again."""
     rss_mb: float | None = None

@@ -70,9 +70,9 @@ class Sizes:
     draws: int
     """Draws of ECMP's hash."""
     draw_iterations: int
-    """Least iterations of each job in a draw."""
+    """Smallest number of iterations of each job in a draw."""
     iterations: int
-    """Least iterations of each job in the other windows."""
+    """Smallest number of iterations of each job in all other windows."""
 
 
 # ---- windows

@@ -69,7 +69,7 @@ class Row:
     worst_slowdown: float | None = None
     """Largest ``own_slowdown`` of all jobs."""
     least_slowdown: float | None = None
-    """Least worst slowdown for any choice of spines."""
+    """Smallest worst slowdown over all choices of spines."""
     proven: bool = False
     """Whether ``least_slowdown`` is proven."""
     certificate: str = ""

@@ -28,7 +28,7 @@ from signalbox.jobs.collectives import VirtualLink
 from signalbox.jobs.spec import JobId
 
 MAX_PATHS = Config().planning.max_paths
-"""Most candidate paths of a pair of switches; the default of a running controller."""
+"""Largest number of candidate paths of a pair of switches; the default of a running controller."""
 _TRIES = 5
 _UNDISTURBED = 0.8
 """Share of the time for which the process must have had the processor."""

@@ -170,7 +170,7 @@ class Exact:
     def cut_slowdown(self) -> Fraction:
         """Lower bound of the worst slowdown for all routings, from cuts around switches.
 
-        All bytes that leave a switch with hosts cross its links, and so do all that enter it."""
+        All bytes that leave a switch with hosts cross its links, and so do all bytes that enter it."""
         phases: defaultdict[tuple[str, int], defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
         for flow, cut in self._crossings():
             for phase, rate in flow.demand.items():

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 MOST_FLOWS = 24
 MOST_PATHS = 128
-"""Most shortest paths between any two switches with hosts; the exact solver handles as many."""
+"""Largest number of shortest paths between two switches with hosts; the exact solver handles this number."""
 _GBPS = 10**9
 _RATES = (10 * _GBPS, 25 * _GBPS, 40 * _GBPS, 100 * _GBPS)
 _UNIT = 1_000_000

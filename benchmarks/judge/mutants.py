@@ -35,7 +35,7 @@ def _copy(data: Any) -> Any:
 
 
 def boasting(plan: Any, walks: Callable[[Any], list[list[int]]], rng: random.Random) -> Any | None:
-    """Return a plan with worse routes that the same witnesses claim to be best; None when no worse ones were found.
+    """Return a plan with worse routes that the same witnesses claim to be best; None if no worse routes were found.
 
     ``walks``: function that returns the walks that a flow may take."""
     best = sorted(slowdowns(plan), reverse=True)

@@ -1,8 +1,8 @@
 """Least slowdowns of any routing: mixed-integer and linear programmes, solved by HiGHS, or by SCIP where HiGHS fails.
 
-This module imports nothing of the controller. The input is an ``Exact``, the result a better routing, or that there is
-none. The caller evaluates a routing in fractions, so rounding never makes it look better than it is. That there is none
-is as exact as HiGHS (1e-6).
+This module imports nothing of the controller. The input is an ``Exact``. The result is a better routing, or the finding
+that none exists. The caller evaluates a routing in fractions, so rounding never makes it look better than it is. The
+finding that none exists is as exact as HiGHS (1e-6).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Class(NamedTuple):
 class _Model:
     """Programme of an instance, whose loads are relative to capacities.
 
-    ``max_subflows``: most subflows of a flow, None for any number."""
+    ``max_subflows``: largest number of subflows of a flow, None for any number."""
 
     def __init__(self, exact: Exact, max_subflows: int | None, seconds: float, vector: Sequence[Fraction] = ()) -> None:
         self._exact = exact

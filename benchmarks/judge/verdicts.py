@@ -55,7 +55,7 @@ class Verdict:
     slowdown: float
     """Slowdown of the worst job."""
     optimum: float
-    """Least worst slowdown of any known routing with so many subflows."""
+    """Smallest worst slowdown of all known routings with at most ``max_subflows`` subflows per flow."""
     decided: bool
     """Whether it is proven that no routing has a smaller worst slowdown than ``optimum``."""
     least: float
@@ -78,11 +78,11 @@ class Verdict:
     vector: list[float] = field(default_factory=list)
     """All slowdowns of the plan, largest first."""
     best_vector: list[float] = field(default_factory=list)
-    """Lexicographically least slowdowns with so many subflows; empty if they were not decided in time."""
+    """Lexicographically least slowdowns with this limit of subflows; empty if they were not decided in time."""
 
     @property
     def gap(self) -> float:
-        """Relative gap of the slowdown to the best one known for so many subflows."""
+        """Relative gap of the slowdown to ``optimum``."""
         return max(0.0, self.slowdown / self.optimum - 1)
 
     @property
@@ -110,7 +110,7 @@ class Judge:
         self._before: tuple[Fraction, ...] = ()
 
     def of(self, answer: Answer) -> Verdict:
-        """Return the full verdict, including the optimum for so many subflows."""
+        """Return the full verdict, including the optimum for the answer's limit of subflows."""
         verdict, vector = self._begin(answer)
         if not vector:
             return verdict
@@ -213,7 +213,7 @@ class Judge:
     def _proven(self, answer: Answer, vector: tuple[Fraction, ...], verdict: Verdict) -> None:
         """Determine the least slowdown entry by entry, and refute slowdowns that are larger although claimed proven.
 
-        For each entry the earlier ones are at their least."""
+        When an entry is minimized, all earlier entries are kept at their least values."""
         if answer.slowdowns_proven and vector[0] > Fraction(verdict.optimum) * (1 + 2 * SAME):
             verdict.refuted.append(f"worst slowdown {float(vector[0]):.9g} proven, a routing has {verdict.optimum:.9g}")
         best = min(vector, self._exact.vector(self._best or answer.routes), key=cmp_to_key(_compare))

@@ -184,8 +184,8 @@ def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
 def _line(variant: str, failure: str, records: list[Record]) -> Line:
     """Return a line of the table.
 
-    Gaps of split plans are to the fluid optimum, those of whole plans to the largest bound of a cut. Times are CPU
-    times; the median is that of split plans, the longest that of all."""
+    Gaps of split plans are to the fluid optimum, gaps of whole plans to the largest bound of a cut. Times are CPU
+    times: the median over split plans, and the longest over all plans."""
     line: Line = {"variant": variant, "failed": failure, "cases": len(records)}
     for index, max_subflows in enumerate(MAX_SUBFLOWS):
         gaps = [record["plans"][index]["gap"] for record in records]

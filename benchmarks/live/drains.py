@@ -4,7 +4,7 @@
 
 The fabric and its three rings are those of the demo. All pairs are probed every 10 ms; probes every millisecond would
 take a tenth of a link. From "safe to pull" until the spine is deleted, every packet on its cables is examined. The
-result is a table and ``drains.json``; ``--json`` prints that instead.
+result is a table and ``drains.json``; ``--json`` prints the JSON instead.
 
 The exit status is 1 in these cases:
 
@@ -63,7 +63,7 @@ class Drained:
 
 
 def drain_and_pull(scene: Scene, turn: int, restart: bool) -> Drained:
-    """Drain, pull and return a spine that pinned flows use.
+    """Drain a spine that pinned flows use, pull it, and use it again.
 
     ``restart``: kill the controller right after it has accepted the request."""
     spine, up, down, roles = pick_spine(scene, turn)
@@ -154,7 +154,7 @@ def slowest(log: RankLog, from_s: float, until_s: float) -> float:
 def build(
     found: Mapping[str, Any], drains: Sequence[Drained], quiet: tuple[float, float], logs: Sequence[RankLog]
 ) -> Any:
-    """Return the content of ``drains.json``: that of ``failures.json``, with a row for each drain."""
+    """Return the content of ``drains.json``: the content of ``failures.json``, and a row for each drain."""
     usual = {log.job_id: slowest(log, *quiet) for log in logs}
     rows = []
     for drain in drains:

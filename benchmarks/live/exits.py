@@ -126,8 +126,8 @@ def exits(
 ) -> list[Exit]:
     """Try each way, and return the results.
 
-    - ``address``: of the controller.
-    - ``folder``: for the files of ranks.
+    - ``address``: address of the controller.
+    - ``folder``: folder for the files of ranks.
     - ``hosts``: hosts of each ring."""
     raw = folder / "exits"
     raw.mkdir()

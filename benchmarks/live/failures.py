@@ -205,7 +205,8 @@ def pick_spine(scene: Scene, turn: int) -> tuple[str, Pair, Pair, dict[Pair, Rol
 def _pick_cable(scene: Scene, turn: int) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
     """Return a (leaf, spine) that pinned flows use in both directions, with two pairs.
 
-    The first pair sends up through the cable. The second comes down, so its own leaf does not notice a cut."""
+    The first pair sends up through the cable. The second pair receives through it, so the leaf of its source does not
+    notice a cut."""
     ups: dict[tuple[str, str], Pair] = {}
     downs: dict[tuple[str, str], Pair] = {}
     for pair, path in sorted(scene.routes().items()):

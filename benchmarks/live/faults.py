@@ -5,7 +5,7 @@
 The fabric is that of the demo with its three rings, and a fifth spine of a second Open vSwitch in namespaces. Each
 fault is made and repaired. Meanwhile the benchmark reads the API, ``signalbox status``, the metrics, and what
 Alertmanager sends to a receiver. Scrapes and evaluations are two seconds apart; every ``for:`` is as shipped. The
-result is a table, and ``faults.json``; ``--json`` prints that instead.
+result is a table, and ``faults.json``; ``--json`` prints the JSON instead.
 
 The exit status is 1 when a fault was not reported by its name, too late or for too long. It is also 1 when an
 expression of the dashboard or the rules had no data without a known reason.

@@ -46,7 +46,7 @@ class Seen:
     cli: float | None = None
     metrics: float | None = None
     gone_api: float | None = None
-    """Seconds from the repair until the API stopped to show the fault; likewise ``gone_cli`` and ``gone_metrics``."""
+    """Seconds from the repair until the API stopped showing the fault; likewise ``gone_cli`` and ``gone_metrics``."""
     gone_cli: float | None = None
     gone_metrics: float | None = None
     alerts: list[dict[str, Any]] = field(default_factory=list)
@@ -240,7 +240,7 @@ class Operator:
     def await_resolved(self, fault: Fault, seen: Seen, since: float, gone_at: float, lasting: bool) -> None:
         """Wait until the fault's alerts are resolved.
 
-        ``lasting``: wait for the alerts that look back for minutes; otherwise for the others."""
+        ``lasting``: wait only for alerts that look back for minutes; otherwise only for all other alerts."""
         for alert, row in zip(fault.alerts, seen.alerts, strict=True):
             if "told" not in row or bool(alert.holds_s) is not lasting:
                 continue

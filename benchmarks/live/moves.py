@@ -5,7 +5,7 @@
 Rings of hosts on the demo's fabric send numbered UDP packets at half the link rate over their pins. The controller's
 planner always answers with the plan that is not in force (``moves_controller``). Then the pins are removed and
 installed again, by setting the strategy to ECMP and to planned. The result is a table, and ``moves.json``; ``--json``
-prints that instead.
+prints the JSON instead.
 
 The exit status is 1 when a packet was lost that no queue dropped, or one arrived twice.
 """

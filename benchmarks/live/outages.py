@@ -5,7 +5,7 @@
 The benchmark measures whether training stays as fast, and what the controller does after an outage. It also measures
 how soon a job is gone that ends in some way. The fabric and its three rings are those of the demo. Clients and switches
 each reach the controller through a relay. Before, between and after the outages the training is undisturbed for a
-while. The result is a table, and ``outages.json``; ``--json`` prints that instead.
+while. The result is a table, and ``outages.json``; ``--json`` prints the JSON instead.
 
 The exit status is 1 in these cases:
 

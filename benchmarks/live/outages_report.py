@@ -36,7 +36,7 @@ class Outage:
     back_s: float | None
     """Seconds from its end until the controller is in order and has all jobs' iterations; None: not in time."""
     before: Window
-    """Undisturbed window before the outage; ``after`` is the one after it."""
+    """Undisturbed window before the outage; ``after``: undisturbed window after the outage."""
     window: Window
     """Window from the begin of the outage until some time after ``back_s``."""
     after: Window
@@ -74,9 +74,9 @@ def took_in(log: RankLog, window: Window) -> list[float]:
 
 
 def ratios(before: Sequence[float], disturbed: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """Return the largest mean of the disturbed iterations, and of the undisturbed ones, over the latter's median.
+    """Return the largest mean of disturbed and of undisturbed iterations, each over the median of undisturbed means.
 
-    Infinite when one of the three has too few iterations."""
+    The results are infinite when one of the three has too few iterations."""
     usual = means(before) + means(after)
     if not (means(before) and means(disturbed) and means(after)):
         return float("inf"), float("inf")
@@ -104,7 +104,7 @@ def lease_ran_out(gone_s: float | None, left_s: float) -> bool:
 
 
 def build(outages: Sequence[Outage], exits: Sequence[Exit], logs: Sequence[RankLog]) -> dict[str, Any]:
-    """Return the content of ``outages.json``. ``logs``: of all ranks; times are those of rank 0 of each job."""
+    """Return the content of ``outages.json``. ``logs``: logs of all ranks; times are from rank 0 of each job."""
     found: dict[str, Any] = {
         "outages": [_row(outage, [log for log in logs if log.rank == 0]) for outage in outages],
         "exits": [asdict(one) for one in exits],

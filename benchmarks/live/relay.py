@@ -4,8 +4,8 @@
 
     python -m benchmarks.live.relay LISTEN TO    # each the path of a Unix socket, or a TCP port on loopback
 
-Connections then stay open and carry nothing. Of new connections a Unix socket accepts many, TCP ``BACKLOG``; the SYN of
-further ones gets no answer.
+Connections then stay open and carry nothing. A Unix socket accepts many new connections, a TCP port ``BACKLOG``; the
+SYN of a further connection gets no answer.
 
 ``openflow_relay`` runs in a thread. It reads what a switch sends message by message, and can drop the answers with port
 counters.

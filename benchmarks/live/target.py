@@ -1,9 +1,9 @@
-"""Planning cycles that a spine costs which fails and returns, at the default cap on moves.
+"""Planning cycles that the failure and the return of a spine cost, at the default cap on moves.
 
 The input is a folder of three published jobs, or none, and generated jobs. They run on the controller's own loop with
 switches in memory, and flows are split. For each change the result is the sorted slowdowns after each cycle and the
 moves of the goal plan. The allowed number of cycles is ceil(moves / cap) + 1. The output is a table, and
-``out/bench/target.json``; ``--json`` prints that instead.
+``out/bench/target.json``; ``--json`` prints the JSON instead.
 
 The exit status is 1 when a cycle was worse than the one before it, or the bound was not reached in time.
 """

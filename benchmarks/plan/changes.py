@@ -32,9 +32,9 @@ from signalbox.errors import SignalboxError
 
 Change = Literal["cable fails", "job leaves"]
 MAX_SUBFLOWS: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}
-"""Most subflows of split flows, by change."""
+"""Largest number of subflows of split flows, by change."""
 _MOST_VARIABLES = 5_000
-"""Class x path pairs up to which the solver searches a proof of the fewest moves."""
+"""Largest number of class x path pairs for which the solver searches a proof of the fewest moves."""
 _SMALL = 4
 _SMALL_SEEDS = 3
 

@@ -34,7 +34,7 @@ class Runs:
     """Limits of the runs of a case."""
 
     most: int
-    """Most timed runs after the first."""
+    """Largest number of timed runs after the first."""
     budget_s: float
     """Seconds after which no further run begins; a first run that takes longer is the only one."""
 
@@ -46,7 +46,7 @@ OF_OTHERS = Runs(most=1, budget_s=0.3)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Case to measure. ``max_subflows``: most subflows of a flow, 1 for whole flows."""
+    """Case to measure. ``max_subflows``: largest number of subflows of a flow, 1 for whole flows."""
 
     setting: Setting
     failure: str
@@ -235,7 +235,7 @@ def timed_runs(
 def undisturbed() -> Iterator[None]:
     """Exclude all present objects from garbage collection while the block runs.
 
-    Its first full run would add 40 to 60 ms to some measurement."""
+    The first full collection would add 40 to 60 ms to some measurement."""
     gc.collect()
     gc.freeze()
     try:

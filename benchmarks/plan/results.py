@@ -129,7 +129,7 @@ def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
 _ROUNDING = 1e-9
 _WITHIN = 1.01
 _MOST_FLOWS, _FEWEST_FLOWS = 1_728, 1_152
-"""Most and fewest flows of the cases for which times have a target."""
+"""Largest and smallest number of flows of the cases for which times have a target."""
 _MODEL = 5_000
 """Largest number of variables (class x path) of a case whose proof has a target for its time."""
 _CABLES = tuple(name for name, failure in FAILURES.items() if failure.cables)

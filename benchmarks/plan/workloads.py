@@ -56,7 +56,7 @@ class Failure(NamedTuple):
     of_one_job: int = 0
     """Number of failed cables at each leaf that only the first job uses."""
     max_subflows: int = 2
-    """Most subflows of split flows."""
+    """Largest number of subflows of split flows."""
 
 
 ONE_JOB = "one-job"

@@ -11,7 +11,7 @@ import networkx as nx
 
 
 def most_and_mean_hops(servers: int, circuits: Iterable[tuple[int, int]]) -> tuple[int, float]:
-    """Return the most and the mean hops over all pairs of different servers.
+    """Return the largest and the mean number of hops over all pairs of different servers.
 
     Raises ``ValueError`` when a pair is not connected."""
     graph: nx.DiGraph[int] = nx.DiGraph()

@@ -28,7 +28,7 @@ from offline.design.exact import best_steps, least_mean_hops
 SERVERS = (12, 16, 64, 128, 1024)
 INTERFACES = range(2, 9)
 EXACT = 16
-"""Most servers for which the best steps are searched."""
+"""Largest number of servers for which the best steps are searched."""
 GBPS = 1e9
 RUNS = 3
 SENT = 2e9
@@ -86,7 +86,7 @@ def row(servers: int, interfaces: int) -> Row:
 
 
 def _timed(jobs: Sequence[Traffic], interfaces: int) -> tuple[float, float, Found]:
-    """Return the median milliseconds, those of the processor, and the last answer."""
+    """Return the median wall time and processor time in milliseconds, and the last answer."""
     taken = []
     for traffic in jobs:
         began, cpu = time.perf_counter(), time.process_time()

@@ -1,8 +1,8 @@
 """Client of a Signalbox controller, for training jobs and operators, with the definitions that both sides share.
 
-``signalbox.join`` announces a training job. The module that defines it is imported at its first use: a program that
-needs only another part of the package does not wait for it. The controller imports this package; nothing here imports
-the controller.
+``signalbox.join`` announces a training job. Its module is imported at the first use of ``join``, so a program that
+needs only another part of the package does not wait for that import. The controller imports this package; nothing here
+imports the controller.
 
 Shared definitions:
 
@@ -24,7 +24,7 @@ Announcements on behalf of programs: ``launching`` (``signalbox run``), ``keepin
 Files: ``spec_files``, ``file_forms``, ``yaml_text`` and ``toml_text`` read job specs, with line and column of each
 mistake; ``traces`` makes specs from logs.
 
-Operators: ``client`` has the calls, ``cli`` and ``commands`` the command line. ``live`` is the state that ``top``,
+Operators: ``client`` has the calls; ``cli`` and ``commands`` are the command line. ``live`` is the state that ``top``,
 ``web``, ``report`` and the commands show. ``distributions`` finds commands of other distributions."""
 
 from __future__ import annotations

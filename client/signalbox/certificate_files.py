@@ -40,8 +40,8 @@ def client_problems(authorities: Path, certificate: Path | None, key: Path | Non
 def problem(where: str, what: str, path: Path, load: Callable[[Path], object]) -> FieldProblem | None:
     """Return what is wrong with one PEM file, or None.
 
-    ``where`` is the field that names the file; ``what`` is ``CERTIFICATE`` or ``KEY``; ``load`` reads the file as
-    that."""
+    ``where`` is the field that names the file; ``what`` is ``CERTIFICATE`` or ``KEY``; ``load`` reads the file, and
+    raises an error when it is wrong."""
     try:
         read_small(path)
         load(path)

@@ -1,8 +1,8 @@
 """Synchronous Python client of the API, with typed arguments and errors.
 
 A client owns one gRPC channel. Its methods take frozen types of this package and return messages of the API. A failed
-call raises the error of ``signalbox.errors`` that its status stands for, ``Unreachable`` when the controller does not
-answer, and a plain ``SignalboxError`` otherwise."""
+call raises the error of ``signalbox.errors`` that its gRPC status stands for. It raises ``Unreachable`` when the
+controller does not answer, and a plain ``SignalboxError`` for any other status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONG_CALL_S = 150.0
 """Smallest time-out, in seconds, of calls that wait for the solver or for switches."""
 
 RETRY_S = 0.2
-"""Seconds before a broken watch is opened again after the first failure; each further failure doubles them."""
+"""Pause in seconds before a broken watch is reopened after the first failure; each further failure doubles it."""
 MAX_RETRY_S = 5.0
 """Largest number of seconds before a broken watch is opened again."""
 
@@ -45,7 +45,7 @@ UPDATE_TRIES = 12
 In each round one client succeeds, so this many clients can update a job at the same moment."""
 
 UPDATE_PAUSE_S = 0.02
-"""Mean pause in seconds before the first repetition; each further pause is longer by as much."""
+"""Mean pause in seconds before the first repetition of an update; the n-th pause has n times this mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Client(ClientConnection):
         return _repeated(attempt)
 
     def _updated(self, method: Callable[..., Any], request: Any, entries: Iterable[pb.UpdateJobRequest]) -> Any:
-        """Repeat the call when other updates come first, unless an entry names a revision: a stale one stays stale."""
+        """Repeat the call after a conflict, unless an entry names a revision: a stale revision stays stale."""
         if any(entry.revision for entry in entries):
             return self._call(method, request)
         return _repeated(lambda: self._call(method, request))
@@ -227,8 +227,8 @@ class Client(ClientConnection):
     def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False, uid: str = "") -> None:
         """End a job. The same call again, with the same token or ``uid``, is no error.
 
-        With ``force`` no token is needed. Then ``uid`` names the registration; empty stands for whichever has the id.
-        Raises ``NotFound`` and ``WrongLeaseToken``."""
+        With ``force`` no token is needed. Then ``uid`` names the registration; if it is empty, the registration that
+        has the job id ends. Raises ``NotFound`` and ``WrongLeaseToken``."""
         token = self._token(job_id, lease_token)
         request = pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force, uid=uid)
         self._call(self._jobs.DeregisterJob, request)
@@ -265,7 +265,7 @@ class Client(ClientConnection):
     def report_connections(
         self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None
     ) -> None:
-        """Report all connections that ``address`` has for the job; they replace those reported before."""
+        """Report all connections of the job from ``address``; they replace the ones reported for it before."""
         messages = [
             checked(
                 pb.Connection,
@@ -288,8 +288,8 @@ class Client(ClientConnection):
     ) -> Generator[pb.WatchRoutesResponse, None, None]:
         """Yield the job's routes now and whenever they change.
 
-        ``uid`` names the registration; empty stands for that of the resume token, else for the one that has the id.
-        Raises ``NotFound``, with the reason, when the registration has ended."""
+        ``uid`` names the registration. If it is empty, the resume token names it; without a token, it is the
+        registration that has the job id. Raises ``NotFound``, with the reason, when the registration has ended."""
         request = pb.WatchRoutesRequest(job_id=job_id, resume_token=resume_token, uid=uid)
         return self._watch(self._jobs.WatchRoutes, request)
 
@@ -413,13 +413,13 @@ class Client(ClientConnection):
         self._call(self._controller.EndSilence, request)
 
     def drain(self, names: Iterable[str]) -> pb.DrainResponse:
-        """Take switches and cables out of use; return when that is saved.
+        """Take switches and cables out of use; return when the drain is saved.
 
         Raises ``InvalidInput`` for a wrong name, and ``Conflict`` when hosts would be cut off."""
         return self._call(self._controller.Drain, pb.DrainRequest(names=names))
 
     def undrain(self, names: Iterable[str]) -> pb.UndrainResponse:
-        """Use drained parts again; return when that is saved."""
+        """Use drained parts again; return when the end of the drain is saved."""
         return self._call(self._controller.Undrain, pb.UndrainRequest(names=names))
 
     def forget_parts(self, names: Iterable[str]) -> tuple[pb.DownPart, ...]:
@@ -431,9 +431,9 @@ class Client(ClientConnection):
 
 
 def _repeated(attempt: Callable[[], Answer]) -> Answer:
-    """Return the result of the first attempt that no other update preceded.
+    """Repeat an attempt until it conflicts with no other update, at most ``UPDATE_TRIES`` times; return its result.
 
-    Raises ``ConcurrentUpdate`` when the last attempt fails too."""
+    Raises ``ConcurrentUpdate`` when the last attempt conflicts too."""
     for number in range(1, UPDATE_TRIES):
         try:
             return attempt()

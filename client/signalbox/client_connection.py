@@ -110,9 +110,9 @@ class ClientConnection:
             raise_ours(self._cause(error), self._address)
 
     def _cause(self, error: grpc.RpcError) -> grpc.RpcError:
-        """Return why a call ran out of time: when there is no connection, the error of a probe says so.
+        """Return the error; after a time-out without a connection, return the error of a probe instead.
 
-        A call whose time ends while gRPC sends it again does not report why the earlier attempts failed."""
+        A call that times out while gRPC repeats it does not report why its earlier attempts failed."""
         if _ended_with(grpc.StatusCode.DEADLINE_EXCEEDED, error):
             try:
                 self._probe(b"", timeout=PROBE_S)

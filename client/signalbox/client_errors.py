@@ -66,12 +66,13 @@ _REASONS = {
     "lookup failed": "the name cannot be resolved",
     "DNS resolution failed": "the name cannot be resolved",
 }
-"""Meaning for a user of what gRPC says when there is no connection, by a part of gRPC's text."""
+"""Explanation for users of gRPC's errors without a connection, by a part of gRPC's text."""
 
 
 _BROKEN_OFF = "Stream removed"
-"""Part of gRPC's text when a stream ends without a status. So HAProxy ends one when the controller is gone: the code is
-UNKNOWN."""
+"""Part of gRPC's text when a stream ends without a status, with the code UNKNOWN.
+
+HAProxy ends a stream in this way when the controller is gone."""
 
 _IN_SPEC = re.compile(r"^(jobs\[\d+\]\.)?spec\.")
 
@@ -81,7 +82,8 @@ _LOST = (
 )
 """Words for a lost connection without a reason.
 
-gRPC gives none to a client without TLS when the server requires it, nor to one whose certificate TLS 1.3 refuses."""
+gRPC gives no reason to a client without TLS when the server requires TLS. It gives none either when the server refuses
+the client's certificate in TLS 1.3."""
 
 
 def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
@@ -115,7 +117,7 @@ def _ours(error: grpc.Call, reason: str, address: str) -> SignalboxError:
 
 
 def _why(code: grpc.StatusCode, text: str, address: str) -> str:
-    """Return why there was no answer: the controller's own words, or a translation of gRPC's."""
+    """Return why there was no answer: the controller's own text, or an explanation of gRPC's text."""
     if text.startswith("the controller "):
         return text
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -125,7 +127,7 @@ def _why(code: grpc.StatusCode, text: str, address: str) -> str:
 
 
 def _oversized(text: str) -> str | None:
-    """Return the words for a message that gRPC refused as far too large, before the server saw it; None for others."""
+    """Return the text for a message that gRPC refused as too large before the server saw it; None for other errors."""
     sizes = re.search(r"larger than max \((\d+) vs\. \d+\)", text)
     if not sizes:
         return None
@@ -139,7 +141,7 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
 
 
 def _left_out(text: str) -> tuple[FieldProblem, ...]:
-    """Return the note that further problems exist, whose number only the message gives."""
+    """Return the note about further problems (``and 3 more``); only the error's text has their number."""
     more = re.search(r"; (and \d+ more)$", text)
     return (FieldProblem("", more[1]),) if more else ()
 

@@ -1,7 +1,7 @@
 """Process that calls the API on behalf of a training process (see ``remote_client``).
 
 It receives one socket per client, serves the calls on each, and sends back the answers. It ends when the training
-process has ended, whatever it is doing. It ignores signals and prints nothing."""
+process has ended, even during a call. It ignores signals and prints nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ANSWERS: Mapping[str, Callable[[Any], object]] = {
     "register_job": lambda registered: Announced(registered.lease_token),
     "renew_lease": float,
 }
-"""Reduced results by call, sent to the training process without any type of gRPC; other calls return nothing."""
+"""Conversions of a call's result to a type that does not need gRPC, by call; all other calls return None."""
 
 
 def serve(process: int) -> None:
@@ -68,7 +68,7 @@ def _import() -> None:
 def _serve_all(control: socket.socket, process: int) -> None:
     ended = select.poll()
     ended.register(control, select.POLLIN)
-    with suppress(AttributeError, OSError):  # old kernels do not have it, and some containers do not allow it
+    with suppress(AttributeError, OSError):  # old kernels lack pidfd_open, and some containers forbid it
         ended.register(os.pidfd_open(process), select.POLLIN)
     while [descriptor for descriptor, _ in ended.poll()] == [CONTROL]:
         more, descriptors, _, _ = socket.recv_fds(control, 1, 1)

@@ -85,7 +85,7 @@ NO_CREDENTIALS = Credentials()
 
 
 def _refuse_wrong(address: str) -> None:
-    """Refuse a wrong address: gRPC accepts other texts too, and its errors about wrong ones do not help."""
+    """Refuse a wrong address: gRPC accepts other forms too, and its errors about wrong addresses do not help."""
     try:
         listen_address(address)
     except PydanticCustomError as error:

@@ -22,10 +22,10 @@ MAX_PROBLEMS = 100
 """Largest number of problems reported at a time, so that refusing a request costs no more than accepting it."""
 
 MAX_SHOWN_CHARS = 64
-"""Characters of a value that a message repeats. A job id, of at most 63, is shown whole."""
+"""Largest number of characters of a value in a message. A job id has at most 63 and is shown whole."""
 
 MAX_TEXT_CHARS = 10_000
-"""Largest number of characters of a path or message; of a longer one both ends are kept, half from each."""
+"""Largest number of characters of a path or message; a longer text loses its middle."""
 
 
 NO_SUCH_NAME = "NO_SUCH_NAME"
@@ -54,8 +54,8 @@ class FieldProblem:
 class SignalboxError(Exception):
     """Base of all errors for callers; its text is ``legible``.
 
-    ``about``: values of the message for programs, by the names that the proto file has at ``ErrorReason``. ``reason``:
-    name of the API's ``ErrorReason`` without prefix; empty for an error that did not come from the API or has none."""
+    ``about``: values in the message, for programs; the proto file lists their names at ``ErrorReason``. ``reason``:
+    name of the API's ``ErrorReason`` without prefix; empty for an error without a reason, or not from the API."""
 
     def __init__(self, message: str = "", about: Mapping[str, object] = MappingProxyType({})) -> None:
         super().__init__(legible(message, kept="\n"))
@@ -96,10 +96,9 @@ class InvalidInput(SignalboxError):
 
     @classmethod
     def refuse(cls, problems: Iterable[FieldProblem]) -> None:
-        """Raise the error when there are problems, with the first ``MAX_PROBLEMS`` of them; no more are computed.
+        """Raise the error with the first ``MAX_PROBLEMS`` problems, if there are any; later ones are not computed.
 
-        There may be as many problems as the request has items, so a message shortens values that it repeats
-        (``cut``)."""
+        A request can have a problem per item, so each message shortens the values that it repeats (``cut``)."""
         if found := tuple(islice(problems, MAX_PROBLEMS)):
             raise cls(found)
 
@@ -110,7 +109,7 @@ class InvalidInput(SignalboxError):
         )
 
     def under(self, field: str) -> InvalidInput:
-        """Return the same problems with ``field`` as the first part of each path; unchanged when it is empty."""
+        """Return the same problems with ``field`` as the first part of each path; unchanged if ``field`` is empty."""
         if not field:
             return self
         return InvalidInput(tuple(replace(problem, path=f"{field}.{problem.path}") for problem in self.problems))
@@ -127,7 +126,7 @@ def in_field(field: str) -> Iterator[None]:
 
 @contextmanager
 def in_entry(entry: str, field: str = "") -> Iterator[None]:
-    """Name the request's entry (``jobs[1]``) in errors raised inside, in the text and for programs.
+    """Add the name of the request's entry (``jobs[1]``) to errors raised inside: to the text, and for programs.
 
     ``entry`` is empty for a request without entries. ``field``: the entry's field where paths of wrong fields begin."""
     try:
@@ -171,7 +170,7 @@ class AlreadyExists(SignalboxError):
 
 
 class WrongLeaseToken(SignalboxError):
-    """The lease token is missing, or is not that of the job's registration."""
+    """The lease token is missing, or does not belong to the job's registration."""
 
 
 class Conflict(SignalboxError):
@@ -220,7 +219,7 @@ class Exhausted(SignalboxError):
 
 
 class Unavailable(SignalboxError):
-    """Something that the request needs is not available now. ``retry_s``: seconds after which it may be."""
+    """Something that the request needs is not available now. ``retry_s``: seconds after which to try again."""
 
     def __init__(self, message: str, retry_s: float) -> None:
         super().__init__(message)
@@ -346,7 +345,7 @@ def _worded(kind: str, context: Mapping[str, Any]) -> str:
 
 
 def _given(value: object) -> str:
-    """Return a wrong value as files write it; empty when that is longer than ``MAX_SHOWN_CHARS``."""
+    """Return a wrong value as a file has it; empty when the text is longer than ``MAX_SHOWN_CHARS``."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, date | time):  # a datetime is a date
@@ -379,7 +378,8 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 def id_taken(job_id: str, ours: bool, mine: bool) -> AlreadyExists:
     """Return the error for a taken job id.
 
-    ``ours``: a job of the caller's tenant has it. ``mine``: the caller's own registration has it."""
+    ``ours``: whether a job of the caller's tenant has the id. ``mine``: whether the caller's own registration has
+    it."""
     text, holder = (
         f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over",
         "other",

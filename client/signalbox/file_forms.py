@@ -170,7 +170,7 @@ def misplaced_strategies(job: JobInFile, data: Mapping[str, Any]) -> Iterator[Fi
 
 
 def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
-    """Yield fields that exclude each other, and fields without the one that they need."""
+    """Yield a problem for each field that excludes another field, or that needs a field that is missing."""
     if "endpoints" in data and "hosts" in data:
         yield FieldProblem("hosts", "give hosts or endpoints, not both")
     elif "endpoints" not in data and "hosts" not in data:
@@ -222,7 +222,7 @@ def _for_ranks(hosts: Iterable[str], ranks_per_host: int) -> tuple[str, ...]:
 
 
 def addresses_in(path: str, hosts: Sequence[str]) -> list[str]:
-    """Return the addresses of the ranges in order; the last number of each counts fastest."""
+    """Return the addresses of the ranges in order; the last number of an address changes fastest."""
     ranges = [[_numbers(part) for part in text.split(".")] for text in hosts]
     count = sum(prod(map(len, parts)) for parts in ranges)
     if count > MAX_ENDPOINTS:

@@ -22,7 +22,7 @@ from signalbox.jobs.spec import MAX_ENDPOINTS
 from signalbox.standard_input import MAX_VALUES, called, read_text
 
 Nics = tuple[str, ...]
-"""Addresses of a host: that of its first NIC, then those of its rails."""
+"""Addresses of a host: the address of its first NIC, then the addresses of its rails."""
 
 TOO_MANY = f"at most {MAX_ENDPOINTS} hosts are allowed"
 
@@ -33,7 +33,7 @@ _NUMBERS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def host_names(text: str) -> list[str]:
-    """Return the host names in a list written as Slurm and PBS do.
+    """Return the host names in a list that has the form of Slurm and PBS.
 
     ``n[1-4,07],m05`` stands for six names, ``r[0-1]n[1-2]`` for four. Raises ``InvalidInput``."""
     names: list[str] = []
@@ -82,7 +82,8 @@ def _numbered(text: str) -> Sequence[str]:
 def address_map(path: Path) -> dict[str, Nics]:
     """Return the addresses of hosts from a YAML or JSON file.
 
-    The file has per host its address, or a list with one address per NIC. ``n[1-4]: 10.0.1.1-4`` stands for four hosts.
+    The file maps each host to its address, or to a list with one address per NIC. ``n[1-4]: 10.0.1.1-4`` stands for
+    four hosts.
     Raises ``InvalidInput`` with the file, line and column of each mistake."""
     from signalbox.yaml_text import documents  # its import takes a moment
 

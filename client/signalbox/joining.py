@@ -5,9 +5,9 @@
             with job.step():
                 train(batch)
 
-The job takes reports of iterations, and offers routes, shares and bytes per peer. Threads decide which calls the
-controller gets (``membership``, ``route_following``); another process makes them (``remote_client``). No failure of
-these stops the training: the logger ``signalbox`` gets each kind of error once."""
+The program reports iterations to the job, and reads its routes, shares and bytes per peer. Threads decide which calls
+to make (``membership``, ``route_following``); another process makes them (``remote_client``). No failure of a thread,
+of that process or of a call stops the training: the logger ``signalbox`` gets each kind of error once."""
 
 from __future__ import annotations
 
@@ -389,7 +389,7 @@ def _polled(sockets: OwnSockets) -> frozenset[Connected]:
 
 
 def _between(addresses: frozenset[str], controller: str) -> Callable[[Connected], bool]:
-    """Return a test whether a connection is between two of the addresses, and not to the controller.
+    """Return a function that tells whether a connection is between two of the addresses, and not to the controller.
 
     The controller may run at one of the addresses."""
     host, port = ("", 0) if controller.startswith("unix:") else host_and_port(controller)

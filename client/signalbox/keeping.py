@@ -99,7 +99,7 @@ class Keeper:
                 self._hurry(job)
 
     def release(self, job_id: str) -> None:
-        """Deregister the job. If the controller is away, it learns of it when it is back, or the lease runs out."""
+        """Deregister the job. If the controller is away, repeat the call until it is back or the lease has run out."""
         with self._changed:
             if job := self._jobs.get(job_id):
                 job.wanted = None
@@ -170,7 +170,7 @@ class Keeper:
         job.busy = False
         if pause_s is not None or (job.ended and job.again):
             self._enter(job, 0.0 if job.again else time.monotonic() + (pause_s or 0.0))
-        elif job.wanted is None or job.anew or job.ended is None:  # released; its spec may have come back
+        elif job.wanted is None or job.anew or job.ended is None:  # released; it may have been added again
             if not job.ended:
                 log.info("job '%s' is released", job.id)
             self._guarded(self._tokens.forget, job.id)
@@ -196,7 +196,7 @@ class Keeper:
         return [change for change in waiting if change]
 
     def _taken(self, job_ids: Collection[str]) -> None:
-        """Let the memberships learn of changes that the controller accepted in a joint update."""
+        """Make jobs announce their specs again: the controller accepted their changes in a joint update."""
         with self._changed:
             for job in [self._jobs[job_id] for job_id in job_ids if job_id in self._jobs]:
                 job.membership.try_again()
@@ -236,8 +236,8 @@ class Keeper:
 class _WithOthers:
     """Client whose conflicting updates are repeated jointly with the waiting changes of other jobs.
 
-    ``others`` returns the changes that wait, other than that of a job. ``taken`` receives the ids of jobs updated
-    jointly."""
+    ``others`` returns the waiting changes of all jobs except the given one. ``taken`` receives the ids of the other
+    jobs in a joint update."""
 
     def __init__(
         self, client: Any, others: Callable[[str], list[Change]], taken: Callable[[Collection[str]], None]

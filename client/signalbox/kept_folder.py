@@ -1,4 +1,4 @@
-"""Keep the jobs registered that the files of a folder describe.
+"""Keep all jobs registered that are described by files of a folder.
 
 Each look at the folder leads to calls to a ``Keeper``, and to one log line for each new problem."""
 
@@ -54,7 +54,7 @@ class KeptFolder:
     """Jobs described by the files of a folder.
 
     ``addresses`` is a file with the addresses of hosts named in specs (``address_map``); it is read again when it
-    changes. Raises ``InvalidInput`` when the folder does not exist or that file is wrong."""
+    changes. Raises ``InvalidInput`` when the folder does not exist or ``addresses`` is wrong."""
 
     def __init__(
         self,

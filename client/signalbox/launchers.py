@@ -1,4 +1,4 @@
-"""Read what launchers of jobs set in the environment of the processes that they start."""
+"""Read the environment variables that launchers of jobs set for the processes that they start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def job_id_of_environment(environ: Mapping[str, str]) -> str | None:
 
 
 def takes_over(environ: Mapping[str, str]) -> bool:
-    """Return whether a launcher announces the job and leaves it to a better announcement by this process."""
+    """Return whether a launcher announces the job, and lets this process replace it by a better announcement."""
     return environ.get(TAKE_OVER, "") not in ("", "0")
 
 

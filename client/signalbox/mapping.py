@@ -213,7 +213,7 @@ def _word_or_number(enum: EnumDescriptor, number: int) -> str | int | None:
 def path_in_proto(kind: type[Message], path: str) -> tuple[str, EnumDescriptor | None]:
     """Return a path in plain data (``collectives[1].algorithm``, ``lease_s``) as the proto file has it, and its enum.
 
-    Parts that are not in the message stay unchanged. The enum is that of the last field, or None."""
+    Parts that are not in the message stay unchanged. The enum is the type of the last field, or None."""
     found: list[str] = []
     here: Any = kind.DESCRIPTOR
     enum: EnumDescriptor | None = None

@@ -1,9 +1,9 @@
-"""Membership of one job: its registration, its lease, and its reports. ``rounds`` has the thread.
+"""Membership of one job: its registration, its lease, and its reports. Module ``rounds`` provides the thread.
 
 Each round makes calls to the controller, and returns how many seconds later the next one is due. No error of the
 controller leaves this module. Failed calls are repeated after growing pauses. The job is registered again when its
 lease has run out, and the latest iterations are kept until they are reported. A job that another registration has taken
-over is left to that one."""
+over is left to that registration."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ MAX_PAUSE_S = 30.0
 Each call to a controller that accepts connections but does not answer takes 27 ms of processor time: 0.1 % at one call
 per 20 s."""
 TRIES_PER_LEASE = 6
-"""Number of attempts per lease while calls fail, until a lease has passed without an answer."""
+"""Number of attempts per lease duration while calls fail.
+
+Once no answer has arrived for a whole lease duration, pauses may grow to ``MAX_PAUSE_S``."""
 UP_TO_OTHERS = (AlreadyExists, Conflict, Exhausted, HostNotAllowed, NotFound)
 """Errors that may vanish when other jobs end, when an operator grants hosts, or with the next request."""
 ID_TAKEN = (
@@ -99,7 +101,7 @@ class Membership:
     - ``take_over``: whether the first registration ends another one that has the job's id
     - ``on_end``: called once with the reason when the membership ends
     - ``on_contact``: called when ``in_touch`` changes
-    - ``hands_over``: whether a take-over by a better announcement is expected, and so no warning
+    - ``hands_over``: whether a take-over by a better announcement is expected, and is logged without a warning
     - ``token``: lease token of a registration that an earlier process made
     - ``on_token``: called with the lease token of each registration made here
     - ``report_s``: longest pause in seconds between rounds of a job that reports
@@ -131,7 +133,7 @@ class Membership:
         self.tried = threading.Event()
         """Set after the first round that was answered or failed for good.
 
-        ``first_error`` is then what kept it from registering the job."""
+        ``first_error`` is then the error that kept that round from registering the job."""
         self._connect = connect
         self._connections = connections
         self._take_over = take_over
@@ -179,17 +181,17 @@ class Membership:
         self._try_again = True
 
     def release(self) -> None:
-        """Deregister the job in the next rounds, until it succeeds or the lease has run out.
+        """Deregister the job in the next rounds, until a call succeeds or the lease has run out.
 
         Returns at once; may be called from any thread."""
         self._releasing = True
 
     def renew_now(self) -> None:
-        """Renew the lease in the next round, whenever it would be due."""
+        """Renew the lease in the next round, even if the renewal is not due yet."""
         self._renew_at = 0.0
 
     def round(self, now: float) -> float | None:
-        """Make one round of calls; return the seconds until the next one, or None when there is none any more."""
+        """Make one round of calls; return the seconds until the next round, or None after the last one."""
         self._heard = self._heard or now
         if self._releasing:
             return self._released(now)
@@ -256,7 +258,7 @@ class Membership:
             self._send_connections(controller)
 
     def _name_registration(self) -> None:
-        """Give the next registration a name and a spec; when its answer is lost, it is repeated with both."""
+        """Choose request id and spec of the next registration; a repetition after a lost answer has the same two."""
         self._request_id, self._begins_as = str(uuid4()), self._wanted()
 
     def _wanted(self) -> JobSpec:
@@ -377,7 +379,7 @@ class Membership:
             return ENDS.get(error.reason)
         if isinstance(error, AlreadyExists | WrongLeaseToken) and self._token:
             return Ended.TAKEN_OVER
-        # Without a controller the error is about the credential files, which may be corrected.
+        # Before there is a client, the error is about the credential files, which may be corrected.
         refused = isinstance(error, InvalidInput) and self._controller and not self.registered
         return Ended.REFUSED if refused else None
 

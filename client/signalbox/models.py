@@ -112,7 +112,7 @@ class Model(Frozen):
     Sizes of tensors are in elements, ``sequence`` is in tokens, batches are in sequences.
 
     - ``preset``: published model whose sizes fill in the fields that are not given
-    - ``parameters``: number of all parameters, when it is known better than by ``weights``
+    - ``parameters``: number of all parameters; when absent, it is computed (``weights``)
     - ``element_bytes``: bytes of an activation or parameter that is sent; ``gradient_bytes``: bytes of a gradient
     - ``ffn``: inner width of a feed-forward block; 4·``hidden`` when absent
     - ``gated_mlp``: whether a feed-forward block has three matrices, instead of two
@@ -169,7 +169,7 @@ class Model(Frozen):
         """Number of parameters: ``parameters``, or those of matrices and embeddings.
 
         Each layer has 2h²(1 + kv_heads/heads) for attention (4h² without grouped queries) and its feed-forward blocks.
-        The embedding has V·h; an output that is not tied has as much again. Biases, norms, learned positions and
+        The embedding has V·h, and an output that is not tied has V·h more. Biases, norms, learned positions and
         routers are left out; they are below 0.05 % of each preset. For GPT-3 the result is the 12lh² + Vh of Narayanan
         et al., section 5.1, without its smaller terms."""
         if self.parameters is not None:
@@ -192,9 +192,9 @@ NamedModel = Annotated[Model, BeforeValidator(_by_name)]
 class Parallelism(Frozen):
     """Division of the model over ranks.
 
-    - ``data``: number of replicas; when absent, what the ranks allow
+    - ``data``: number of replicas; when absent, the number of ranks / (``tensor`` · ``pipeline``)
     - ``expert``: number of ``data`` ranks over which the experts of a layer are spread
-    - ``sequence_parallel``: whether tensor ranks divide along the sequence what all of them would hold
+    - ``sequence_parallel``: whether tensor ranks divide, along the sequence, data that each would otherwise hold whole
     - ``zero``: stage of ZeRO; 0: each rank has everything; 1: distributed optimizer; 3: fully sharded
     - ``overlap_gradients``: whether gradients are sent during the backward pass instead of after it"""
 
@@ -228,7 +228,7 @@ def traffic(model: Model, parallelism: Parallelism, endpoints: Sequence[str]) ->
     """Return the traffic between hosts; groups within one host are left out. ``endpoints``: the address of each rank.
 
     Raises ``InvalidInput``, with paths below ``model`` and ``parallelism``, when the numbers do not fit together.
-    Raises it when the traffic exceeds what a spec can say, or when there is none between hosts."""
+    Raises it also when the traffic exceeds the limits of a spec, or when there is no traffic between hosts."""
     ranks = len(endpoints)
     data = parallelism.data or ranks // (parallelism.tensor * parallelism.pipeline)
     InvalidInput.refuse(misfits(model, parallelism, data, ranks))
@@ -285,7 +285,7 @@ def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
       8bsh(t-1)/t of Narayanan et al., section 3.2). With ``sequence_parallel`` each becomes a reduce-scatter and an
       all-gather, and the backward pass needs two more all-gathers per layer: 4·L·m·A and 6·L·m·A (Korthikanti et al.,
       section 4.2.2).
-    - ``pipeline``: m·A to the next stage, and as much back to the one before (Narayanan et al., section 3.2). Each
+    - ``pipeline``: m·A to the next stage, and m·A to the previous stage (Narayanan et al., section 3.2). Each
       tensor rank sends it to its counterpart, because all have the same data; with ``sequence_parallel`` each sends 1/T
       of it.
     - ``expert``: 4·Le·m·k·A in all-to-alls, for Le layers with experts per stage and k ``experts_per_token``: tokens to
@@ -293,8 +293,8 @@ def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
     - ``data``: gradients of the rank's share of parameters, ``weights`` / (T·P), in one all-reduce. With ``zero`` 1, a
       reduce-scatter of gradients and an all-gather of parameters. With ``zero`` 3, for each micro-batch a
       reduce-scatter, and an all-gather both forward and backward (ZeRO, section 7).
-    - ``expert-data``: the same for the experts, 1/E of them, among ranks that hold the same ones. ``data`` then
-      excludes the experts.
+    - ``expert-data``: as ``data``, for the 1/E of the experts that a rank holds, among ranks that hold the same
+      experts. ``data`` then excludes the experts.
     - ``embedding``: an all-reduce of the gradients of a tied embedding, V·h/T (Megatron-LM's
       ``_allreduce_word_embedding_grads``).
 
@@ -330,7 +330,7 @@ def sent(model: Model, parallelism: Parallelism, data: int) -> Iterator[_Sent]:
 def _replicas(
     kind: str, model: Model, zero: int, parameters: int, divided: int, micro_batches: int, after: int
 ) -> Iterator[_Sent]:
-    """Yield how replicas of ``parameters`` / ``divided`` synchronize them. ``after``: phase of the gradients."""
+    """Yield traffic that keeps replicas of ``parameters`` / ``divided`` equal. ``after``: phase of the gradients."""
     gradients, elements = parameters * model.gradient_bytes, parameters * model.element_bytes
     if zero == 0:
         yield _Sent(kind, Algorithm.ALL_REDUCE, _up(gradients, divided), after)

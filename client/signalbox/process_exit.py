@@ -35,7 +35,7 @@ class Held(Protocol):
 
     - ``begin_leaving`` returns at once
     - ``end_leaving`` returns when the thing has been released, or the time is over
-    - ``forget`` is the only method called in a forked child, where threads that do not exist there may hold locks"""
+    - ``forget`` is the only method called in a forked child: threads that exist only in the parent may hold locks"""
 
     def begin_leaving(self) -> None: ...
     def end_leaving(self, timeout_s: float) -> None: ...
@@ -166,10 +166,10 @@ class _Sigterm:
         self._write(_CALLED)
 
     def end_if_received(self) -> None:
-        """End the process by SIGTERM if the signal came; called in the first thread after all is released.
+        """End the process by SIGTERM if it received the signal; called in the first thread after the release.
 
-        A call that the signal interrupted may end the program before the thread does. The exit status must not be that
-        of a program that has finished its work."""
+        A call that the signal interrupted may end the program before the thread does. Then the exit status must still
+        differ from the status of a program that has finished its work."""
         if self._received:
             self._end()
 

@@ -1,13 +1,14 @@
 """Client for a training process; a separate process (``client_process``) makes its calls to the controller.
 
 gRPC is unsafe in a process that forks, as data loaders do. It can crash the child, end the process by a signal, or
-leave a child that uses gRPC waiting for ever. So the training process does not load it. One other process serves all
+leave a child that uses gRPC waiting for ever. So the training process does not load gRPC. One other process serves all
 clients of this process, over one socket per client. Calls return answers, or raise the errors of
 ``signalbox.client.Client``.
 
-The other process ends with this one. It reads from a socket that only this one has, and watches this process's id,
-because children that C code forks keep the socket open. It is not a child of this process, so a program that waits for
-all children does not wait for it. It inherits no descriptors, so readers of the program's output see its end."""
+The other process ends with this one. It notices the end of a socket whose other side only this process has. It also
+watches this process's id, because children that C code forks keep the socket open. The other process is not a child of
+this one, so a program that waits for all children does not wait for it. It inherits no descriptors of the program, so
+readers of the program's output see the end of that output."""
 
 from __future__ import annotations
 
@@ -185,8 +186,8 @@ class _Process:
 def _spawned(theirs: socket.socket) -> int:
     """Start a helper that starts the other process and ends; return the helper's id.
 
-    It shares this process's memory until it runs, so nothing is copied and no fork handler is called. It blocks all
-    signals."""
+    The helper shares this process's memory until it runs its own program, so nothing is copied and no fork handler is
+    called. It blocks all signals."""
     here = str(Path(__file__).parents[1])
     paths = [path for path in sys.path if isinstance(path, str) and path]
     argv = [sys.executable, *_OPTIONS, "-W", "ignore", "-c", _START, str(os.getpid()), *paths, here]

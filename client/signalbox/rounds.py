@@ -23,8 +23,8 @@ log = logging.getLogger("signalbox")
 def start_deaf(thread: threading.Thread) -> None:
     """Start a thread that receives no signals. Raises ``RuntimeError`` when no further thread is possible.
 
-    A program that waits for a signal (sigwait(3)) blocks it in its own threads. A thread that does not block it would
-    receive it, and its default action would end the program."""
+    A program that waits for a signal (sigwait(3)) blocks it in its own threads. A further thread that does not block
+    the signal would receive it, and the default action of the signal would end the program."""
     former = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
         thread.start()
@@ -33,7 +33,7 @@ def start_deaf(thread: threading.Thread) -> None:
 
 
 def pause_after(failures: int, most_s: float) -> float:
-    """Return the seconds to wait after so many failures in a row.
+    """Return the seconds to wait after ``failures`` failures in a row.
 
     The pause doubles with each failure up to ``most_s``. It is shortened by up to a quarter at random, so that the
     clients of a controller do not all return at once."""
@@ -59,7 +59,7 @@ class Rounds:
         self._due.set()
 
     def wait(self, pause_s: float) -> None:
-        """Pause inside a round; return after so many seconds, or when the next round is due."""
+        """Pause inside a round; return after ``pause_s`` seconds, or when the next round is due."""
         self._due.wait(pause_s)
 
     def leave(self) -> None:

@@ -23,13 +23,13 @@ MAX_PAUSE_S = 20.0
 REST_S, MAX_REST_S, RESTS = 0.05, 60.0, 100
 """Pause after a message: its bounds in seconds, and its length as a multiple of the thread's processor time for it.
 
-A controller that sends routes without end so takes at most a hundredth of the training's processor time. gRPC's flow
-control holds it back."""
+So a controller that sends routes without end takes at most a hundredth of the training's processor time. gRPC's flow
+control holds the controller back."""
 
 UNPACKED_AT_ONCE = 50
 """Number of routes unpickled at a time, while no other thread of the training runs.
 
-For the routes of 65,536 flows that would be 0.6 s; for 50 it is a few milliseconds."""
+To unpickle the routes of 65,536 flows takes 0.6 s; to unpickle 50 routes takes a few milliseconds."""
 
 MAX_PACKED_BYTES = 64 << 20
 """Largest size of all routes of a job in bytes; those of 65,536 flows have 7 MiB."""
@@ -190,7 +190,7 @@ class RouteFollower:
         try:
             controller = self._controller = self._connect()
             began = time.thread_time()
-            # When ``leave`` came before the controller was set, it had nothing to close: then open no stream.
+            # If ``leave`` was called before the controller was set, it closed nothing: then open no stream.
             for response in () if self._left else controller.watch_routes(self._job_id, self._token):
                 self._token, self._failures = response.resume_token, 0
                 self._take(routes_in(response))

@@ -16,8 +16,8 @@ def open_to_others(path: Path) -> str | None:
     """Return who else has access to the file, or None. Raises ``OSError``.
 
     A file of this process's user must be accessible to that user only, as ssh requires. The group may read a file of
-    root or of another user: so keys of the group ``ssl-cert`` are shared, and so PostgreSQL checks its key
-    (be-secure-common.c, ``check_ssl_key_file_permissions``)."""
+    root or of another user. This allows keys that are shared with the group ``ssl-cert``. PostgreSQL checks its key by
+    the same rule (be-secure-common.c, ``check_ssl_key_file_permissions``)."""
     found = path.stat()
     ours = found.st_uid == os.geteuid()
     shared = not ours or found.st_uid == 0

@@ -43,7 +43,8 @@ def tree(cables: Iterable[tuple[str, str]], nodes: Mapping[str, Sequence[str]]) 
     """Return the switches of the tree.
 
     ``cables``: pairs of switch names. ``nodes``: nodes of each switch that has some. A switch is in tier k when its
-    nearest switch with nodes is k cables away. In the tree, one switch is above all that tiers up to k connect."""
+    nearest switch with nodes is k cables away. In the tree, one switch is above all leaves that the switches of tiers
+    up to k connect."""
     neighbours: defaultdict[str, set[str]] = defaultdict(set)
     for one, other in cables:
         neighbours[one].add(other)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from signalbox.yaml_text import Node
 
 MAX_SPEC_BYTES = 16 << 20
-"""Largest size of a file in bytes; no job spec within its limits has more."""
+"""Largest size of a file in bytes; no valid job spec is larger."""
 
 MAX_JOBS = 10_000
 """Largest number of jobs in one file."""
@@ -72,7 +72,7 @@ def jobs_in(path: Path, prepared: Callable[[Any], Any] = lambda job: job) -> lis
 
 @contextmanager
 def part_of_a_job(path: Path, known: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of one job that a file gives; errors about them raised inside get their places.
+    """Yield the fields of one job that a file contains; errors raised inside about them name their place in the file.
 
     ``known``: fields that the file must not have, each with the reason. Raises ``InvalidInput``."""
     name = called(path)
@@ -91,8 +91,8 @@ def job_of_text(
 ) -> JobSpec:
     """Return the job of a YAML text that leaves out fields that the caller knows.
 
-    ``name``: of the text in errors. ``known``: fields that it must not have, each with the reason. ``completed``: adds
-    them. Raises ``InvalidInput`` with the places of the fields."""
+    ``name``: name of the text in errors. ``known``: fields that the text must not have, each with the reason.
+    ``completed``: adds the known fields. Raises ``InvalidInput`` with the places of the fields."""
     nodes = _nodes(text, name)
     if len(nodes) > 1 or not all(isinstance(node.data, dict) for node in nodes):
         raise InvalidInput.of(name, "must be the fields of one job")
@@ -118,9 +118,9 @@ def _with_place(problem: FieldProblem, place: str) -> FieldProblem:
 
 
 def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
-    """Return the data of each job in a file, or of other items that a file has one or several of.
+    """Return the data of each job in a file, or of each other item, if the file describes other things.
 
-    ``name``: of the file in errors. Raises ``InvalidInput``."""
+    ``name``: name of the file in errors. Raises ``InvalidInput``."""
     text = read_text(path, MAX_SPEC_BYTES)
     form = FORMS.get(path.suffix.lower()) or _form_of(text)
     if form == "toml":

@@ -43,7 +43,7 @@ class AlarmKind(StrEnum):
 
 
 class EventKind(StrEnum):
-    """Subject of an event. ``JOB_ALARM``: an alarm about a job; their number depends on the jobs."""
+    """Subject of an event. ``JOB_ALARM``: an alarm about a job; the number of these alarms depends on the jobs."""
 
     CONTROLLER = "controller"
     FABRIC = "fabric"
@@ -59,8 +59,8 @@ class EventKind(StrEnum):
 class FailureKind(StrEnum):
     """Kind of a failure.
 
-    ``spine``: a switch without hosts; ``cable``: one cable; ``bundle``: all of several cables between two switches;
-    ``parts``: all named parts at once."""
+    ``spine``: a switch without hosts; ``cable``: one cable; ``bundle``: all cables between two switches that have
+    several; ``parts``: all named parts at once."""
 
     SPINE = "spine"
     CABLE = "cable"

@@ -5,8 +5,8 @@ In: calls. Out: messages for the control loop, each with a future for its reply;
 
 A call passes:
 
-- ``server``: gRPC on loopback and Unix sockets. Where the network reaches the API, HAProxy stands before it and limits
-  each address. Its calls arrive at a second gRPC server, so that no other address can be taken for it.
+- ``server``: gRPC on loopback and Unix sockets. Where the network reaches the API, HAProxy is in front of the API and
+  limits each address. HAProxy's calls arrive at a second gRPC server, so that no other address can be taken for it.
 - ``guard``: around every handler: requests that never arrive, broken bytes, errors and time limits become a status.
 - ``gate``: who calls (``peers``, ``identities``, ``certificate_names``) and what the caller may do (``access``). What a
   large request costs beyond one call is owed by its caller, since HAProxy counts requests only.
@@ -16,7 +16,7 @@ A call passes:
 
 Streams and long answers:
 
-- ``watches``, ``watch_table``, ``watch_rows``: streams that begin with what there is and continue with changes.
+- ``watches``, ``watch_table``, ``watch_rows``: streams that begin with a snapshot and continue with changes.
 - ``long_work``: conversions beside the API's loop, so that only the calls that need them wait.
 
 ``lease_tokens`` says who may change a registration, ``audit`` writes the audit log.

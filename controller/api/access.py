@@ -94,12 +94,12 @@ def only_tenant(caller: Caller) -> str | None:
 
 
 def own_ends(caller: Caller, ends: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
-    """Return the ends of those jobs that the caller may see."""
+    """Return the ends of the jobs that the caller may see."""
     return tuple(end for end in ends if may_see(caller, end.tenant)) if caller.role is Role.TENANT else ends
 
 
 def own_alarms(caller: Caller, status: Status) -> Mapping[AlarmKey, Alarm]:
-    """Return the alarms that the caller may see: a tenant sees those of its own jobs.
+    """Return the alarms that the caller may see: a tenant sees only alarms of its own jobs.
 
     Other alarms may name the addresses of other tenants' hosts."""
     if caller.role is not Role.TENANT:

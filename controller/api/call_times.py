@@ -18,7 +18,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 Answer = Callable[[Any, Any], Awaitable[Any]]
 ByMethod = Mapping[tuple[str, str], Histogram]
 """Histograms by method and status code. The method is its name, or ``other`` for methods of other services and unknown
-ones; the code is a name such as ``OK`` or ``NOT_FOUND``."""
+methods; the code is a name such as ``OK`` or ``NOT_FOUND``."""
 
 _METHODS = {
     f"/{service.full_name}/{method.name}": str(method.name)

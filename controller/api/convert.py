@@ -82,7 +82,7 @@ Entry = tuple[str, pb.UpdateJobRequest]
 
 
 def updated_specs(entries: Sequence[Entry], current: Sequence[JobSpec]) -> list[JobSpec]:
-    """Return the new spec of each job; ``current`` has the present ones.
+    """Return the new spec of each job; ``current`` has the present specs.
 
     Raises ``InvalidInput`` as ``updated_spec`` does, and when several jobs have more than ``MAX_LINKS_OF_SET`` virtual
     links in total."""
@@ -127,7 +127,7 @@ def _keeps_fields(request: pb.UpdateJobRequest) -> bool:
 
 
 def check_mask(request: pb.UpdateJobRequest) -> None:
-    """Raise ``InvalidInput`` for a mask that names other fields than those of a spec."""
+    """Raise ``InvalidInput`` for a mask that names fields that a spec does not have, or ``job_id``."""
     changeable = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
     if len(request.update_mask.paths) > MAX_PATHS:
         message = f"at most {MAX_PATHS} paths are allowed (given: {len(request.update_mask.paths)})"

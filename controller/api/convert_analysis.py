@@ -39,7 +39,7 @@ _KINDS = {
 
 
 def what_if_request(request: pb.WhatIfRequest, fabric: Fabric) -> WhatIf:
-    """Return the checked request. ``fabric`` has the circuits that it may name. Raises ``InvalidInput``."""
+    """Return the checked request. ``fabric`` has the circuits that the request may name. Raises ``InvalidInput``."""
     enum = pb.FailureKind.DESCRIPTOR
     if len(request.kinds) > MAX_KINDS:
         raise InvalidInput.of("kinds", f"at most {MAX_KINDS} are allowed (given: {len(request.kinds)})")

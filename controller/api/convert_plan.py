@@ -145,9 +145,9 @@ def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
 def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> None:
     """Fill the message of a route in its place.
 
-    A message that is made first would be copied into the one around it, which takes longer than the rest. ``dividing``
-    is how the flow's job divides it. A single subflow has all ports of the flow; several subflows have a port class or
-    some connections each."""
+    A message that is made first would be copied into the enclosing message, which takes longer than all other work.
+    ``dividing`` is how the flow's job divides it. A single subflow has all ports of the flow; several subflows have a
+    port class or some connections each."""
     message.src, message.dst = flow.src_ip, flow.dst_ip
     if route is None:
         return

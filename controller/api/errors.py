@@ -89,7 +89,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
     NotServed: _Kind(grpc.StatusCode.UNIMPLEMENTED, pb.ERROR_REASON_NO_SUCH_METHOD),
     BaseException: _Kind(grpc.StatusCode.INTERNAL, pb.ERROR_REASON_INTERNAL),
 }
-"""Code and reason by class of error; a subclass without an entry uses that of its nearest base class."""
+"""Code and reason by class of error; a subclass without an entry uses the entry of its nearest base class."""
 
 
 def status_of(error: BaseException) -> status_pb2.Status:

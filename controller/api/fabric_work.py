@@ -1,6 +1,6 @@
 """Calls of the API for operators of the fabric.
 
-They are watches, failure analysis, drains, removal of absent parts, silences of alarms, and events.
+These calls are watches, failure analysis, drains, removal of absent parts, silences of alarms, and events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 
 
 class FabricWork(ABC, pb_grpc.ControllerServiceServicer):
-    """Part of ``Services``, which has the other calls."""
+    """Part of ``Services``, which adds all other calls."""
 
     _board: StatusBoard
     _events: EventWatches

@@ -1,6 +1,6 @@
 """Guard around every handler of the API.
 
-It stands between gRPC and the services, which do not know it. Missing requests, bytes that are no message of the
+The guard is between gRPC and the services, which do not know it. Missing requests, bytes that are no message of the
 method, errors, and calls that exceed their time become a status with details (``errors``). Unexpected exceptions also
 go to the log. Every method is registered in gRPC's streaming form, because only that form is called before the request
 has arrived. The wire format is the same.

@@ -63,8 +63,8 @@ ROLES = ", ".join(f"'{role}'" for role in Role)
 class Caller:
     """Identified caller.
 
-    ``name``: as in the tokens file. ``tenant``: empty unless the role is ``TENANT``. ``quota``: that of the tenant;
-    callers that differ only in it are equal."""
+    ``name``: as in the tokens file. ``tenant``: empty unless the role is ``TENANT``. ``quota``: quota of the tenant;
+    callers that differ only in their quota are equal."""
 
     name: str
     role: Role
@@ -140,7 +140,7 @@ _Prefix = Annotated[IPv4Network, BeforeValidator(_prefix)]
 
 
 class _TenantLimits(_Table):
-    """Limits of one tenant; a missing limit leaves only those of the controller.
+    """Limits of one tenant; where a limit is missing, only the controller's limits apply.
 
     ``host_prefixes``: hosts that jobs of the tenant may name; without them, any host."""
 
@@ -229,7 +229,7 @@ class Identities:
         return found
 
     def by_certificate(self, names: Iterable[str]) -> Caller | None:
-        """Return the caller with one of the names; None when no name is known or they belong to different callers."""
+        """Return the caller with one of the names; None when no name is known, or names of different callers are."""
         found = {self._certificates[name] for name in names if name in self._certificates}
         return found.pop() if len(found) == 1 else None
 

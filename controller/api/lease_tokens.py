@@ -2,9 +2,9 @@
 
 A token is ``<uid>.<MAC>``: the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648). So the
 controller stores no token, and refuses a wrong one without a look-up. Owns the secret: 32 random bytes in the state
-directory, in a file that only its owner can read. A checksum follows them, because one wrong bit would make every token
-wrong. Without a state directory, or with a new one, earlier tokens are invalid. Neither tokens nor the secret may be
-logged or shown.
+directory, in a file that only its owner can read. A checksum follows the bytes, because one wrong bit would make every
+token wrong. Without a state directory, or with a new one, earlier tokens are invalid. Neither tokens nor the secret may
+be logged or shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECRET_BYTES = 32
 CHECKSUM_BYTES = 8
 FILE = "lease.key"
 MAX_CHARS = 256
-"""Characters of a token; those that the controller issues are shorter."""
+"""Largest number of characters of a token; tokens that the controller issues are shorter."""
 MAX_KNOWN = 10_000
 """Verified tokens that are remembered. Computing the MAC again would make the API's thread release the interpreter to
 other threads."""
@@ -43,8 +43,8 @@ class LeaseTokens:
     def of(cls, state_dir: Path | None, in_use: bool = False) -> LeaseTokens:
         """Return the tokens of the secret in the state directory, or of a random secret without a directory.
 
-        A missing secret is created unless ``in_use``, that is, unless tokens of it are in use. A secret without a
-        checksum, from an older version or made by hand, gets one. The caller must have claimed the directory. Raises
+        A missing secret is created unless ``in_use``, that is, unless tokens of the secret are in use. A secret without
+        a checksum, from an older version or made by hand, gets one. The caller must have claimed the directory. Raises
         ``InvalidInput``."""
         return cls(_kept(state_dir / FILE, in_use) if state_dir else secrets.token_bytes(SECRET_BYTES))
 

@@ -53,7 +53,7 @@ def filled(items: Iterable[tuple[str, bytes]], size: int) -> tuple[list[bytes], 
     """Return as many of the items as fit into a page of ``size``, at least one, and the token of the next page.
 
     The token is empty after the last item. ``items`` yields the key of each item, and the item serialized as an answer
-    that has it alone; items beyond the page are not made.
+    with this item alone; items beyond the page are not made.
 
     Items are serialized one at a time, because serializing does not let other threads run. Serialized parts in a row
     are one message (see ``watch_table``)."""

@@ -1,8 +1,8 @@
 """gRPC server: a thread with its own asyncio loop.
 
 Owns the health service, and connects the gate and the guard with the services. Calls from HAProxy arrive at a server of
-their own: only that one trusts HAProxy's header fields (``peers``). In: the configuration and what ``Services`` needs.
-Out: the addresses that are served.
+their own: only that server trusts HAProxy's header fields (``peers``). In: the configuration and what ``Services``
+needs. Out: the addresses that are served.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ApiServer:
     def start(self) -> tuple[str, ...]:
         """Start serving, and return the addresses with the ports that were chosen for port 0.
 
-        Raises ``OSError`` when one of the configured addresses cannot be bound; then none is."""
+        Raises ``OSError`` when one of the configured addresses cannot be bound; then none of them is served."""
         self._thread.start()
         return self._bound.result()
 
@@ -209,9 +209,9 @@ def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
 
 
 class _HealthService(health.aio.HealthServicer):
-    """Health service that ends the calls of its watchers after it has told them that the server stops.
+    """Health service that ends the calls of its watchers after it has reported to them that the server stops.
 
-    gRPC's own service leaves them to the server, which cancels each with a traceback in the log."""
+    gRPC's own service leaves these calls to the server, which cancels each with a traceback in the log."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -128,7 +128,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         return job
 
     def _ended(self, job_id: str, uid: str | None = None) -> NotFound | None:
-        """Return how the registration ended, or the latest one without a uid; None while that is not certain."""
+        """Return how the registration ended; None while that is not certain.
+
+        Without ``uid``, the job's latest registration is meant."""
         status = self._status
         ends = own_ends(CALLER.get(), status.job_ends)
         error = not_found(ends, JobId(job_id), uid, id_in_use=JobId(job_id) in status.jobs)
@@ -158,8 +160,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _certain(self, job_id: str, uid: str) -> None:
         """Wait until the status has this registration or its end.
 
-        It has neither while another registration has taken the job over but is not on disk yet, and may still be
-        reverted."""
+        The status has neither while another registration has taken the job over but is not on disk yet, and may still
+        be reverted."""
 
         def found() -> bool:
             job = self._status.jobs.get(JobId(job_id))
@@ -174,8 +176,8 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
     async def _uid_of(self, job_id: str, uid: str) -> str:
         """Return the uid of the registration that the caller names, or of the one that has the job's id.
 
-        Raises ``NotFound`` with how it ended, and when it stays unknown longer than a registration's end takes to be
-        published."""
+        Raises ``NotFound`` with how the registration ended, and for one that stays unknown longer than a registration's
+        end takes to be published."""
         if uid:
             with suppress(TimeoutError):
                 async with asyncio.timeout(UNKNOWN_S):

@@ -167,7 +167,7 @@ class FabricRows(Rows[FabricKey, FabricRow]):
     def _link(self, link: Link, name: str) -> pb.WatchFabricResponse:
         """Return the response of a link without its rates.
 
-        It is kept and used again, because the rates of all links change every second."""
+        The response is kept and used again, because the rates of all links change every second."""
         known = self._links.get(link.id)
         if known is None or known[:2] != (link, name):
             known = link, name, pb.WatchFabricResponse(links=[convert_fabric.link_message(link, name)])

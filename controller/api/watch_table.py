@@ -61,7 +61,7 @@ class ResumeTokens:
 
     @staticmethod
     def uid(token: str) -> str:
-        """Return the registration that the token names, empty when it names none. Raises ``InvalidInput`` as above."""
+        """Return the registration that the token names, else an empty text. Raises errors as ``position`` does."""
         found = _parts(token)
         return (found["uid"] or "") if found else ""
 
@@ -91,7 +91,7 @@ class Rows(ABC, Generic[Key, Value]):
 
     @abstractmethod
     def gone(self, key: Key, value: Value) -> bytes:
-        """Return the response for a row that was removed; ``value`` is its last one."""
+        """Return the response for a row that was removed; ``value`` is its last value."""
 
     def same(self, before: Value, now: Value) -> bool:
         """Return whether two values certainly give the same row; False only costs an encoding."""

@@ -2,7 +2,7 @@
 
 In: the published ``Status``, and a wake-up after each publication. Out: serialized messages, which all watchers of the
 same thing share. A watcher waits until its reader has room (``write`` returns then), and gets all changes of that time
-as one. For the API's thread; long encodings run in another one.
+together. For the API's thread; long encodings run in another one.
 """
 
 from __future__ import annotations
@@ -242,8 +242,8 @@ class Routes:
     def _known(self, job: JobStatus, status: Status) -> bool:
         """Return whether the routes of the job are certain.
 
-        After a restart, the routes of an earlier job are unknown until the rules of the switches were read, since they
-        may hold its pins."""
+        After a restart, the routes of an earlier job are unknown until the rules of the switches were read, since
+        switches may hold pins of the job."""
         return job.routes_known or not status.adopting or job.registration.registered_at > self._since
 
     async def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:

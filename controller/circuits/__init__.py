@@ -1,7 +1,8 @@
-"""Optical switches between servers: which circuits a job gets, and how they are connected. The only extension.
+"""Optical switches between servers: which circuits a job gets, and how they are connected.
 
-In: messages of optical switches, jobs, and where probes arrive (``controller.core.extension``). Out: circuits as
-one-way links, the reasons why jobs wait, and the routes that a job begins with.
+The package is the only extension of the control loop (``controller.core.extension``). In: messages of optical switches,
+jobs, and where probes arrive. Out: circuits as one-way links, the reasons why jobs wait, and the routes that a job
+begins with.
 
 - ``extension``: the interface to the core; connects the other files.
 - ``wired_jobs``, ``damage``: which job is next, what it waits for, which circuits it has and has lost.

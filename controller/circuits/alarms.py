@@ -26,7 +26,7 @@ def raised_alarms(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric)
 def _dark_interfaces(circuits: OpticalSwitches, fibres: FibreState, fabric: Fabric) -> Iterator[Alarm]:
     """Yield an alarm for each interface of a connected server that does not work.
 
-    That is so in each of these cases:
+    An interface does not work in each of these cases:
 
     - its port is down at either end;
     - its circuit passes no probes, or passed none before it was replaced;

@@ -1,7 +1,7 @@
 """Circuits of optical switches in analyses: which circuits a name means, and how a job uses its circuits.
 
 In: the fabric, a job's wiring and routes. Out: links that fail together, and figures for people. A circuit is a one-way
-link; what its far end sends from the same port is another circuit. Pure."""
+link; the far end sends from the same port over another circuit. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def circuits_named(names: Collection[str], fabric: Fabric) -> tuple[Parts, ...]:
 
 
 def no_parts(names: Collection[str], cabling: Cabling, optical: Mapping[Dpid, str], fabric: Fabric) -> WhyNot:
-    """Return for each name of an optical switch, of an interface at one, or of circuits why these cannot be drained.
+    """Return the reason against draining for each name of an optical switch, of an interface at one, or of circuits.
 
     ``optical``: names of the optical switches."""
     if not optical or not names:

@@ -1,4 +1,4 @@
-"""Answers to questions for wirings, in a process of their own, because each takes many plans."""
+"""Answers to questions for wirings, in a process of their own, because each answer needs many plans."""
 
 from __future__ import annotations
 

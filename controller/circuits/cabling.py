@@ -73,7 +73,9 @@ class Cabling:
 
 
 def cabling_of(fibres: Mapping[tuple[int, int], tuple[int, int]]) -> Cabling:
-    """Return the cabling of configured fibres: (dpid, port) of an optical switch, and those of the server there."""
+    """Return the cabling of the configured fibres.
+
+    ``fibres``: for each (dpid, port) of an optical switch, the (dpid, port) of the server that is connected there."""
 
     def port_ref(at: tuple[int, int]) -> PortRef:
         return PortRef(Dpid(at[0]), PortNo(at[1]))

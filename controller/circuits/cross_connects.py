@@ -33,7 +33,8 @@ def cross_connects(connected: Mapping[PortNo, PortNo]) -> RuleSet:
 def connected_by(rules: RuleSet) -> Mapping[PortNo, PortNo]:
     """Return the cross-connects of these rules.
 
-    Rules of other forms connect nothing here. They differ from all wanted rules, so the controller deletes them."""
+    Rules of other forms do not count as cross-connects. They differ from all wanted rules, so the controller deletes
+    them."""
     found = {}
     for key, rule in rules.flows.items():
         src = key.match.in_port

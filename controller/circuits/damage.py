@@ -31,7 +31,7 @@ def damaged(
     """Return the damage of each job that has any.
 
     ``missing``: circuits over which no probes arrive. ``fixed``: whether jobs keep their circuits in any case; there is
-    then no damage. The state of a disconnected server is unknown: it has its circuits when it is back."""
+    then no damage. The state of a disconnected server is unknown, so its interfaces do not count as broken."""
     found = {}
     for job_id, wiring in wirings.items() if not fixed else ():
         ends = (at for circuit in wiring.circuits for at in circuit)

@@ -139,7 +139,7 @@ class CircuitExtension(Extension):
         return self._rewire(job_id, arrange, now)
 
     def _rewire(self, between: JobId | None, arrange: Arrange, now: float) -> Effects:
-        """Give other circuits to jobs that have lost some, if possible between two of their iterations."""
+        """Give new circuits to jobs that have lost some circuits, if possible between two iterations of the job."""
         effects = NOTHING
         for job, wiring in self.wirings.others_due(self._s.jobs.jobs, self.damaged, now, between):
             effects |= arrange(job, wiring.arrangement, now)
@@ -176,7 +176,7 @@ class CircuitExtension(Extension):
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:
         """Return the jobs whose circuits have become links and for which all switches have rules.
 
-        When circuits have replaced others, routes around the old ones are detours now."""
+        When new circuits have replaced old ones, routes that were made around the old circuits are detours now."""
         if not self.wirings.new or self.optical.change:
             return {}
         return self.wirings.made(self._s.jobs.jobs, self._s.fabric.links, now)

@@ -1,9 +1,9 @@
 """Detection of fibres that do not work or are not connected as configured, from where probes arrive.
 
-In: the configured circuits that are made, those over which no probes arrive, and where the probes of interfaces arrive.
-Out: circuits with a fibre that may be dark, even when other circuits have replaced them; interfaces whose probes arrive
-elsewhere; pairs of interfaces whose fibres may be swapped, at one optical switch or at one server. A pair is named when
-all probes from and to its two interfaces arrive as if their fibres were swapped. Several pairs may fit.
+In: the configured circuits that are made, the circuits over which no probes arrive, and where the probes of interfaces
+arrive. Out: circuits with a fibre that may be dark, even when other circuits have replaced them; interfaces whose
+probes arrive elsewhere; pairs of interfaces whose fibres may be swapped, at one optical switch or at one server. A pair
+is named when all probes from and to its two interfaces arrive as if their fibres were swapped. Several pairs may fit.
 
 Fibres are examined when circuits and probes have been the same for a while. A finding stays until probes contradict it
 or a port is down; a change of circuits alone neither adds nor removes one. Pure; ``now`` is monotonic seconds."""
@@ -54,11 +54,12 @@ class FibreState:
     ) -> frozenset[Dpid]:
         """Update the findings; call it ten times a second. Return optical switches that should be read.
 
-        These are read before anything is reported about their fibres, because others may have changed their
-        cross-connects.
+        The controller reads these switches before it reports anything about their fibres, because somebody else may
+        have changed their cross-connects.
 
         ``missing``: circuits that are made, but over which no probes arrive.
-        ``heard``: for each interface where its probes arrive. Both are limited to connected optical switches.
+        ``heard``: for each interface, the interface at which its probes arrive.
+        ``missing`` and ``heard`` are limited to connected optical switches.
         ``working``: interfaces that have light; the state of others is unknown.
         ``is_changing``: whether a change of circuits is under way."""
         if self.silent or missing:
@@ -108,7 +109,7 @@ class FibreState:
         return one.dpid == other.dpid or fibres[one].dpid == fibres[other].dpid
 
     def partners(self) -> Mapping[PortRef, tuple[PortRef, ...]]:
-        """Return for each interface those with which its fibres may be swapped."""
+        """Return for each interface the other interfaces with which its fibres may be swapped."""
         found: dict[PortRef, tuple[PortRef, ...]] = {}
         for one, other in sorted(sorted(swap) for swap in self.swaps):
             found[one] = (*found.get(one, ()), other)
@@ -132,11 +133,11 @@ class _Found:
         return all(self._heard[src] == self._expected(swap, src) for src in of_both if src in self._heard)
 
     def explains(self, swap: Swap, src: PortRef) -> bool:
-        """Return whether the swap agrees with all of these probes, and explains where those of ``src`` arrive."""
+        """Return whether the swap explains where the probes of ``src`` arrive, and ``agrees`` holds for the swap."""
         return self._heard[src] == self._expected(swap, src) and self.agrees(swap)
 
     def touches(self, swap: Swap, src: PortRef) -> bool:
-        """Return whether probes of ``src`` would arrive elsewhere than configured."""
+        """Return whether, under the swap, probes of ``src`` would arrive elsewhere than its circuit leads."""
         return self._expected(swap, src) != self._lit.get(src)
 
     def _expected(self, swap: Swap, src: PortRef) -> PortRef | None:

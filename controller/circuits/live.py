@@ -1,7 +1,7 @@
 """Wirings for a running controller: the best strategy of one job, its circuits, and replacements for lost ones.
 
-In: a question of the control loop. Out: the answer, or an error with the reason why there is none. The model is that of
-``signalbox design wiring`` (docs/wiring.md)."""
+In: a question of the control loop. Out: the answer, or an error with the reason why there is none. ``signalbox design
+wiring`` uses the same model (docs/wiring.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from controller.planning.problem import PlanLimits
 from signalbox.jobs.spec import JobSpec
 
 MENDED_LIMITS = PlanLimits(time_limit_s=0.5, ecmp_draws=0)
-"""Limits of the plan that gives the time on a mended wiring; the circuits wait for it."""
+"""Limits of the plan that computes the times on a mended wiring; the new circuits wait for this plan."""
 
 
 def find_wiring(asked: FindWiring) -> FoundWiring:

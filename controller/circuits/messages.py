@@ -1,4 +1,4 @@
-"""Questions about wirings, and their answers, which another process computes because each takes many plans.
+"""Questions about wirings, and their answers, which another process computes because each needs many plans.
 
 Servers and optical switches are identified by their position in the question's ``servers`` and ``optical``, interfaces
 by the position of their optical switch."""

@@ -6,10 +6,12 @@ active circuits, which may be used (``lit`` in names), and changes. A change has
 1. Circuits that are to be connected elsewhere become inactive, so that rules lead around them.
 2. When switches have confirmed these rules and the queued packets have left, the change is sent to the optical
    switches.
-3. When these have confirmed it, the new circuits become active, and servers send probes over them.
+3. When the optical switches have confirmed the change, the new circuits become active, and servers send probes over
+   them.
 
-A ``SwitchSync`` keeps the rules of optical switches, and when to read them. A circuit that no job owns stays until its
-ports are needed. A disconnected optical switch keeps its cross-connects. Pure; ``now`` is monotonic seconds."""
+A ``SwitchSync`` keeps the rules of optical switches, and the times at which to read them. A circuit that no job owns
+stays until its ports are needed. A disconnected optical switch keeps its cross-connects. Pure; ``now`` is monotonic
+seconds."""
 
 from __future__ import annotations
 
@@ -51,11 +53,11 @@ class PendingChange:
     drain_s: float
     """Seconds that packets queued on these circuits take to leave."""
     drained_at: float | None = None
-    """Time at which they have left; None while a rule still leads there."""
+    """Time at which the queued packets have left; None while a rule still leads over these circuits."""
     number: int | None = None
     """Number of the change; None before it is sent to the optical switches."""
     sent_at: float = math.inf
-    """Time at which it was sent; infinity before."""
+    """Time at which the change was sent to the optical switches; infinity before."""
 
     @property
     def ports(self) -> int:
@@ -87,7 +89,7 @@ class OpticalSwitches:
         self.change: PendingChange | None = None
         """Change that is under way."""
         self.change_times = Histogram()
-        """Seconds from the message to the answers of all optical switches."""
+        """Seconds from sending a change to the answers of all optical switches that take part in it."""
         self.latest_change: tuple[int, int, float] | None = None
         """Number, circuits and seconds of the latest change."""
         self.dark: frozenset[PortRef] = frozenset()
@@ -138,7 +140,7 @@ class OpticalSwitches:
         self._look_for_dark()
 
     def _forget_change(self, dpid: Dpid) -> None:
-        """Drop a change there that was not sent, so that it starts anew.
+        """Drop a change at this optical switch that was not sent yet, so that the change starts anew.
 
         A change that was sent is over when all other switches have answered."""
         if self.change and dpid in self.change.stage.mods and self.change.number not in self.sync.under_way:
@@ -162,7 +164,7 @@ class OpticalSwitches:
     def rules_read(self, message: SwitchRules, now: float) -> None:
         """Record the rules that were read.
 
-        Rules of others block no cross-connect: the controller decides where light goes."""
+        Rules that somebody else made do not block a cross-connect: the controller decides where light goes."""
         dpid = message.dpid
         news = self.sync.rules_read(replace(message, foreign_keys=frozenset()), NO_FABRIC, now)
         if news == "outdated":
@@ -172,7 +174,7 @@ class OpticalSwitches:
             self._look_again()
 
     def read_again(self, dpids: Iterable[Dpid], now: float) -> None:
-        """Read these switches soon, because others may have changed their cross-connects."""
+        """Read these switches soon, because somebody else may have changed their cross-connects."""
         for dpid in dpids:
             self.sync.read_soon(dpid, now)
 
@@ -201,9 +203,9 @@ class OpticalSwitches:
 
     @property
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
-        """Wanted cross-connects of each optical switch: circuits of jobs, and its other ones as they are.
+        """Wanted cross-connects of each optical switch: circuits of jobs, and its other cross-connects as they are.
 
-        Others may have made several circuits to one port; one of them is kept."""
+        Somebody else may have connected several input ports to one output port; one of these cross-connects is kept."""
         owned = self.cabling.connected(self._owned)
         found = {}
         for dpid in self.cabling.optical:
@@ -273,7 +275,7 @@ class OpticalSwitches:
     def send(self, now: float) -> list[InstallStage]:
         """Return the change when no packets are queued on circuits that it ends.
 
-        Call it only when switches hold their wanted rules, so that no rule leads there."""
+        Call this only when switches hold their wanted rules, so that no rule leads over those circuits."""
         change = self.change
         if not change or change.number is not None:
             return []

@@ -42,7 +42,7 @@ class Refused(NamedTuple):
 
     asked: FindWiring
     why: str
-    """Figure and better alternative, or the error."""
+    """Better alternative with its times, or the error."""
     again_at: float = math.inf
     """Time of the next attempt after an error; infinity otherwise."""
 
@@ -77,9 +77,9 @@ class _New(NamedTuple):
 
     wiring: JobWiring
     routes: Routes | None
-    """Routes that were found with it; None when the job keeps running on circuits that it had before."""
+    """Routes that were found with the wiring; None when the job keeps running on circuits that it had before."""
     until: float | None = None
-    """Time until which the job waits for them; None while optical switches have not finished."""
+    """Time until which the job waits for its circuits; None while optical switches have not finished the change."""
 
 
 class Wirings:
@@ -107,8 +107,8 @@ class Wirings:
     ) -> list[FindWiring | MendWiring]:
         """Return the next question, unless one is open.
 
-        A job without circuits comes before those that have lost some. ``interface_bps``: rates of working interfaces.
-        ``unable``: see ``OpticalSwitches``."""
+        A job without circuits is served before jobs that have lost some of theirs. ``interface_bps``: rates of working
+        interfaces. ``unable``: see ``OpticalSwitches``."""
         self._mended = {job_id: of for job_id, of in self._mended.items() if job_id in damaged}
         if self.asked is not None:
             return []
@@ -133,8 +133,8 @@ class Wirings:
     ) -> JobWiring | None:
         """Accept the answer to a question; return the wiring that the job gets now.
 
-        None when it gets none, has ended, or was replaced by another job. ``found``: the answer, or the reason why
-        there is none."""
+        None when the job gets no wiring now, has ended, or was replaced by another job. ``found``: the answer, or the
+        reason why there is none."""
         self.asked = None
         job = jobs.get(asked.job_id)
         self.refused = {job_id: one for job_id, one in self.refused.items() if _is_of(one.asked, jobs.get(job_id))}
@@ -166,8 +166,8 @@ class Wirings:
     def made(self, jobs: Mapping[JobId, Job], links: Mapping[LinkId, Link], now: float) -> dict[JobId, Routes | None]:
         """Return the jobs whose circuits have all become links, or that no longer wait for them.
 
-        In the first case their value is the routes that were found. It is None for jobs that had circuits before. Call
-        it only while no change of circuits is under way."""
+        The value of a job is the routes that were found, or no routes when the job no longer waits. For a job that had
+        circuits before it is None. Call this only while no change of circuits is under way."""
         new = dict(self.new)
         found: dict[JobId, Routes | None] = {}
         for job_id, (wiring, routes, until) in self.new.items():
@@ -203,7 +203,7 @@ class Wirings:
         now: float,
         between: JobId | None = None,
     ) -> list[tuple[Job, JobWiring]]:
-        """Return the jobs that get other circuits now; not those whose own circuits work again.
+        """Return the jobs that get other circuits now, without jobs whose own circuits work again.
 
         ``between``: a job of which an iteration has just ended."""
         found = []

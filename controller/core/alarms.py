@@ -1,6 +1,6 @@
 """The alarms that are raised now: about jobs, the plan, switches, and parts of the fabric that are down.
 
-``AlarmTimes`` adds since when each alarm has been raised. The module is pure.
+``AlarmTimes`` adds the time since which each alarm has been raised. The module is pure.
 
 One fault raises one alarm: a part that is down because of another part is ``excepted`` (``core/missed_parts.py``).
 """
@@ -35,7 +35,7 @@ Key = TypeVar("Key")
 
 MANY_AT_LEAST = 5
 MANY_FRACTION = 0.25
-"""Number, and fraction of all switches or of one role, from which missing switches raise one alarm together.
+"""Number of missing switches, and fraction of all switches or of one role, from which they raise one common alarm.
 
 So many missing switches mean that the inventory describes another fabric, or that the control network is cut."""
 
@@ -186,7 +186,7 @@ def switch_alarms(
 
 
 def subjects_with_unique_names(alarms: Mapping[Key, Alarm], shared_names: frozenset[str]) -> Mapping[Key, Alarm]:
-    """Return the alarms of parts with unique subjects: where switches share a name, the dpid is added.
+    """Return the alarms of parts, each with a unique subject: where switches share a name, the dpid is added.
 
     ``shared_names``: the names that several switches have."""
     if not shared_names:
@@ -210,8 +210,8 @@ def _are_many(missed: Missed) -> bool:
 GO_ON_S = 60.0
 """Shortest time in seconds after a restart in which an alarm that is raised again keeps its start.
 
-It is added to the patience with missing parts, and extended while parts are awaited (``KnownParts``). Some alarms are
-raised only after nothing has been counted for a while."""
+This time is added to the patience with missing parts, and extended while parts are awaited (``KnownParts``). Some
+alarms are raised only after nothing has been counted for a while."""
 
 
 class AlarmTimes:

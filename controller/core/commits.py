@@ -2,12 +2,12 @@
 
 In: requests that were carried out, each with its reply and an undo function, and the store's answer to each commit.
 Out: the state to write next, one commit at a time, and replies. When a commit fails, all requests that are not on disk
-are undone, newest first, and refused. Nothing but these replies waits for the disk.
+are undone, newest first, and refused. Only these replies and published values wait for the disk.
 
-A request changes a job at once. Rules and plans follow it before the commit ends, which is safe: ECMP rules lie under
-every pin, and the planner plans anew after an undo. Published values (to callers, watchers, the log, metrics and
-alarms) cannot be undone, so they wait: ``published`` returns a job whose change is not on disk as it was before. Ended
-leases do not wait, because they end whatever the disk does.
+A request changes a job at once. Rules and plans follow the change before the commit ends, which is safe: ECMP rules lie
+under every pin, and the planner plans anew after an undo. Published values (to callers, watchers, the log, metrics and
+alarms) cannot be undone, so they wait: where a job's change is not on disk, ``published`` returns the job as it was
+before the change. Ended leases do not wait, because they end whatever the disk does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from signalbox.jobs.spec import JobId
 Value = TypeVar("Value")
 
 RETRY_S = 5.0
-"""Seconds from a failed commit until the next attempt; each new request also starts one."""
+"""Seconds from a failed commit until the next attempt; each new request also starts an attempt."""
 
 SLOW_S = 2.0
 """Seconds after which a commit that has not ended is reported."""
@@ -108,7 +108,7 @@ class Commits:
         return tuple(job for request in held for job in request.jobs if job.registration.arrangement)
 
     def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
-        """Write the difference to the state on disk. Must not be called while ``busy``.
+        """Write the difference between ``state`` and the state on disk. Must not be called while ``busy``.
 
         After a failure an empty difference is written too: it shows whether the disk works again."""
         changed = changes(self.on_disk, state)
@@ -168,7 +168,7 @@ def unsaved(
 ) -> Mapping[JobId, bool]:
     """Return the jobs whose registration differs from the one on disk.
 
-    The value is whether the published view of the saved registration is still correct. It is False for a job that is
+    Each value is whether the published view of the saved registration is still correct. It is False for a job that is
     not on disk, and for a job whose lease has ended."""
 
     def ran_out(saved: Registration) -> bool:
@@ -185,7 +185,7 @@ def unsaved(
 def published(
     now: Mapping[JobId, Value], saved: Mapping[JobId, Value], unsaved: Mapping[JobId, bool]
 ) -> Mapping[JobId, Value]:
-    """Return what may be published of each job: the value on disk where a change of the job is not on disk yet.
+    """Return the publishable value of each job: the saved one where a change of the job is not on disk yet.
 
     ``now``: current values of all jobs. ``saved``: values when the state on disk was given to the store. ``unsaved``:
     result of the function ``unsaved``."""

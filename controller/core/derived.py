@@ -102,7 +102,7 @@ class Derived:
         self.jobs = Row(MeasuredJobs(), lambda: (s.jobs.jobs, s.demand.demands))
         """Accepted jobs, with the virtual links that the planner uses for them."""
         self.missing = Row(joined(addresses, _missing), lambda: (s.jobs.jobs, s.fabric.hosts))
-        """Addresses of the unknown hosts of each job that names any."""
+        """Addresses of the unknown hosts of each job; a job without unknown hosts has no entry."""
         self.ready = Row(per_key(_if_ready), lambda: (self.jobs(), self.missing(), extension.waiting()))
         """Jobs that can be planned."""
         self.waiting = Row(per_key(_flow_ids), lambda: (self.missing(), self.jobs()))
@@ -116,7 +116,7 @@ class Derived:
         self.polled_soon = Row(leaves_of, lambda: (s.demand.soon, s.fabric.hosts))
         """Leaves whose counters are polled more often, because jobs are being learnt there."""
 
-        # ---- links: those that plans may use, and those that packets are sent over
+        # ---- links that plans may use, and links that packets are sent over
 
         def is_drained() -> bool:
             return bool(s.drains.parts)
@@ -134,15 +134,15 @@ class Derived:
         self.flows_by_link = Row(by_link, lambda: (s.routes.routes,))
         """Flows on each link, by the running routes."""
         self.drained_flows = Row(_drained_flows, lambda: (self.drained_parts(), self.flows_by_link(), self.waiting()))
-        """Flows on each drained link, without those of jobs that wait for unknown hosts."""
+        """Flows on each drained link, without flows of jobs that wait for unknown hosts."""
         self.forwarding_links = Row(forwarding_links, lambda: (s.fabric.links, self.excluded(), self.drained_flows()))
-        """All links except the excluded ones that no route uses."""
+        """All links, except excluded links that no route uses."""
         self.forwarding = when(
             is_drained, Row(with_links, lambda: (s.fabric, self.forwarding_links())), lambda: s.fabric
         )
         """Fabric of the forwarding links, from which rules are derived."""
         self.closed = Row(_closed, lambda: (one_way, extension.links))
-        """Ports that are one-way and lead nowhere at the moment."""
+        """One-way ports that lead nowhere at the moment."""
         self.routed_lost_links = Row(lost_links, lambda: (self.flows_by_link(), s.fabric.links))
         """Lost links that running routes use."""
 
@@ -162,7 +162,7 @@ class Derived:
         self.uncounted_links = Row(
             UncountedLinks(), lambda: (s.fabric.hosts, s.fabric.links, self.uncounted(), self.paths())
         )
-        """Links that the uncounted flows may use, pinned or not: any of these may have counted their latest bytes."""
+        """Links that uncounted flows may use, pinned or not: each link may have counted the flows' latest bytes."""
         self.background = Row(
             background,
             lambda: (s.load.measured, self.uncounted_links() if s.load.beyond else NO_USES, s.fabric.hosts),
@@ -182,7 +182,7 @@ class Derived:
             ),
             self.background,
         )
-        """Background for planning: the measured one, raised where links carried more until lately."""
+        """Background for planning: the measured background, raised on links that carried more until recently."""
         self.capacity_bps = Row(capacities, lambda: (self.plannable(), s.fabric.hosts, self.planned_background()))
         """Capacity of each link for announced traffic."""
         self.snapshot = Row(
@@ -218,7 +218,7 @@ class Derived:
         self.rules_and_unknown = Row(
             KeepUnknown(gateways), lambda: (s.fabric.hosts, self.rules(), s.sync.installed, self.closed())
         )
-        """``rules``, plus the installed rules that lead to unknown hosts."""
+        """Rules that every switch should hold, plus the installed rules that lead to unknown hosts."""
         self.adopting_rules = Row(_adopting_rules, lambda: (s.fabric, s.sync.installed, rate_pps, one_way_at))
         """Rules that every switch should hold while the controller adopts what switches hold."""
         self.counted_links = Row(counted_links, lambda: (s.fabric.hosts, s.fabric.links, self.pins(), self.paths()))
@@ -235,7 +235,7 @@ class Derived:
         self.slowdowns = Row(_in_force, lambda: (s.cycle.slowdowns, s.wanted.pins.fallen | s.cycle.unplanned))
         """Slowdowns of the planned jobs whose routes are all in force."""
 
-        # ---- published of jobs, as they are on disk (``core/commits.py``)
+        # ---- published values of jobs, as they are on disk (``core/commits.py``)
 
         self.unsaved = Row(unsaved, lambda: (s.commits.on_disk.jobs, self.registrations(), s.jobs.ends))
         """Jobs whose latest change is not on disk."""
@@ -244,7 +244,7 @@ class Derived:
         self.published_demands = Row(published, lambda: (s.demand.demands, s.commits.known.demands, self.unsaved()))
         """Measured demands of the published jobs."""
         self.published_missing = Row(joined(addresses, _missing), lambda: (self.published_jobs(), s.fabric.hosts))
-        """Addresses of the unknown hosts of each published job that names any."""
+        """Addresses of the unknown hosts of each published job; a job without unknown hosts has no entry."""
         self.published_waiting: Callable[[], Mapping[JobId, str]] = lambda: extension.waiting_as_published(
             self.published_jobs()
         )
@@ -281,7 +281,7 @@ class Derived:
         self.cut_off = Row(unless_awaited, lambda: (self.without_path(), s.parts.awaited))
         """Number of flows without a path, by job; empty while parts may still appear after the start."""
 
-        # ---- published of the fabric
+        # ---- published values of the fabric
 
         self.named_hosts = Row(
             Index[JobId, Job, PartKey](named_parts, s.parts.declared_hosts), lambda: (self.published_jobs(),)

@@ -1,7 +1,7 @@
 """States of drained parts: a part can be pulled when no route uses it and counters show only probes on its links.
 
 In: what is drained, the flows on it, the rules of the switches at the other ends of its cables, and counters. Out: a
-``DrainStatus`` for each part. A switch without a cable to the part, and a rule that leads elsewhere, does not delay the
+``DrainStatus`` for each part. Switches without a cable to the part, and rules that lead elsewhere, do not delay the
 drain. The module is pure; ``now`` is monotonic seconds.
 """
 
@@ -25,7 +25,9 @@ from controller.tables.rules import RuleSet
 from controller.tables.switch_sync import SwitchSync
 
 BYTES_PER_PROBE = 200
-"""Upper bound of the bytes of a probe, as counted on a link; switches send LLDP of their own at most as often."""
+"""Upper bound of the bytes of a probe, as counted on a link.
+
+Switches send LLDP of their own at most as often as the controller sends probes."""
 
 MAX_NAMED = 4
 """Largest number of names in ``waits_for``."""
@@ -37,7 +39,7 @@ class Drained(NamedTuple):
     parts: Mapping[str, DrainedPart]
     """Drained parts by name."""
     flows: Mapping[LinkId, frozenset[FlowId]]
-    """Flows on each drained link that has any."""
+    """Flows on each drained link; a link without flows has no entry."""
     waiting: frozenset[LinkId]
     """Drained links on which flows may still be planned."""
 
@@ -49,12 +51,12 @@ class _Emptying:
     quiet: dict[PortRef, bool] = field(default_factory=dict)
     """Ports whose switches have no rule that sends to the part; False if the switch has disconnected since."""
     empty_at: float | None = None
-    """Time since which all ports have been quiet; None while one is not."""
+    """Time since which all ports have been quiet; None while any port is not quiet."""
     waits_for: tuple[str, ...] = ()
     """Obstacles that the part waits for, in words."""
 
     def wait_for(self, names: Mapping[str, None], now: float) -> None:
-        """Record what the part waits for; without names it is empty from ``now`` on."""
+        """Record what the part waits for; without ``names`` the part is empty from ``now`` on."""
         self.waits_for = _some(names)
         self.empty_at = None if names else now if self.empty_at is None else self.empty_at
 
@@ -73,7 +75,7 @@ class _Beside(NamedTuple):
     sending: frozenset[PortRef] = frozenset()
     """Ports that may send to a drained part, by the rules that their switches hold or are about to get."""
     fed: frozenset[Dpid] = frozenset()
-    """Switches that packets may enter, from those ports or from hosts."""
+    """Switches that packets may enter, from the ports in ``sending`` or from hosts."""
     refused: Mapping[Dpid, int] = Counter()
     """Number of rules that each switch refuses."""
 
@@ -151,7 +153,7 @@ class Draining:
             return ""
         refused = beside.refused[src.dpid] if beside else 0
         settled = src.dpid in self._sync.settled and not refused
-        # A switch without another path keeps its groups (tables.pipeline); where no packets come in, they send nothing.
+        # A switch without another path keeps its groups (tables.pipeline). They send nothing if no packet enters it.
         if beside and (src not in beside.sending or (settled and is_read and src.dpid not in beside.fed)):
             if is_read:
                 of.note_quiet(src, is_read=True)
@@ -170,7 +172,7 @@ class Draining:
     ) -> Mapping[str, DrainStatus]:
         """Return the status of each drained part, by name.
 
-        ``known``: remembered parts of the fabric. ``down``: those that are down."""
+        ``known``: remembered parts of the fabric. ``down``: keys of the parts that are down."""
         return {name: self._status(name, drained, fabric, known, down) for name in drained.parts}
 
     def _status(
@@ -183,7 +185,7 @@ class Draining:
     ) -> DrainStatus:
         drain, links, senders, _ = drained.parts[name]
         of = self._emptying.get(name)
-        # A flow through a switch uses two of its links.
+        # A flow through a drained switch uses two of the switch's links, but counts once.
         left = len(frozenset[FlowId]().union(*(drained.flows.get(link, NO_FLOWS) for link in links)))
         state: DrainState = "moving" if left else "confirming"
         found = DrainStatus(name, drain.since, state, left, len(links))

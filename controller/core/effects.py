@@ -1,4 +1,4 @@
-"""Consequences of a message: work with the time when it is due, and commands to give.
+"""Effects of a message: work with its due time, and commands to give.
 
 Effects of several messages merge with ``|``; work of one kind is done once for all messages that requested it.
 """
@@ -22,13 +22,13 @@ class Work(Enum):
     RULES = auto()
     """Derive the rules that switches should hold."""
     STAGE = auto()
-    """Compare these with the rules that switches hold and send the first stage of the difference."""
+    """Compare the wanted rules with the rules that switches hold, and send the first stage of the difference."""
     PLAN = auto()
     """Begin a planning cycle."""
     SLOWDOWNS = auto()
     """Compute the slowdowns under the running routes."""
     SAVE = auto()
-    """Write what a restart must know."""
+    """Write to disk the state that a restart needs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Interface between the core and an extension.
 
 An extension owns switches that do not forward packets by themselves, such as optical switches. It decides where one-way
-ports of the other switches lead, and which jobs wait for that. ``controller.extensions`` loads the configured
+ports of all other switches lead, and which jobs must wait. ``controller.extensions`` loads the configured
 extension.
 """
 
@@ -38,7 +38,7 @@ class Extension:
     # ---- what it takes
 
     def take(self, message: object, arrange: Arrange, now: float) -> Effects | None:
-        """Return the effects of a switch message or a ``WorkedOut``, or None for a message of others."""
+        """Return the effects of a switch message or a ``WorkedOut``, or None for a message that the core handles."""
         return None
 
     def tick(self, arrange: Arrange, now: float) -> Effects:
@@ -63,7 +63,7 @@ class Extension:
     def change(self, now: float) -> Sequence[Command]:
         """Return commands that change where ports lead.
 
-        The core calls this while the other switches hold their rules and none of these leads elsewhere."""
+        The core calls this while all other switches hold the wanted rules, so that no rule leads elsewhere."""
         return ()
 
     def begin(self, now: float) -> Mapping[JobId, Routes | None]:

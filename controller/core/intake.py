@@ -55,7 +55,7 @@ PARTS_QUIET_S = 1.0
 Parts appear and vanish by hundreds, or one part again and again; they are saved together."""
 
 ASLEEP_S = 1.0
-"""Time in seconds between two ticks from which the process, or the machine, must have been stopped.
+"""Smallest time in seconds between two ticks that shows that the process, or the machine, was stopped.
 
 The controller heard no lease renewals meanwhile, so it restarts all leases."""
 
@@ -181,7 +181,7 @@ class Intake:
         return NOTHING
 
     def follow_extension(self, now: float) -> Effects:
-        """Return the effects of changed links of the extension: rules and the plan follow."""
+        """Return the effects of changed links of the extension: new rules and a new plan."""
         return self._changed(now) if self._state.topology.allow(self._extension.links, now) else NOTHING
 
     def _connected(self, message: SwitchConnected, now: float) -> Effects:
@@ -209,7 +209,7 @@ class Intake:
         return self._changed(now) | (self._begin_adoption(now) if late else NOTHING)
 
     def _begin_adoption(self, now: float) -> Effects:
-        """Begin to adopt what the switches hold: their rules now count for more than the state of the controller."""
+        """Begin to adopt the rules that switches hold: they now take precedence over the state of the controller."""
         self._state.adoption.begin(now)
         self._state.phases.take(Input.ADOPTION_NEEDED, now)
         return at_once(Work.RULES)
@@ -262,7 +262,7 @@ class Intake:
         effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
         if self._derived.follows_uses():
             s.load.take_announced()  # in small steps, before the next counters arrive
-        soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # counters of other jobs do not delay it
+        soon = not_before(Work.PLAN, now + self._config.planning.debounce_s)  # other jobs' counters do not delay it
         effects |= self._judge_demand(now, s.demand.look, soon)
         effects |= self._evaluate_counters(now)
         if s.demand.waiting and now > s.load.measured_at:
@@ -296,7 +296,7 @@ class Intake:
         return effects
 
     def _follow_parts(self, now: float, at: float) -> Effects:
-        """Record which parts of the fabric are up, and save them soon if a restart should know more."""
+        """Record which parts of the fabric are up, and save them soon if the parts that a restart needs changed."""
         self._state.parts.follow(self._state.fabric, now, at)
         before, self._saved_parts = self._saved_parts, self._derived.saved_parts()
         return NOTHING if self._saved_parts is before else when_quiet(Work.SAVE, now, PARTS_QUIET_S)
@@ -314,7 +314,7 @@ class Intake:
     def _judge_demand(self, now: float, judge: Callable[[float], None], plan: Effects = NOTHING) -> Effects:
         """Call ``judge`` and return the effects of what it changes.
 
-        ``plan``: effects that are added if it changes the virtual links that jobs are planned with."""
+        ``plan``: effects that are added if ``judge`` changes the virtual links that jobs are planned with."""
         s = self._state
         before = self._derived.jobs()
         judge(now)
@@ -330,7 +330,7 @@ class Intake:
         return changed | at_once(Work.SAVE) if self._derived.measured() != s.commits.latest.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:
-        """Adopt what the switches hold as the running routes, once all of it is known."""
+        """Adopt the routes that switches hold as the running routes, once the adoption is complete."""
         s = self._state
         if s.departures.waiting or not s.sync.installed:
             return NOTHING

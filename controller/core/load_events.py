@@ -22,13 +22,13 @@ RISE = 1.1
 """Factor by which a flow must become slower on some link, because of its background, to start a plan."""
 
 SHOWN = 1.03
-"""Factor by which such a flow must become slower or faster for slowdowns to be computed again."""
+"""Factor by which the background must make a flow slower or faster for slowdowns to be computed again."""
 
 SLOWER = 1.3
 """Factor by which the communication of an iteration must exceed the usual time for the iteration to count as slow."""
 
 LATEST = 3
-"""Number of latest iterations, of which all but one must be slow."""
+"""Number of latest iterations that are examined; all but one of them must be slow."""
 
 FEWEST_BEFORE = 3
 """Smallest number of earlier iterations from which the usual communication time is known."""
@@ -36,8 +36,8 @@ FEWEST_BEFORE = 3
 FIRST_REST_S = 1.5
 """Seconds from a plan that loads started until loads may start the next one.
 
-The rest doubles with each such plan, up to the period of plans, and is reset after a period without any. Bursts that
-come and go thus do not keep the planner busy."""
+The rest doubles with each such plan, up to the period of plans, and is reset after a period without such a plan.
+Recurring bursts thus do not keep the planner busy."""
 
 
 class LoadEvents:
@@ -95,7 +95,7 @@ class LoadEvents:
         jobs: Mapping[JobId, Job],
         hosts: Mapping[str, Host],
     ) -> bool:
-        """Return whether the published slowdowns belong to another background, so that they must be computed again.
+        """Return whether the published slowdowns were computed for another background and must be computed again.
 
         ``routed``: links that pinned flows of the ``jobs`` use."""
         carrying = _links_of_flows({**self._shown_bps, **background_bps}, routed, jobs, hosts)

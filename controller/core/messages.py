@@ -21,7 +21,7 @@ from controller.tables.messages import FromSwitches, ToSwitches
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Timer message, sent ten times a second, on which time-outs, leases and periodic work happen."""
+    """Timer message, sent ten times a second: it drives time-outs, leases and periodic work."""
 
     at: float = field(default_factory=time.time, compare=False)
     """Time in seconds since 1970, used only to record when something happened."""
@@ -41,9 +41,9 @@ class Reply:
     future: Future[Any]
     value: object
     after_status: bool = True
-    """Whether the status that shows the result is published first, because the API reads it after the reply.
+    """Whether the status that shows the result is published before the reply.
 
-    False where the request has changed nothing that a status shows."""
+    The API reads that status after the reply. False where the request has changed nothing that a status shows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,8 @@ def if_switch(_: PartKey, part: Part) -> Part | None:
 def saved_part(_: PartKey, part: Part, named: frozenset[JobId] | None) -> Part | None:
     """Return the part if a restart should know it, else None.
 
-    Hosts are saved only while they are down and named: the controller finds the others again, and a host that invents
-    addresses must not fill the state."""
+    Hosts are saved only while they are down and named. The controller finds all other hosts again, and a host that
+    invents addresses must not fill the state."""
     if part.kind is PartKind.HOST:
         return part if named is not None and part.down_since is not None else None
     return part if part.seen or part.down_since is not None else None

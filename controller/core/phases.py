@@ -1,17 +1,17 @@
-"""Phases of the controller, as a table, with the state that moves it from one phase to the next. Pure.
+"""Phases of the controller, as a table, with the state that moves the controller from phase to phase. Pure.
 
-*Adopting*: after a start, the rules that switches hold count for more than what the controller knows. Nothing is
+*Adopting*: after a start, the rules that switches hold take precedence over what the controller knows. Nothing is
 deleted or narrowed until every link that installed rules name has been seen, or no further switch has connected for
 ``adoption_patience_s``. Rules that lead to unknown hosts stay for one lease more
 (docs/explanation/restart-and-repair.md).
 
-The controller adopts again after a large fraction of the switches has left together. A switch that dies takes its ports
-down, which its neighbours report at once. A connection may also end because of the control network, while packets still
-flow. So a switch is given up ``GRACE_S`` after its connection ended, and no switch is given up when many leave
-together.
+The controller adopts again after a large fraction of the switches has disconnected together. When a switch dies, its
+links go down, which its neighbours report at once. A connection may also end because of the control network, while
+packets still flow. A switch is therefore given up ``GRACE_S`` after its connection ended, and no switch is given up
+when many disconnect together.
 
 *Steady*: rules are derived from the fabric and the routes. When links are lost, the phases *removing next hops* and
-then *repairing* follow. Rules are not derived meanwhile, for ``HURRY_S`` at most in each phase.
+then *repairing* follow. In each of these two phases, the derivation of rules waits for ``HURRY_S`` at most.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from controller.tables.rules import RuleSet
 HURRY_S = 0.1
 """Longest time in seconds for which the full derivation of rules waits for lost next hops to be removed.
 
-It then waits as long again, at most, for a repair of the routes."""
+The derivation then waits at most as long again for a repair of the routes."""
 GRACE_S = 0.1
 """Seconds from the end of a connection until its switch is given up."""
 TOGETHER_S = 1.0
 """Longest time in seconds between the ends of connections of switches that count as leaving together."""
 MANY_FRACTION = 0.25
 MANY_AT_LEAST = 3
-"""Number and fraction of the switches that must leave together for a new adoption."""
+"""Number and fraction of the switches that must disconnect together to start a new adoption."""
 MOST_PATIENCES = 8
 """Longest adoption, in multiples of its patience.
 
@@ -163,8 +163,8 @@ class Adoption:
     def rules_read(self, dpid: Dpid, rules: RuleSet, now: float) -> bool:
         """Return whether another adoption must begin.
 
-        It must when a switch that is read for the first time holds rules, before the lease of the first adoption is
-        over. Other switches may depend on those rules."""
+        Another adoption must begin when a switch that is read for the first time holds rules, before the lease of the
+        first adoption is over. Other switches may depend on those rules."""
         late = dpid not in self._read
         self._read.add(dpid)
         return late and bool(rules.flows) and now < self.unknown_kept_until
@@ -172,8 +172,8 @@ class Adoption:
     def is_complete(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], all_read: bool, now: float) -> bool:
         """Return whether rules can be adopted: all links that they name have been seen, or the patience is over.
 
-        ``installed``: rules of each switch that was read. ``all_read``: whether this is every connected switch. After a
-        restart, a fabric of empty switches is not complete: switches with rules are still to connect."""
+        ``installed``: rules of each switch that was read. ``all_read``: whether every connected switch was read. After
+        a restart, a fabric of empty switches is not complete: switches with rules are still to connect."""
         held = {dpid: rules.group_ports for dpid, rules in installed.items()}
         links_seen = all(
             LinkId(dpid, port) in fabric.links or not is_up(fabric.switches, PortRef(dpid, port))
@@ -203,7 +203,7 @@ class Departures:
         self._left_at: dict[Dpid, float] = {}
 
     def left(self, dpid: Dpid, fabric: Fabric, now: float) -> bool:
-        """Record that a switch left and return whether many switches of the ``fabric`` left together.
+        """Record that a switch disconnected, and return whether many switches of the ``fabric`` did so together.
 
         ``fabric`` still contains this switch. A switch without links does not count: one that connects and leaves
         repeatedly could otherwise stop all planning."""
@@ -216,7 +216,7 @@ class Departures:
 
     @property
     def waiting(self) -> bool:
-        """Whether some switches have left and are not given up yet."""
+        """Whether some switches have disconnected and are not given up yet."""
         return bool(self._waiting)
 
     def returned(self, dpid: Dpid) -> None:
@@ -239,7 +239,7 @@ class LinkLosses:
         self.repair_s: float | None = None
         """Seconds from the latest loss until the switches confirmed the repaired routes; None until then."""
         self.repair_times = Histogram()
-        """Distribution of all such times."""
+        """Distribution of all values that ``repair_s`` has had, in seconds."""
         self._links: Mapping[LinkId, Link] = {}
         self._unrouted: frozenset[LinkId] = frozenset()
         self._broken_since: float | None = None

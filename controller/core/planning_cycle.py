@@ -1,6 +1,6 @@
 """Sequence of planning cycles: which problem is being solved, and what becomes of the answer.
 
-In: problems, and the answers of the worker with the decisions on them. Out: ``SolvePlan`` commands, new running routes
+In: problems, and the worker's answers, each with the decision on it. Out: ``SolvePlan`` commands, new running routes
 when a repair arrives or a plan is worth its moves, and replies to those who requested a plan.
 """
 
@@ -48,7 +48,9 @@ class PlanningCycle:
         self._began_at = 0.0
         self._rests_until = -math.inf
         self.unplanned: frozenset[JobId] = frozenset()
-        """New jobs until their first cycle is over; they get no rules before, since a plan would replace these soon."""
+        """New jobs whose first cycle is not over.
+
+        They get no rules until then, because the plan would soon replace those rules."""
         self.generation = 0
         """Number of the latest problem."""
         self.slowdowns = Slowdowns(0)
@@ -61,9 +63,9 @@ class PlanningCycle:
         """Source of the bytes, by job, that the plan was made for."""
         self._solving_source: Mapping[JobId, DemandSource] = {}
         self.baseline_slowdowns: Mapping[str, float] = {}
-        """Slowdown of each baseline on the problem of the plan; empty until it is known."""
+        """Slowdown of each baseline on the problem of the plan; empty until the slowdowns are known."""
         self.adopted = False
-        """Whether the running routes are those of the newest plan."""
+        """Whether the running routes are the routes of the newest plan."""
         self.reason = ""
         """Decision on the newest plan, and its reason."""
         self.cycles_done = 0
@@ -71,7 +73,7 @@ class PlanningCycle:
         self.plan_at: float | None = None
         """Time of the newest plan in monotonic seconds."""
         self.plan_times = Histogram()
-        """Distribution of the seconds that plans took."""
+        """Distribution of the planning times in seconds."""
         self.moved_flows_total = 0
         self.repair: Repair | None = None
         """The latest repair of broken routes."""
@@ -92,8 +94,8 @@ class PlanningCycle:
     def rests(self, now: float) -> bool:
         """Return whether the next cycle must wait.
 
-        The rest after an answer is as long as the answer took, but at most ``MOST_REST_S``. Otherwise jobs that come
-        and go all the time would keep a processor busy with plans."""
+        The rest after an answer is as long as the answer took, but at most ``MOST_REST_S``. Otherwise jobs that are
+        added and removed all the time would keep a processor busy with plans."""
         return now < self._rests_until
 
     def period_over(self, now: float) -> bool:
@@ -107,7 +109,7 @@ class PlanningCycle:
     def answer_next(self, waiter: Future[Any]) -> None:
         """Reply with the outcome of the next cycle that begins.
 
-        A running cycle is finished first: otherwise no plan would be adopted while requests come faster than
+        A running cycle is finished first: otherwise no plan would be adopted while requests arrive faster than
         answers."""
         self._waiters_for_next.append(waiter)
 
@@ -136,8 +138,8 @@ class PlanningCycle:
         1``.
         ``demand_source``: source of the bytes of each job with known hosts.
         ``repairs``: whether flows with lost paths are repaired before the plan arrives.
-        ``lost``: whether links were lost. Otherwise a repair only moves flows off a detour or after a host that has
-        moved, and is not counted."""
+        ``lost``: whether links were lost. Otherwise a repair only moves flows off a detour, or follows a host that
+        has moved, and is not counted."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links

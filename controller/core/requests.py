@@ -121,7 +121,7 @@ class Requests:
         return at_once(Work.SAVE)
 
     def _analyse(self, message: Question) -> Effects:
-        """Have a question answered about the current network."""
+        """Have a question about the current network answered."""
         s, d = self._state, self._derived
         intact, fabric = s.topology.intact, with_links(s.fabric, d.plannable())
         network = Network(d.snapshot(), fabric, intact, s.cycle.limits, FabricNames(intact), d.excluded())
@@ -161,9 +161,9 @@ class Requests:
             raise NotKnownYet(text, {}, RETRY_S)
 
     def refuse(self, message: Request, error: SignalboxError) -> Effects:
-        """Reply with the error, but after the disk if changes are waiting for it.
+        """Reply with the error; if changes wait for the disk, the reply waits with them.
 
-        The request may have been refused because of such a change, which may still be undone."""
+        A waiting change may be the reason for the error, and that change may still be undone."""
         commits = self._state.commits
         if isinstance(error, InvalidInput) or not commits.holding:
             return commands(Reply(message.reply, error, after_status=False))
@@ -304,7 +304,9 @@ class Requests:
         return at_once(Work.RULES, Work.PLAN, Work.SAVE)
 
     def _places_of_hosts(self, down: Mapping[PartKey, Part]) -> Mapping[str, Dpid]:
-        """Return the switch of each host that jobs or the inventory file name, or the last one if the host is down."""
+        """Return the switch of each host that jobs or the inventory file name.
+
+        For a host that is down it is the host's last switch."""
         hosts, found = self._state.fabric.hosts, {}
         for key in self._derived.named_hosts():
             if key.id in hosts:

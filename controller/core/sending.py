@@ -1,4 +1,4 @@
-"""Changes to send to switches, what the switches have confirmed, and the replies that wait for that.
+"""Changes to send to switches, what the switches have confirmed, and the replies that wait for confirmation.
 
 In: the wanted rules, and the rules that switches hold. Out: stages of changes, requests to probe the ports of switches
 that have become ready, and replies. Jobs whose confirmed routes change begin a new epoch (``jobs.job``). Pure.
@@ -58,7 +58,7 @@ class Sending:
         self.generation: Mapping[JobId, int] = {}
         """Generation of the routes of each job whose routes have ever changed; each change makes a new mapping.
 
-        It grows when the routes change, or the way in which subflows are distinguished."""
+        A generation grows when the job's routes change, or the way in which its subflows are distinguished."""
         self.install_times = Histogram()
         """Distribution of the seconds from sending a stage until all of its switches have confirmed it."""
         self._sent_at: dict[int, float] = {}

@@ -1,6 +1,6 @@
 """State of the controller: each kind of state has one owner, and only the owner's methods change it.
 
-``derived`` declares what follows from this state.
+``derived`` declares the values that are computed from this state.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Wanted(NamedTuple):
     rules: Mapping[Dpid, RuleSet]
 
     def not_followed(self, jobs: Mapping[JobId, Job]) -> frozenset[Dpid]:
-        """Return the switches with pins of jobs that were removed or changed since."""
+        """Return the switches with pins of jobs that were removed or changed since ``rules`` were derived."""
         changed = [job_id for job_id, was, _ in differing(self.jobs, jobs) if was]
         pins = chain.from_iterable(self.pins.of.get(job_id, ()) for job_id in changed)
         return frozenset(link.dpid for pin in pins for link in pin.path or ())
@@ -119,9 +119,9 @@ class State:
     phases: Phases
     """Phase of the controller: how far its knowledge of the network can be trusted."""
     adoption: Adoption
-    """Progress of the adoption of what switches hold."""
+    """Progress of adopting the rules that switches hold."""
     departures: Departures
-    """Switches that have left and are not given up yet."""
+    """Switches that have disconnected and whose links are not given up yet."""
     refusals: Refusals
     """Packets and connections that the controller refused."""
     silences: Silences

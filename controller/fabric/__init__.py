@@ -1,12 +1,12 @@
 """The network as the controller knows it: topology, hosts, candidate paths, loads of links, drained parts.
 
-The first stage: it imports no other one, and neither reads clocks nor sends.
+This package is the first stage: it imports no other stage, and neither reads clocks nor sends.
 
 In: reports of the southbound (``messages``), counters, names from operators. Out: frozen ``Fabric`` snapshots, paths
 between switches, the background of each link.
 
 - ``topology``: the vocabulary (switch, link, host, path) and the ``Fabric`` snapshot.
-- ``topology_state``: makes the snapshots. It decides when a cable counts, and how long one that failed stays out.
+- ``topology_state``: makes the snapshots. It decides when a cable counts, and how long a failed cable stays out.
 - ``host_discovery``: finds hosts by ARP, and checks claims to addresses that another host has.
 - ``shortest_paths``: next hops of every switch and candidate paths, kept up to date as links change.
 - ``counter_samples``, ``link_load``, ``recent_uses``, ``background``: from counters to the background, which is the

@@ -1,8 +1,8 @@
 """Background of every link: measured traffic minus what announced flows that no rule counts yet may have sent.
 
 A source may send more than the counted flows account for. Until its flows are counted, this excess may be on any link
-that they may use, so it is subtracted from each of these links. A link keeps what these sources cannot have sent, or
-what their destinations have not received. Registering a job therefore does not hide traffic of others.
+that they may use, so it is subtracted from each of these links. A link keeps as background what these sources cannot
+have sent, or what their destinations have not received. Registering a job therefore does not hide traffic of others.
 
 ``RecentBackground`` keeps links that were busy until lately from counting as free.
 """
@@ -38,9 +38,9 @@ def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) ->
     """Yield arrays that have, for each link, an upper bound of the traffic of these uncounted flows.
 
     The first array has what they seem to have carried. The others have the most that they can have carried in each part
-    of the window. The bound is the least of three sums: what the sources sent, what the destinations received, and per
-    flow the smaller of what its two ends did. Traffic of counted flows is left out. The bound is 0 on links without
-    other traffic."""
+    of the window. The bound is the least of three sums: over the sources what each sent, over the destinations what
+    each received, and over the flows the smaller of what source and destination carried. Traffic of counted flows is
+    left out. The bound is 0 on links without other traffic."""
     place = measured.place
     src = np.array([place.get(hosts[flow.src_ip].uplink, -1) for flow in uncounted], np.int64)
     dst = np.array([place.get(hosts[flow.dst_ip].downlink, -1) for flow in uncounted], np.int64)
@@ -64,7 +64,7 @@ def _of_flows(measured: Measured, uncounted: Uses, hosts: Mapping[str, Host]) ->
 
 
 def _carrying(measured: Measured, links: frozenset[LinkId]) -> Rows:
-    """Return the places of those links that carry traffic beyond counted flows."""
+    """Return the places of the given links that carry traffic beyond counted flows."""
     rows = np.array([measured.place[link] for link in links if link in measured.place], np.int64)
     carrying: Rows = rows[measured.beyond_bps[rows] > 0]
     return carrying
@@ -85,7 +85,7 @@ LEFT_S = 2 * SETTLE_S
 
 
 class _Held(NamedTuple):
-    """Most background that a link carried lately, in bit/s, and the last time when it did, in monotonic seconds."""
+    """Most background that a link carried lately, in bit/s, and when it last carried it, in monotonic seconds."""
 
     bps: float
     at: float

@@ -134,7 +134,7 @@ class Samples(Generic[Key]):
     def rates_bps(self, rows: Rows, instants: Floats) -> Floats:
         """Return the rate in bit/s between consecutive instants; ``instants`` has a row per counter.
 
-        It is NaN where the samples do not reach."""
+        The rate is NaN where the samples do not cover the time between the instants."""
         totals, _ = self._between(rows, instants)
         return 8 * np.diff(totals, axis=1) / np.diff(instants, axis=1)
 
@@ -154,7 +154,7 @@ class Samples(Generic[Key]):
     def sampled_before(self, rows: Rows, instants: Floats) -> Floats:
         """Return the time of the newest sample at or before each instant, or the instant itself where there is none.
 
-        There is a row of instants per counter."""
+        ``instants`` has a row per counter."""
         times = self._times[rows][:, None, :]
         newest = np.where(times <= instants[:, :, None], times, _MISSING).max(axis=2, initial=_MISSING)
         return np.where(newest > _MISSING, newest, instants)
@@ -162,7 +162,7 @@ class Samples(Generic[Key]):
     def recent_bps(self, rows: Rows, window_s: float) -> Floats:
         """Return the rate in bit/s over the last ``window_s`` of samples, or over all samples if they cover less.
 
-        It is NaN for counters with fewer than two samples."""
+        The rate is NaN for counters with fewer than two samples."""
         end = self.last_at(rows)
         start = np.maximum(self.first_at(rows), end - window_s)
         enough = start < end
@@ -186,7 +186,7 @@ class Samples(Generic[Key]):
     def most_bps(self, rows: Rows, window_s: float) -> Floats:
         """Return an upper bound of the mean rate in bit/s over the last ``window_s`` of samples; fast to compute.
 
-        It is infinite where there are few samples."""
+        The bound is infinite for a counter with fewer than ``DEPTH`` samples."""
         counted = (self._totals[rows, -1] - self._totals[rows, 0]).astype(np.float64)
         return np.where(self._times[rows, 0] > _MISSING, 8 * counted / window_s, np.inf)
 
@@ -313,7 +313,7 @@ class RecentFigures:
     def rates_bps(self) -> Floats:
         """Return the rate in bit/s of every row over the window, or over all its samples if they cover less.
 
-        It is NaN for rows with fewer than two samples."""
+        The rate is NaN for rows with fewer than two samples."""
         new = len(self._links.row_of) - len(self._rates_bps)
         self._rates_bps = np.append(self._rates_bps, np.full(new, np.nan))
         if self._counted:

@@ -1,4 +1,4 @@
-"""Parts that the inventory file declares, with stand-ins for those that were never seen."""
+"""Parts that the inventory file declares, with stand-ins for parts that were never seen."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Drained parts: switches and cables that operators have taken out of use although they work.
 
-In: names as operators give them, and the fabric. Out: the links that plans must not use, and then those that rules must
-not use. A drained part is identified by dpids and ports: it stays drained when its switch reconnects or changes its
-name.
+In: names as operators give them, and the fabric. Out: the links that plans must not use, and later the links that rules
+must not use. A drained part is identified by dpids and ports: it stays drained when its switch reconnects or changes
+its name.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Drains:
         self.waiting: frozenset[LinkId] = frozenset()
         """Drained links on which flows may still be planned, because more flows use them than may move at a time.
 
-        They are not saved, so a restart drains them at once."""
+        These links are not saved, so a restart drains them at once."""
 
     def drain(
         self,
@@ -104,10 +104,10 @@ class Drains:
         """Drain parts and return their names.
 
         ``down``: parts that are down, which can be drained before they return. ``hosts``: expected hosts that are not
-        in the fabric. ``no_parts``: reasons for names of other things. ``now``: seconds since 1970.
+        in the fabric. ``no_parts``: reasons why names of other things mean no part. ``now``: seconds since 1970.
 
-        Raises ``InvalidInput`` for names of nothing that can be drained, and ``Conflict`` when switches with hosts
-        would be cut off. In both cases nothing changes."""
+        Raises ``InvalidInput`` for names that mean no part that can be drained, and ``Conflict`` when switches with
+        hosts would be cut off. In both cases nothing changes."""
         found = {drain.part: drain for drain in _named(names, fabric, down, now, no_parts)}
         name_of = {drain.part: drain.name for drain in self.parts.values()}
         parts = {**self.parts}
@@ -125,7 +125,7 @@ class Drains:
     def undrain(self, names: Iterable[str], fabric: Fabric, down: Collection[Part] = ()) -> None:
         """Use drained parts again. ``down``: as for ``drain``.
 
-        Raises ``InvalidInput`` for names of nothing that is drained, and then changes nothing."""
+        Raises ``InvalidInput`` for names that mean no drained part, and then changes nothing."""
         gone: set[str] = set()
         problems = []
         by_end = {name.partition(">")[0]: name for name in self.parts}
@@ -146,14 +146,14 @@ class Drains:
     def restore(
         self, parts: Mapping[str, Drain], links: Mapping[LinkId, Link], waiting: frozenset[LinkId] = frozenset()
     ) -> None:
-        """Set the drained parts to exactly ``parts``. ``waiting``: links that wait in addition to those that do now."""
+        """Set the drained parts to exactly ``parts``. ``waiting``: links that wait, besides those waiting now."""
         self.parts = parts
         self.waiting = (self.waiting | waiting) & drained_links(parts, links)
 
     def go_on(self, links: Mapping[LinkId, Link], flows: Mapping[LinkId, Collection[object]], most: float) -> None:
-        """Exclude waiting links, cable by cable, until ``most`` flows use the excluded ones, and at least one cable.
+        """Exclude waiting links, cable by cable, as long as at most ``most`` flows use the excluded links.
 
-        ``flows``: flows that use each link."""
+        At least one cable is excluded. ``flows``: flows that use each link."""
         room = most
         for link in sorted(self.waiting):
             if link not in self.waiting:
@@ -252,7 +252,7 @@ def without(links: Mapping[LinkId, Link], excluded: Collection[LinkId]) -> Mappi
 def excluded_links(parts: Mapping[str, DrainedPart], waiting: frozenset[LinkId]) -> frozenset[LinkId]:
     """Return the drained links on which no flow is planned any more.
 
-    ``waiting``: drained links that may still be used."""
+    ``waiting``: drained links on which flows may still be planned (``Drains.waiting``)."""
     return frozenset[LinkId]().union(*(part.links for part in parts.values())) - waiting
 
 
@@ -305,8 +305,9 @@ def _refuse_cut_off(
 ) -> None:
     """Raise ``Conflict`` when the drain would cut off switches with hosts.
 
-    This is so when hosts could not reach each other any more, or when a switch with hosts is to be drained itself:
-    hosts on it reach each other only through it. ``leaves``: switches with hosts. ``parts``: parts to be drained."""
+    Switches are cut off when hosts could not reach each other any more, or when a switch with hosts is to be drained
+    itself: hosts on it reach each other only through it. ``leaves``: switches with hosts. ``parts``: parts to be
+    drained."""
     for leaf in sorted(leaf for leaf in leaves if leaf in parts):
         raise Conflict(f"hosts on {fabric.name(leaf)} would have no path to others: nothing is drained")
     leaves = fabric.switches.keys() & leaves

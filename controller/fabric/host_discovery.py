@@ -24,7 +24,7 @@ ASK_AGAIN_S = 1.0
 WAIT_S = 3.0
 FORGET_S = 60.0
 MAX_QUESTIONS = 64
-"""Largest number of addresses requested in one second; more wait for the next."""
+"""Largest number of addresses requested in one second; further addresses wait for the next second."""
 MAX_LOOKED_AT = 256
 """Largest number of addresses examined in one tick to find out whether they were requested a moment ago."""
 MAX_QUESTION_FRAMES = 10_000
@@ -137,8 +137,8 @@ class _Asker:
 class _Turns:
     """Order in which missing addresses are requested.
 
-    Those who wait take turns, however many addresses each waits for. Half of the turns are for those with addresses
-    that were never requested, which they request first."""
+    The jobs that wait take turns, however many addresses each of them waits for. Half of the turns are for jobs with
+    addresses that were never requested; such a job's turn requests these addresses first."""
 
     def __init__(self) -> None:
         self._missing: Mapping[Hashable, Sequence[str]] = {}

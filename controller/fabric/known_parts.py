@@ -39,7 +39,7 @@ MOST_OF_A_KIND = 16_384
 A switch that invents other switches, or hosts, must not fill the memory."""
 
 CAUSE_S = 1.0
-"""Seconds in which a lost cable or host may have been lost because of its switch, whose loss is noticed later."""
+"""Seconds after the loss of a cable or host in which the loss of its switch, the cause, may still be noticed."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -66,9 +66,9 @@ class KnownParts:
 
         Their switch is down, or it has returned and they have not had the time to return."""
         self.absent: Mapping[PartKind, int] = {}
-        """Number of parts of each kind that are not there, including those that do not count as down yet."""
+        """Number of absent parts of each kind, including parts that do not count as down yet."""
         self.awaited: frozenset[PartKey] = frozenset()
-        """Parts of before the start that have not appeared and may still appear."""
+        """Parts from before the start that have not appeared and may still appear."""
         self._declared = DeclaredParts(declared)
         self._patience_s = patience_s
         self._fabric = Fabric()
@@ -338,8 +338,8 @@ class KnownParts:
     def _explained_until(self, part: Part) -> float:
         """Return the monotonic time until which a part that is down is explained.
 
-        It is infinite while a switch of the part is down. A part that was down before the start was lost by itself, or
-        with a switch that is still down."""
+        The time is infinite while a switch of the part is down. A part that was down before the start was lost by
+        itself, or with a switch that is still down."""
         if part.down_since is None or part.kind is PartKind.SWITCH:
             return -math.inf
         went_at = self._went_at.get(part.key)
@@ -377,5 +377,5 @@ def _not_one(name: str, parts: Sequence[Part]) -> str:
 
 
 def _meant(parts: Sequence[Part]) -> Part:
-    """Return the part that is down, if one is, else the first."""
+    """Return the part that is down if there is one, else the first part."""
     return next((part for part in parts if part.down_since is not None), parts[0])

@@ -46,7 +46,7 @@ class Measured:
     sent_bps: Floats
     """Estimate of the most traffic beyond counted flows that links of hosts have carried; infinite where unknown."""
     most_sent_bps: Floats
-    """Upper bound of that traffic in each part of the window; infinite where unknown."""
+    """Upper bound of the traffic in ``sent_bps`` in each part of the window; infinite where unknown."""
     noise_bps: Floats
     """Rate below which traffic counts as noise."""
     counted: frozenset[Pair]
@@ -139,9 +139,9 @@ class LinkLoad:
     def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:
         """Record the links that rules may use from ``now`` on: at most those that ``uses`` returns for each rule.
 
-        A rule that is missing there is forgotten when the window ends. ``uses`` is called at the next ``update`` so
-        that computing the links does not delay the change of rules. Rules that lasted for less than ``QUEUED_S`` are
-        skipped, since they are no background of any link."""
+        A rule that ``uses`` does not return is forgotten when the window ends. ``uses`` is called at the next
+        ``update`` so that computing the links does not delay the change of rules. Rules that lasted for less than
+        ``QUEUED_S`` are skipped, since they are no background of any link."""
         first = now
         if self._announced and now < self._announced[-1].since + QUEUED_S:
             first = self._announced.pop().first
@@ -235,7 +235,7 @@ class LinkLoad:
 
         The parts of the window before ``end`` begin when counters of a link were read. Carried traffic and excess
         beyond the users are in bit/s, NaN where unknown. Slack is the fraction of the time for which the counters of
-        the users may disagree with those of the link."""
+        the users may disagree with the counters of the link."""
         ends, first, which = np.unique(end, return_index=True, return_inverse=True)
         parts = self._window_s * (np.arange(1, PARTS + 1) - 0.1) / PARTS  # allows for irregular readings
         begins = self._links.sampled_before(links[first], ends[:, None] - parts)
@@ -274,7 +274,7 @@ class LinkLoad:
     def _counted_now(self, users: Users, known: bytes) -> frozenset[Pair]:
         """Return the flows whose rules have all counted for a whole window.
 
-        ``known``: whether each rule of ``users`` has."""
+        ``known``: whether each rule of ``users`` has counted for a whole window."""
         if not any(known):
             return frozenset()
         missing = {users.pairs[number] for number, found in enumerate(known) if not found}

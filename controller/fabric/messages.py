@@ -23,7 +23,7 @@ class DrainParts:
 
 @dataclass(frozen=True, slots=True)
 class UndrainParts:
-    """Use drained parts again. The reply, sent once that is saved, is None."""
+    """Use drained parts again. The reply, sent once the change is saved, is None."""
 
     names: tuple[str, ...]
     reply: Future[Any] = field(default_factory=Future, compare=False)
@@ -106,7 +106,7 @@ RefusalReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefused:
-    """An OpenFlow connection that the controller ended because of what arrived on it, or did not.
+    """An OpenFlow connection that the controller ended because of what arrived on it, or did not arrive.
 
     Reasons: ``malformed``: bytes that are not OpenFlow. ``version``: no common version. ``silent``: no handshake in
     time. ``not_reading``: the peer did not read what was sent. ``tls``: no certificate or a wrong one.

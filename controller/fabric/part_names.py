@@ -25,7 +25,7 @@ def limited(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def names_of(part: Part) -> set[str]:
-    """Return all names of a part: the printed one and those that operators may use."""
+    """Return all names of a part: the printed name and other names that operators may use."""
     names = {part.name, part.key.id}
     if part.kind is PartKind.LINK and part.seen:
         a, b = part.ends

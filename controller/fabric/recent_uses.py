@@ -1,8 +1,8 @@
 """Links that the packets of each rule may have used, now and within the last two windows.
 
 In: the links that rules may use, by job, whenever they change; rows of samples. Out: arrays of pairs of rows, a link
-and a rule whose packets may have used it, with the time until which they may have. Only jobs with changed rules are
-examined.
+and a rule whose packets may have used the link, with the time until which they may have used it. Only jobs with changed
+rules are examined.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Refusals:
         self.last_connections: dict[RefusalReason, tuple[str, float]] = {}
         """Peer and time of the latest refusals, by reason, except duplicate dpids.
 
-        The peer is the first one since a time without refusals; the time is that of the last refusal."""
+        The peer is the first one since a time without refusals; the time is the time of the last refusal."""
         self.last_packets: dict[RefusedPacket, float] = {}
         """Time of the last refusal, by port and reason."""
         self.taken: dict[Dpid, str] = {}

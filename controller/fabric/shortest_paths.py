@@ -119,7 +119,7 @@ class CandidatePaths:
     """Equal-cost shortest paths of one fabric snapshot, computed on request and then cached.
 
     ``max_paths``: largest number of candidates for a pair of switches more than two links apart, which may have
-    exponentially many."""
+    exponentially many paths."""
 
     stretch = 0
     """Number of links by which a path may be longer than the shortest; 0 for candidates of a running controller."""

@@ -78,8 +78,8 @@ class Switch:
 class Link:
     """A usable directed link between two switches.
 
-    It is one direction of a cable that was seen in both directions and is not held down. If ``one_way`` is set, it is a
-    circuit of an optical switch."""
+    The link is one direction of a cable that was seen in both directions and is not held down. If ``one_way`` is set,
+    the link is a circuit of an optical switch."""
 
     src: PortRef
     dst: PortRef
@@ -141,7 +141,7 @@ class Fabric:
 
 
 def leaves_of(addresses: Iterable[str], hosts: Mapping[str, Host]) -> frozenset[Dpid]:
-    """Return the switches of those hosts that are known."""
+    """Return the switches of the hosts with these addresses, as far as the hosts are known."""
     return frozenset(hosts[ip].at.dpid for ip in addresses if ip in hosts)
 
 

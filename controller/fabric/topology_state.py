@@ -74,8 +74,9 @@ class _Held:
 class HoldDowns:
     """Hold-downs of cables that failed, each twice as long as the last, until the cable has worked for a while.
 
-    A flapping cable would otherwise move the same flows again and again. ``first_s``: hold-down after the first
-    failure. ``longest_s``: limit of the hold-down."""
+    A hold-down is the time for which a cable that has returned is not used yet. A flapping cable would otherwise move
+    the same flows again and again. ``first_s``: hold-down after the first failure. ``longest_s``: limit of the
+    hold-down."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._first_s = first_s
@@ -195,7 +196,7 @@ class TopologyState:
 
     @property
     def intact(self) -> Fabric:
-        """Current snapshot with the cables that have failed and not returned added; these have capacity 0."""
+        """Current snapshot plus the cables that have failed and are not used again, which have capacity 0."""
         failed = (sorted(cable) for cable in self._hold_downs.held)
         links = {LinkId(*src): Link(src, dst, 0.0) for a, b in failed for src, dst in ((a, b), (b, a))}
         return replace(self.fabric, links={**links, **self.fabric.links})
@@ -235,7 +236,9 @@ class TopologyState:
             self._changing.pop(dpid, None)
 
     def port_changed(self, dpid: Dpid, port: Port, removed: bool, now: float) -> bool:
-        """Record that a port was added, removed or changed. False: it was not, or its switch is not connected."""
+        """Record that a port was added, removed or changed.
+
+        Returns False if nothing has changed, or if the switch is not connected."""
         switch = self._switches.get(dpid)
         before = switch.ports.get(port.number) if switch else None
         if switch is None or (before is None if removed else before == port):
@@ -382,8 +385,8 @@ class TopologyState:
     def is_fabric_port(self, at: PortRef) -> bool:
         """Return whether the port leads to a switch.
 
-        Probes pass there, or have passed to a switch that is not connected now. In this case packets at the port come
-        from hosts of that switch, or through it."""
+        Probes pass there, or have passed to a switch that is not connected now. In the second case packets at the port
+        come from hosts of that switch, or through that switch."""
         if at in self._heard or at in self._arriving:
             return True
         return at in self._last_heard and self._last_heard[at] not in self._switches

@@ -7,8 +7,8 @@ the virtual links to plan for, replies, and what a restart must know (``messages
 - ``job``: the frozen job. Beside it, ``Vitals`` hold what changes all the time: the lease and reported iterations.
 - ``announcements``: which job announced which pair of addresses.
 - ``measured_demand``: the bytes that every job is planned for.
-- ``watched_job``, ``payload_windows``, ``judgement``, ``traffic_patterns``: the same for one job. They count its
-  payload, compare it with the announcement, and recognise traffic patterns.
+- ``watched_job``, ``payload_windows``, ``judgement``, ``traffic_patterns``: the measured demand of one job. They count
+  the job's payload, compare it with the announcement, and recognise traffic patterns.
 - ``ends``: how registrations ended.
 - ``quotas``, ``host_prefixes``: what one tenant may use, and which hosts its jobs may name.
 - ``reported_connections``: open connections, so that jobs can share a pair of hosts.

@@ -1,6 +1,6 @@
 """Pairs of addresses that jobs have announced, and pairs that are counted to learn what a job sends.
 
-A change of one job causes no work for the others.
+A change of one job causes no work for other jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from signalbox.jobs.subflows import Dividing, Pair
 class Announcing(Protocol):
     """Properties of a job that matter here.
 
-    ``dividing``: a job that reports its connections is its ``owner``, and may share pairs with other jobs.
+    ``dividing``: has the job as ``owner`` if it reports its connections; such a job may share pairs with other jobs.
     ``registered_at``: seconds since 1970; it orders the jobs that share a pair, and a restart does not change it."""
 
     @property
@@ -50,7 +50,7 @@ class Announcements:
     def found(self, job: Announcing, pairs: Iterable[Pair]) -> None:
         """Record that the job was seen to send on these pairs.
 
-        The pairs stay with the job whatever others announce later, unless they announce the same pairs."""
+        The pairs stay with the job unless other jobs announce the same pairs later."""
         if job.dividing.owner:
             return
         new = {pair for pair in pairs if pair not in self._found} - job.pairs
@@ -115,7 +115,7 @@ class Announcements:
     def holder(self, pair: Pair) -> JobId | None:
         """Return the job that has the rule for all packets of a pair (``tables.pins``).
 
-        This is the ``first`` job, or else the job whose acknowledgements travel on the pair."""
+        That job is the ``first`` job, or else the job whose acknowledgements travel on the pair."""
         src, dst = pair
         return self.first(pair) or self.first((dst, src))
 

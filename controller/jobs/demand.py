@@ -107,7 +107,7 @@ class JobDemand:
     declared: Mapping[Pair, int]
     """Announced bytes of one iteration, by pair."""
     per_iteration: bool = True
-    """Whether the bytes of ``virtual_links`` are those of one iteration; otherwise of one second."""
+    """Whether ``virtual_links`` has the bytes of one iteration; otherwise it has the bytes of one second."""
     counted: frozenset[Pair] = frozenset()
     """Pairs that are counted in addition to ``virtual_links``."""
     learning: bool = False

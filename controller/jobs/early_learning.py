@@ -1,7 +1,7 @@
 """New jobs whose pairs are all counted although their declarations may be right, as far as other jobs leave rules.
 
 A job that shares two hosts with another job is not learnt early: either of them may send on a pair that no job
-announced. A change of one job causes no work for the others.
+announced. A change of one job causes no work for other jobs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Learnt(NamedTuple):
 class EarlyLearning:
     """Jobs that are learnt early, with their rules.
 
-    If rules are short, the tenant with the most of them gives way, and of its jobs the one that began first."""
+    If rules are short, the tenant with the most rules loses the job that began first, until the rules suffice."""
 
     def __init__(self) -> None:
         self._jobs: dict[JobId, _Learnt] = {}

@@ -1,8 +1,8 @@
 """Ends of registrations of jobs.
 
-``Ends`` owns the latest ends. In: an end when it happens, and when it is final: a deregistration is final when it is on
-disk. After a restart, the saved ends. Out: the end of a registration, for its owner and for a client that repeats its
-request; the final ends, for everybody; and the ends that a restart must know.
+``Ends`` owns the latest ends. In: each end when it happens, and again when it is final (a deregistration is final when
+it is on disk); after a restart, the saved ends. Out: the end of a registration, for its owner and for a client that
+repeats its request; the final ends, for everybody; and the ends that a restart must know.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Ends:
         self._to_save = dict[str, None]()
 
     def add(self, end: JobEnd) -> None:
-        """Record that a registration has ended; until that is final, the registration may be restored."""
+        """Record that a registration has ended; until the end is final, the registration may be restored."""
         self._of_uid[end.uid] = end
         if end.request_id:
             self._of_request[_request(end)] = end
@@ -108,7 +108,7 @@ class Ends:
         self.totals = MappingProxyType(totals)
 
     def take_saved(self, ends: Iterable[JobEnd]) -> None:
-        """Record the ends of before a restart, oldest first."""
+        """Record the ends from before a restart, oldest first."""
         for end in ends:
             self.add(end)
             self._certain.append(end)
@@ -116,7 +116,7 @@ class Ends:
 
     @property
     def certain(self) -> tuple[JobEnd, ...]:
-        """Latest final ends, oldest first; the same tuple while there are no more."""
+        """Latest final ends, oldest first; the same tuple until another end is final."""
         if self._snapshot is None:
             self._snapshot = tuple(self._certain)
         return self._snapshot
@@ -167,7 +167,7 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
 
 
 def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
-    """Return the ends that were added since, as far as they are kept."""
+    """Return the ends in ``now`` that follow the last one in ``before``, as far as they are kept."""
     last = before[-1] if before else None
     new = list(takewhile(lambda end: end is not last, reversed(now)))
     return tuple(reversed(new))

@@ -53,7 +53,7 @@ class FirstBytes:
         self._with_found = Memo(_with_found)
 
     def begin(self, totals: Totals, now: float, since: float) -> None:
-        """Start: pairs that were not counted have rules from now on. Counts of other rules before are left out.
+        """Start: pairs that were not counted have rules from now on. Earlier counts of other rules are left out.
 
         A rule that was read after ``since`` exists. What it counts until now, as far as its counter lags, was sent
         before."""
@@ -74,7 +74,7 @@ class FirstBytes:
     def look(self, pairs: Sequence[Pair], totals: Totals, known: Set[Pair], iteration_s: float, now: float) -> bool:
         """Evaluate the latest counters and return whether they show pairs that are neither ``known`` nor found yet.
 
-        ``iteration_s``: seconds for which the bytes of these pairs are given."""
+        ``iteration_s``: seconds for which the bytes of found pairs are given."""
         last, self._last = self._last, totals
         if last is None:
             return False
@@ -104,7 +104,7 @@ class FirstBytes:
         self._found = {pair: found for pair, found in self._found.items() if found[0] >= since or pair in carrying}
 
     def added_to(self, known: VirtualLinks) -> VirtualLinks:
-        """Return ``known`` and, in phases of their own, the found pairs that it lacks; the same object without any."""
+        """Return ``known`` plus, in phases of their own, the found pairs that it lacks; ``known`` if it lacks none."""
         found = tuple((pair, group) for pair, (_, group) in self._found.items() if pair not in known.pairs)
         return self._with_found(known, found, tuple(self._bytes)) if found else known
 

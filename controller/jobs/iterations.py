@@ -32,23 +32,25 @@ LATELY = 8
 """Number of latest iterations whose median interval is the usual time from one iteration to the next."""
 
 PAUSE = 0.5
-"""Length of a gap between iterations, as a fraction of the fastest iteration, below which none was done in it."""
+"""Length of a gap, as a fraction of the fastest iteration, below which no iteration was done in the gap."""
 
 
 class IterationCounts(NamedTuple):
     """Numbers of iterations whose bytes each reading of counters includes.
 
-    A window has at least ``ended`` at its last reading minus ``begun`` at its first, and at most the opposite
-    difference."""
+    A window has at least ``ended`` at its last reading minus ``begun`` at its first reading. It has at most
+    ``possibly_begun`` at its last reading minus ``surely_ended`` at its first reading."""
 
     ended: Floats
     """Number of iterations that had ended."""
     begun: Floats
     """Number of iterations that had begun."""
     possibly_begun: Floats
-    """Number that had begun, including all iterations that may have been done in the gaps between reported ones."""
+    """Number of iterations that had begun, including all that may have been done in the gaps between reported ones."""
     surely_ended: Floats
-    """Number that had ended, including such iterations; minus infinity before the first reported one has ended."""
+    """Number of iterations that had ended, including all that may have been done in the gaps between reported ones.
+
+    It is minus infinity before the first reported iteration has ended."""
 
 
 class Iterations:
@@ -119,16 +121,16 @@ class Iterations:
     def _skipped(self) -> Floats:
         """Return the number of iterations left out between successive ones, by their numbers.
 
-        It is 0 where more were left out than can have been done, because such numbers do not count iterations."""
+        It is 0 where numbers leave out more iterations than can have been done: such numbers count no iterations."""
         skipped: Floats = np.maximum(0.0, np.diff(self._numbers) - 1)
         return np.where(skipped * self._fastest_s <= self._gaps_s(), skipped, 0.0)
 
     def done(self, at: Floats) -> Floats:
         """Return the most likely number of iterations done until these times.
 
-        The number includes reported iterations and those that their numbers leave out. Before the first kept iteration,
-        and after the latest one, the job is assumed to continue at its recent rate. If the next report is overdue, it
-        is assumed to have stopped."""
+        The result includes reported iterations and iterations that their numbers leave out. Before the first kept
+        iteration, and after the latest one, the job is assumed to continue at its recent rate. If the next report is
+        overdue, the job is assumed to have stopped."""
         times = np.stack((self.ends - self.durations_s, self.ends), axis=1).ravel()
         left_out = np.repeat(np.append(0.0, np.cumsum(self._skipped())), 2)
         done = np.interp(at, np.maximum.accumulate(times), np.arange(1, len(times) + 1) // 2 + left_out)

@@ -32,10 +32,10 @@ NOTICED_S = 10.0
 """Seconds after which counters have shown that a job sends another traffic pattern."""
 
 NOTICED_ITERATIONS = 4
-"""Number of iterations after which counters have shown it, if these take longer than ``NOTICED_S``."""
+"""Number of iterations after which counters have shown another pattern, if they take longer than ``NOTICED_S``."""
 
 MOST_WAITING = 1000
-"""Largest number of iterations that wait for this; further ones are not measured."""
+"""Largest number of iterations kept until counters would have shown another pattern; further ones are not measured."""
 
 
 class Reported(NamedTuple):
@@ -55,7 +55,7 @@ class Reported(NamedTuple):
     planned: VirtualLinks | None = None
     """Virtual links that the job is planned with in this epoch."""
     alternates: bool = False
-    """Whether the job changes between traffic patterns, so that its latest iterations may belong to another one."""
+    """Whether the job changes between traffic patterns, so that recent iterations may belong to another pattern."""
     waiting: tuple[tuple[float, float], ...] = ()
     """Iterations of an alternating job that may belong to another pattern, each as (latest possible end, seconds)."""
     certain_s: tuple[float, ...] = ()
@@ -64,8 +64,8 @@ class Reported(NamedTuple):
     def and_now(self, new: Sequence[IterationTime], now: float) -> Reported:
         """Return the state after a report of ``new`` iterations, oldest first, that arrived ``now``.
 
-        The latest of them ended at most ``REPORT_S`` ago, or when it says. An iteration that may have begun before the
-        epoch is not measured."""
+        The latest of them ended at most ``REPORT_S`` ago, or at the time that it reports. An iteration that may have
+        begun before the epoch is not measured."""
         recent = list[tuple[float, float]]()
         began_at = now - REPORT_S
         for iteration in reversed(new[-MEASURED_WINDOW:]):
@@ -94,7 +94,7 @@ class Reported(NamedTuple):
 
     @property
     def usual_communication_s(self) -> float:
-        """Median over the same iterations, but without the ``FIRST_ITERATIONS`` of the job; 0 without any."""
+        """Median over the iterations of ``mean_communication_s``, without the job's ``FIRST_ITERATIONS``; 0 if none."""
         later = max(0, self.iterations - FIRST_ITERATIONS)
         usual = self._measured_s[-later:] if later else ()
         return median(usual) if usual else 0.0
@@ -117,7 +117,7 @@ class Vitals:
     def begin_epoch(self, now: float, planned: VirtualLinks | None = None, alternates: bool | None = None) -> None:
         """Begin an epoch: forget recent times, which belong to other routes or to other bytes than ``planned``.
 
-        ``planned`` or ``alternates`` None: this has not changed."""
+        None for ``planned`` or ``alternates`` means that this value has not changed."""
         before = self.reported
         self.reported = Reported(
             before.iterations,
@@ -143,14 +143,14 @@ class Job:
     addresses: frozenset[str]
     """Addresses of the hosts that the job must have.
 
-    They are those of its announced virtual links, or all addresses of an observed job. Measurements do not change
-    them."""
+    These are the addresses of its announced virtual links, or all addresses of an observed job. Measurements do not
+    change them."""
     counted: frozenset[Pair] = frozenset()
-    """Pairs of its addresses that are counted in addition (``demand``)."""
+    """Pairs of the job's addresses that are counted in addition to its virtual links (``demand``)."""
     per_iteration: bool = True
-    """Whether the bytes of the virtual links are those of one iteration."""
+    """Whether the virtual links have the bytes of one iteration; otherwise they have the bytes of one second."""
     phases_known: bool = True
-    """Whether the phases of the virtual links are those of the spec."""
+    """Whether the virtual links have the phases of the spec."""
     silent: bool = False
     """Whether the connections that the job has reported carry nothing yet."""
     of_pattern: VirtualLinks | None = None
@@ -206,7 +206,7 @@ class Epochs:
     def follow(self, jobs: Mapping[JobId, Job], now: float) -> None:
         """Begin an epoch of each job that is new, or planned with other traffic than at the last call.
 
-        The ideal time of such a job is not that of its earlier iterations."""
+        Such a job has another ideal time than in its earlier iterations."""
         before, self._jobs = self._jobs, jobs
         for _, was, job in differing(before, jobs):
             if job and not (was and _same(was, job)):

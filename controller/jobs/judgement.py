@@ -1,7 +1,7 @@
 """Comparison of the counted payload of a job's pairs with its announcement.
 
-Payload contradicts an announcement if a pair or direction that was not announced carries some, or if an announced pair
-carries another amount. Amounts are those of an iteration if the job reports its iterations; otherwise pairs are
+An announcement is contradicted if a pair or direction that was not announced carries payload, or if an announced pair
+carries another amount. Amounts are bytes per iteration if the job reports its iterations; otherwise pairs are
 compared with each other. A contradiction counts when several consecutive judgements find it
 (docs/explanation/measured-demand.md).
 """
@@ -61,17 +61,17 @@ CONTRADICTIONS = 2
 """Number of consecutive judgements that must find a contradiction that is not certain."""
 
 FIRST_CONTRADICTIONS = 4
-"""Number of such judgements for traffic that was not announced, until the first iteration is over.
+"""Number of consecutive judgements that must find unannounced traffic, until the first iteration is over.
 
-It exceeds the duration of the parameter broadcast of a training program at its start."""
+These judgements take longer than the parameter broadcast of a training program at its start."""
 
 ANOTHER = 0.5
-"""Fraction of the most that a pair sent between two polls, below which traffic is no further contradiction.
+"""Fraction of a pair's largest rate between two polls, below which traffic is no further contradiction.
 
-It is the beginning or the end of a burst."""
+Traffic below it is the beginning or the end of a burst."""
 
 UNREPORTED_CONTRADICTIONS = LONGEST + 2
-"""Number of such judgements for amounts if no iterations are reported.
+"""Number of consecutive judgements that must find other amounts if no iterations are reported.
 
 Traffic that was sent once has left the longest window by then."""
 
@@ -96,13 +96,13 @@ class Judgement:
     confirms: bool
     """Whether the result is clean and every announced pair is known to carry about the announced amount.
 
-    This assumes that as many iterations were done as the numbers of reported ones tell. The bounds of a few iterations
-    leave room for half or double the amount."""
+    The result assumes that as many iterations were done as the numbers of reported ones tell. The bounds of a few
+    iterations leave room for half or double the amount."""
     agrees: bool
     """Whether the result is as ``confirms`` says and amounts differ by less than ``AGREEMENT``.
 
-    Jobs without reported iterations may agree too. With ``TOLERANCE`` as the limit, a job near it would change back and
-    forth."""
+    Jobs without reported iterations may agree too. With ``TOLERANCE`` as the limit, a job near that limit would be
+    planned with the spec and with measurements in turn."""
     relative: bool
     """Whether ``ratio`` is divided by its median, because no iterations are reported."""
 
@@ -118,7 +118,7 @@ class _Compared(NamedTuple):
     outside: Flags
     """Whether the amount is outside its bounds."""
     surely: Flags
-    """Whether it is outside even if iterations that are not reported yet are faster than any before."""
+    """Whether the amount is outside even if iterations that are not reported yet are faster than any before."""
     ratio: Floats
     """Ratio of counted to announced bytes."""
     right: Flags
@@ -129,7 +129,7 @@ class Judge:
     """Comparison of counted with announced bytes of ``pairs``; counts consecutive contradictions of each pair.
 
     ``profile``: phases of the announced pairs.
-    ``before``: judge of other pairs of the job, if there was one."""
+    ``before``: judge of the pairs that the job had before; None if there was no judge."""
 
     def __init__(self, pairs: Sequence[Pair], profile: Profile, before: Judge | None) -> None:
         self.pairs = pairs
@@ -155,14 +155,14 @@ class Judge:
         return float(bps[self._announced == 0].sum() / bps.sum()) if self._announced.any() else 0.0
 
     def carrying(self, bps: Floats) -> list[Pair]:
-        """Return the pairs with traffic; a reverse direction only if it exceeds what acknowledgements can be."""
+        """Return the pairs with traffic; a reverse direction only if it carries more than acknowledgements."""
         wanted = (bps > INSIGNIFICANT * bps.max(initial=0.0)) & (bps > UNDECLARED * self._the_other_way(bps))
         return [self.pairs[number] for number in np.flatnonzero(wanted).tolist()]
 
     def against_spec(self, window: Window, spans: Spans) -> Judgement:
         """Return what lastingly differs from the spec. ``window``: pairs with payload. ``spans``: amounts.
 
-        If most announced pairs are outside their bounds at once, this is certain."""
+        If most announced pairs are outside their bounds at once, the contradiction is certain."""
         announced, bps, recent = self._announced, window.bps, window.recent_bps
         undeclared = (announced == 0) & self._significant(bps)
         own = (announced > INSIGNIFICANT * announced.max(initial=0.0)) | (
@@ -238,7 +238,7 @@ class Judge:
         return Bounds(np.floor(least - JITTER), np.ceil(most + JITTER), likely)
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
-        """Return whether pairs other than those ``held`` lastingly carry traffic, or these in other proportions."""
+        """Return whether pairs not in ``held`` lastingly carry traffic, or held pairs carry other proportions."""
         amounts = self.in_order(held)
         own = amounts > 0
         if not own.any():
@@ -314,7 +314,7 @@ def _crowded(profile: Profile) -> frozenset[Pair]:
 
 
 def _shared_factor(ratios: Floats) -> float | None:
-    """Return the ratio that all pairs share, or None if they have several."""
+    """Return the ratio that all pairs share, or None if their ratios differ."""
     factor = float(np.median(ratios))
     alike = ratios.min() > 0 and ratios.max() < SHARED * factor and ratios.min() > factor / SHARED
     return factor if alike else None

@@ -95,7 +95,7 @@ class MeasuredDemand:
     ) -> None:
         """Update the jobs. Only jobs that are new, removed or changed are examined.
 
-        A job whose traffic may have changed is measured again. ``measured``: virtual links of before a restart."""
+        A job whose traffic may have changed is measured again. ``measured``: virtual links from before a restart."""
         known = self._jobs
         changed, no_more = self._changed(jobs)
         stay = {one for one in changed if one in known and _sends_alike(known[one].job, jobs[one])}
@@ -244,7 +244,7 @@ class MeasuredDemand:
     def _publish(self, touched: Iterable[JobId], now: float, gone: Collection[JobId] = ()) -> None:
         """Grant learning as far as rules are left, then update the demands.
 
-        ``touched``: jobs that may have changed. Of other jobs only their permission to learn is updated."""
+        ``touched``: jobs that may have changed. For other jobs, only the permission to learn is updated."""
         changed = dict.fromkeys(touched)
         for job_id in gone:
             self._wanted.pop(job_id, None)
@@ -342,7 +342,7 @@ class MeasuredDemand:
 def _sends_alike(before: Job, now: Job) -> bool:
     """Return whether the measurements of ``before`` are valid for ``now``.
 
-    They do not depend on the lease or on how flows are divided. The registry gives equal virtual links the same
+    Measurements do not depend on the lease or on how flows are divided. The registry gives equal virtual links the same
     identity."""
     same = ("observed", "transport", "endpoints", "rails", "reports_connections")
     return (

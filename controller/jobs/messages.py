@@ -21,7 +21,7 @@ from signalbox.words import Strategy
 
 
 def new_uid() -> str:
-    """Return a new uid of a registration. The core calls this nowhere: uids come with the messages."""
+    """Return a new uid of a registration. The core never calls this function: uids arrive with the messages."""
     return str(uuid.uuid4())
 
 
@@ -50,7 +50,7 @@ class Arrangement:
     """Further decisions of the extension, as JSON; only the extension reads them."""
 
     def with_spec(self, before: JobSpec, after: JobSpec) -> Arrangement | None:
-        """Return the arrangement for another spec of the job; None if the job sends something else with it."""
+        """Return the arrangement for another spec of the job; None if that spec describes other traffic."""
         if not same_traffic(before, after):
             return None
         changed = {name: getattr(after, name) for name in NOT_TRAFFIC}
@@ -63,7 +63,7 @@ class Registration:
 
     spec: JobSpec
     uid: str = field(default_factory=new_uid)
-    """Unique id; a later registration of the same job has another one."""
+    """Unique id; a later registration of the same job has another id."""
     tenant: str = ""
     """Tenant that owns the registration; empty without identities."""
     registered_at: float = field(default_factory=time.time)
@@ -97,7 +97,7 @@ class Registration:
 class RegisterJob:
     """Register a job; the reply is the uid of the new registration, or of the one that is renewed.
 
-    Fields without a description are those of ``Registration``."""
+    Fields without a description are described at ``Registration``."""
 
     spec: JobSpec
     owner: str | None = None
@@ -128,7 +128,7 @@ class UpdateJob:
     spec: JobSpec
     """New spec, complete."""
     revisions: frozenset[int] = frozenset()
-    """Revisions that the job must still have: the one that the caller read, and the one of fields that remain."""
+    """Revisions that the job must still have: the one that the caller names, and the one whose fields are kept."""
     owner: str | None = None
     """Uid of the registration whose lease token the caller has."""
     links: VirtualLinks | None = field(default=None, compare=False)
@@ -209,7 +209,7 @@ class SavedState:
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     """Shares of the subflows of each split flow (source, destination), which no rule holds."""
     measured: Mapping[JobId, VirtualLinks] = field(default_factory=dict)
-    """Virtual links of jobs that are planned with others than those of their specs."""
+    """Virtual links of jobs that are planned with other virtual links than their specs have."""
     connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)
     """Connections that jobs have reported."""
     ends: Mapping[str, JobEnd] = field(default_factory=dict)

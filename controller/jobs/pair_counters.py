@@ -30,7 +30,7 @@ class Totals(NamedTuple):
     packets: Floats
 
     def with_others(self, others: Totals, wanted: NDArray[np.bool_]) -> Totals:
-        """Return these totals plus, where ``wanted``, those of ``others``."""
+        """Return these totals plus, for the ``wanted`` pairs, the totals in ``others``."""
         return Totals(
             np.where(wanted, np.fmax(self.at, others.at), self.at),
             self.bytes + np.where(wanted, others.bytes, 0.0),
@@ -39,7 +39,9 @@ class Totals(NamedTuple):
 
 
 Key = tuple[str, str, str]
-"""Source, destination, and the job that reported the connection; empty for rules of all packets or of port classes."""
+"""Source, destination, and the job that reported the connection.
+
+The job is empty for rules of all packets or of port classes."""
 
 JobOfConnection = Mapping[tuple[str, str, int, int], str]
 """Job of each reported connection, by addresses and ports."""
@@ -163,7 +165,7 @@ class PairCounters:
     def rows(self, pairs: Sequence[Pair], job: str, _version: int) -> Rows:
         """Return the row of each pair, -1 if there is none, valid for one ``version``.
 
-        The rows are those of the rules for the connections of ``job``, or, if it is empty, of all other rules."""
+        A row counts the rules for the connections of ``job``, or, if ``job`` is empty, all other rules."""
         return np.array([self._row_of.get((*pair, job), -1) for pair in pairs], np.int64)
 
     @property

@@ -1,7 +1,7 @@
 """Payload of a job's pairs over windows of time.
 
 Payload is the number of bytes minus the headers of every packet, so an empty acknowledgement counts as 0. A window
-lasts at least two counter intervals and, if the job reports its iterations, at least three of these.
+lasts at least two counter intervals and, if the job reports its iterations, at least three iterations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from signalbox.jobs.reports import IterationTime
 SNAPSHOTS = 64
 """Largest number of snapshots.
 
-Beyond it, every second one of the older half is dropped: long iterations need windows that reach far back."""
+Beyond this number, every second snapshot of the older half is dropped: long iterations need windows that reach far
+back."""
 VALUES = 20_000
 """Largest number of payloads of pairs that one judgement of a large job compares, which takes 5 ms."""
 FEWEST_SNAPSHOTS = 6
@@ -29,19 +30,21 @@ FEWEST_SNAPSHOTS = 6
 LONGEST = 6
 """Length of a window in intervals, unless three iterations take longer."""
 MOST = 60
-"""Length of a window in intervals for a job whose known pairs appear and vanish."""
+"""Largest length of a window in intervals, for a job whose known pairs appear and vanish."""
 FEWEST_ITERATIONS = 3
 """Smallest number of iterations in a window."""
 JUDGED_ITERATIONS = 12
 """Length of the window of a judgement in iterations, if these take longer than ``LONGEST`` intervals."""
 PLAUSIBLE_S = (1e-3, 86_400.0)
-"""Shortest and longest plausible duration of an iteration in seconds; others would give absurd bytes per iteration."""
+"""Shortest and longest plausible duration of an iteration in seconds.
+
+Other durations would give absurd bytes per iteration."""
 STEADY = 30
 """Largest number of intervals over which unchanged bytes of an iteration are averaged."""
 FITTING = 1.25
 """Factor by which bytes may differ from the planned ones."""
 UNREPORTED = 2
-"""Number of iterations sent after the latest reported one from which reports must be missing."""
+"""Number of iterations that, if sent after the latest reported one, show that reports are missing."""
 SMALL = 0.05
 """Fraction of the busiest pair below which a pair is small."""
 
@@ -106,15 +109,15 @@ class Spans(NamedTuple):
     bytes: Floats
     """Payload in bytes between two readings of the pair's counters."""
     seconds: Floats
-    """Seconds between these readings; NaN for pairs that were not counted at both ends."""
+    """Seconds between the two readings of the pair; NaN for pairs that were not counted at both ends."""
     apart_s: float
     """Largest difference in seconds between readings of two pairs at the same end of the longest window.
 
-    It is 0 if there are ``bounds``, which include it."""
+    The value is 0 if there are ``bounds``, which allow for this difference."""
     bounds: Bounds | None
     """Bounds from the reported iterations; None while none was reported."""
     numbered: Bounds | None
-    """The same bounds, assuming that the numbers of the reported iterations count all that were done."""
+    """``bounds`` under the assumption that the numbers of the reported iterations count all iterations done."""
     reported: NDArray[np.bool_]
     """Whether the job has reported every iteration that ended in the window.
 
@@ -198,7 +201,7 @@ class PayloadWindows:
         self._snapshots = [snapshot.of(rows) for snapshot in self._snapshots]
 
     def interrupted(self) -> None:
-        """Drop all snapshots, and those that follow until the iteration in progress is reported."""
+        """Drop all snapshots, and further snapshots until the iteration in progress is reported."""
         self._interrupted_at = self._latest_at
         self._snapshots.clear()
 
@@ -209,8 +212,8 @@ class PayloadWindows:
     def overdue(self, planned_bytes: int, now: float) -> bool:
         """Return whether the iteration in progress takes longer than the reported ones.
 
-        If much has been sent since the latest one ended, reports are missing instead. ``planned_bytes``: bytes of one
-        iteration, 0 if unknown."""
+        If the job has sent much since the latest reported iteration ended, reports are missing instead.
+        ``planned_bytes``: bytes of one iteration, 0 if unknown."""
         if not self._reported.overdue(now):
             return False
         latest, ended_at = self._snapshots[-1], self._reported.ends[-1] + LAG_S
@@ -242,7 +245,7 @@ class PayloadWindows:
         return self._best(planned_bytes, now, now - self._longest * self._interval_s)
 
     def spans(self, now: float) -> Spans | None:
-        """Return the windows that end with the latest counters, or with the last ones that iteration reports cover.
+        """Return windows that end with the latest counters, or with the last counters that iteration reports cover.
 
         Returns None if there is none. If no iterations are reported, only the longest window is returned."""
         latest = self._snapshots[-1]
@@ -294,7 +297,7 @@ class PayloadWindows:
     def _best(self, planned_bytes: int, now: float, since: float) -> Window | None:
         """Return the best window.
 
-        ``since``: its earliest start, unless it needs an earlier one for enough iterations."""
+        ``since``: earliest start of the window, unless enough iterations need an earlier start."""
         iteration_s = self._iteration_s(now)
         ends = self._ends(now, since, iteration_s)
         if ends is None:
@@ -309,10 +312,10 @@ class PayloadWindows:
         return Window(start.now, bps, recent_bps, seconds, iterations, begun, whole)
 
     def _ends(self, now: float, since: float, iteration_s: float) -> tuple[_Snapshot, _Snapshot] | None:
-        """Return the two snapshots between which the least is uncertain, or None.
+        """Return the two snapshots whose window has the smallest error, or None.
 
-        They have counters of the same pairs, are at least two intervals and three reported iterations apart, and are
-        recent. If there are too few iterations, the longest window is taken."""
+        The two snapshots have counters of the same pairs, are at least two intervals and three reported iterations
+        apart, and are recent. If there are too few iterations, the longest window is taken."""
         latest = self._snapshots[-1]
         intervals_s = 1.9 * self._interval_s
         shortest_s = max(intervals_s, FEWEST_ITERATIONS * iteration_s)
@@ -352,8 +355,8 @@ class PayloadWindows:
         """Return the number of iterations in the window, None if none was reported.
 
         If iteration numbers were skipped, the skipped iterations count too. A program may also report only some
-        iterations and number its reports. This is assumed if more than two iterations fit into the gaps between
-        reports, and the bytes match only if such iterations fill the gaps. Then the number is the length of the window
+        iterations and number its reports. That is assumed if more than two iterations fit into the gaps between
+        reports, and the bytes match only if iterations fill the gaps. The result is then the length of the window
         divided by the mean duration. ``planned_bytes``: bytes of one iteration, 0 if unknown."""
         ends, durations_s = self._reported.ends, self._reported.durations_s
         spans = np.maximum(0.0, np.minimum(ends, end.now) - np.maximum(ends - durations_s, start.now))

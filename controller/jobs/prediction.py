@@ -1,8 +1,9 @@
 """Check of whether the communication time of a job can be predicted from the load of links.
 
-It can where hosts send as fast as the links permit. It cannot where steps wait for each other, or where a port or a
-library decides who waits (measured on one flat switch, docs/joining.md). Nor can it where connections do not share a
-full link as planned (docs/explanation/simulator.md, "What a sender gets").
+The time can be predicted where hosts send as fast as the links permit. It cannot be predicted where steps wait for each
+other, or where a port or a library decides who waits (measured on one flat switch, docs/joining.md). It cannot be
+predicted either where connections do not share a full link as planned (docs/explanation/simulator.md, "What a sender
+gets").
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ MOST_AT_ONCE = 2
 def prediction_withheld(job: Job, split: bool = False, outweighed: bool = False) -> str:
     """Return why the slowdown does not predict the efficiency of the job; empty when it does.
 
-    ``split``: whether some of its flows have several subflows. ``outweighed``: whether others have more connections per
-    flow on a full link (``planning.efficiency``)."""
+    ``split``: whether some of its flows have several subflows. ``outweighed``: whether other jobs have more connections
+    per flow on a full link (``planning.efficiency``)."""
     found = formulas_of(job.registration.runs) if job.phases_known else frozenset()
     if found & {*STEPS_WAIT}:
         return "the steps of its halving collectives wait for each other, and the network does not say for how long"

@@ -77,7 +77,7 @@ class _Size(NamedTuple):
 def refuse_too_large(limit: int, have: int, wanted: Sequence[Wanted]) -> None:
     """Raise ``Exhausted`` when all jobs together would exceed the limit. ``have``: present ``size`` of all jobs.
 
-    Virtual links are only counted, because making those of one small request can take megabytes."""
+    Virtual links are only counted, because making the links of one small request can take megabytes."""
     sizes = []
     for one in wanted:
         held, registration = one.held, one.registration

@@ -1,8 +1,8 @@
 """Accepted jobs: their specs, owners, virtual links, leases and reported times.
 
 A job belongs to one registration, identified by its uid. A caller is known by the uid of the registration whose lease
-token it has (``owner``), and may change only that one. A heartbeat or a report changes the job's ``Vitals`` only, so
-neither the job nor the mapping of all jobs becomes another object. Times are monotonic seconds.
+token it has (``owner``), and may change only that registration. A heartbeat or a report changes the job's ``Vitals``
+only, so neither the job nor the mapping of all jobs becomes another object. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class JobRegistry:
 
         If a job with the same id and spec exists, and the caller is its owner or repeats its request, its lease is
         renewed. If the caller takes the job over, the existing registration ends and a new one begins. Connections that
-        it reported are forgotten then, because a restarted program has other ports.
+        the existing registration reported are then forgotten, because a restarted program has other ports.
 
         Errors:
-        - ``NotFound`` when the request repeats that of a registration that has ended. A late repetition begins nothing.
+        - ``NotFound`` when the request repeats the request of an ended registration, which a repetition cannot renew.
         - ``InvalidInput``; see ``collectives.check``.
         - ``AlreadyExists`` when another registration has the id.
         - ``Conflict`` when another job announces one of its pairs.
@@ -120,10 +120,10 @@ class JobRegistry:
         return change.job
 
     def take_saved(self, saved: SavedState, now: float) -> list[str]:
-        """Accept the jobs of before a restart with full leases, record the saved ends, and return the problems.
+        """Accept the jobs from before a restart with full leases, record the saved ends, and return the problems.
 
-        Each problem names its job; after one, the registry must not be used. Connections that cannot be accepted any
-        more are forgotten with a warning in the log, because they are no reason not to start."""
+        Each problem names its job; if there is any problem, the registry must not be used. Connections that cannot be
+        accepted any more are forgotten with a warning in the log, because they must not prevent a start."""
         problems = []
         self.ends.take_saved(saved.ends.values())
         self.jobs = jobs = dict[JobId, Job]()  # changed in place: a copy for each job would take seconds
@@ -238,7 +238,7 @@ class JobRegistry:
         Errors:
         - ``NotFound`` and ``WrongLeaseToken``.
         - ``NotAnnounced`` when the spec does not announce such reports.
-        - ``Conflict`` when another job has reported one of the connections; none is recorded then.
+        - ``Conflict`` when another job has reported one of the connections; then no connection is recorded.
         - ``InvalidInput`` for addresses that are not the job's, and for too many connections.
         - ``Exhausted`` beyond the quota, which counts pairs with connections of an observed job."""
         job = self.owned(job_id, owner)
@@ -313,14 +313,14 @@ class JobRegistry:
         return replacements(wanted, accepted, quota)
 
     def known(self, job_id: JobId) -> Known:
-        """Return the job and its connections, or that there is no such job."""
+        """Return the job, or None if there is no such job, with its reported connections."""
         return Known(self.jobs.get(job_id), self._connections.of(job_id))
 
     def restore(self, before: Mapping[JobId, Known], now: float = 0.0) -> None:
         """Restore these jobs to a former state.
 
         No other job may have taken their pairs meanwhile. A job whose lease has ended since stays removed. Leases of
-        the others restart, because their owners may not have been heard meanwhile."""
+        the restored jobs restart, because their owners may not have been heard meanwhile."""
         self._remove([self.jobs[job_id] for job_id in before if job_id in self.jobs])
         back = dict[JobId, Job | None]()
         for job_id, (job, reports) in before.items():
@@ -337,7 +337,7 @@ class JobRegistry:
     def _replace(self, wanted: Sequence[Wanted], quota: Quota = NO_QUOTA) -> list[JobReplacement]:
         """Replace jobs, all or none."""
         changes = self._judged(wanted, quota)
-        for change in changes:  # all first: one job may take what another gives up
+        for change in changes:  # release all first: one job may take what another gives up
             if change.held:
                 self._let_go(change.held)
         for change, one in zip(changes, wanted, strict=True):
@@ -367,7 +367,7 @@ class JobRegistry:
             del self._announced_by[pair]
 
     def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA, places: Places = NO_PLACES) -> Job:
-        """Return the job with these connections, which belong to it then.
+        """Return the job with these connections, and record that they belong to it.
 
         Raises the errors of ``report_connections``."""
         if not job.spec.reports_connections:

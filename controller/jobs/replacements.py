@@ -54,7 +54,7 @@ class Accepted(NamedTuple):
 
     jobs: Mapping[JobId, Job]
     announced_by: Mapping[Pair, JobId]
-    """Job that has each pair which no other job may have."""
+    """Job of each pair that no other job may have."""
     size: int
     """Size of all jobs; see ``quotas.size``."""
     max_virtual_links: int

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 4_096
 """Largest number of connections of one job; a connection that both ends report counts twice.
 
-All rules of a job are derived at once: with this many, the control loop is blocked for half a second."""
+All rules of a job are derived at once: with this many connections, that blocks the control loop for half a second."""
 
 MAX_NAMED = 4
 """Largest number of problems that an error names."""
@@ -60,7 +60,7 @@ class ReportedConnections:
         return {job_id: frozenset[Connected]().union(*reports.values()) for job_id, reports in self._of_job.items()}
 
     def put(self, job_id: JobId, transport: Transport, reports: Reports) -> None:
-        """Replace the reports of a job. None of the connections belongs to another job."""
+        """Replace the reports of a job. No connection in ``reports`` may belong to another job."""
         self.forget(job_id)
         if reports:
             self._of_job[job_id] = reports
@@ -82,7 +82,7 @@ class ReportedConnections:
 
 
 def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[FieldProblem]:
-    """Yield the problems of reports of the job, which has ``total`` connections with them."""
+    """Yield the problems of the ``new`` reports of a job, which has ``total`` connections with these reports."""
     ours = job.spec.addresses
     for address in sorted(new.keys() - ours)[:MAX_NAMED]:
         yield FieldProblem("address", f"{address} is not an address of job '{job.id}'")
@@ -125,7 +125,7 @@ def named(job: Job, other: Job) -> tuple[str, dict[str, object]]:
 
 
 def path_of(connection: Connected, places: Places) -> str:
-    """Return the path of a connection in the request, or of the list if it was saved."""
+    """Return the path of a connection in the request; for a saved connection, the path of the list."""
     return f"connections[{places[connection]}]" if connection in places else "connections"
 
 

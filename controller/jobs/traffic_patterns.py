@@ -36,7 +36,7 @@ KEPT_S = 900.0
 """Seconds for which a pattern is planned for after it was last seen; it stays known afterwards."""
 
 EXACT = 0.02
-"""Relative error of the bytes of an iteration below which they are not corrected."""
+"""Relative error of the bytes of an iteration below which the bytes are not corrected."""
 
 MOST_MIXED = 4
 """Largest number of consecutive windows that several patterns may share. More mean that the mixture is new traffic."""
@@ -60,17 +60,17 @@ class Pattern:
     bps_per_byte: float = 0.0
     """Rate of a pair, per byte of its amount, while the pattern is sent."""
     windows: int = 0
-    """Number of windows that showed it alone."""
+    """Number of windows that showed this pattern alone."""
     periods: int = 1
-    """Number of times that the job began it."""
+    """Number of times that the job began this pattern."""
     alternates: bool = False
-    """Whether the job returned to it, or changed from it to a known pattern."""
+    """Whether the job returned to this pattern, or changed from it to a known pattern."""
     began_at: float = inf
-    """Time when it was first seen in the present period, in monotonic seconds."""
+    """Time when the pattern was first seen in the present period, in monotonic seconds."""
     seen_at: float = -inf
-    """Time when it was last seen, in monotonic seconds."""
+    """Time when the pattern was last seen, in monotonic seconds."""
     lasted_s: float = 0.0
-    """Seconds for which it was seen in the previous period."""
+    """Seconds for which the pattern was seen in the previous period."""
 
     def end_period(self) -> None:
         """Record that the job has changed from this pattern to another one."""
@@ -84,7 +84,7 @@ class Planned(NamedTuple):
     links: VirtualLinks
     """Virtual links of all patterns, with different phases."""
     of_each: tuple[VirtualLinks, ...]
-    """Virtual links of each pattern, with these phases."""
+    """Virtual links of each pattern, with the phases that they have in ``links``."""
 
 
 class TrafficPatterns:
@@ -93,7 +93,7 @@ class TrafficPatterns:
     def __init__(self, announced: VirtualLinks, measured: VirtualLinks, now: float) -> None:
         """Begin with the announced pattern, or with ``measured``, the links planned before a restart, if there are any.
 
-        The latter may be several patterns, so they are planned for in addition to those that are found."""
+        ``measured`` may be several patterns, so its links are planned for in addition to patterns that are found."""
         self._announced = Pattern(announced.bytes_of, announced, announced=True)
         self.known: list[Pattern] = []
         self.current = self._announced
@@ -182,7 +182,7 @@ class TrafficPatterns:
     def return_to_announced(self) -> None:
         """Plan for the announced amounts again.
 
-        If the current pattern resembles the announced one, it is replaced by it."""
+        A current pattern that resembles the announced one is replaced by the announced one."""
         measured, announced = self.current, self._announced
         if not _alike(measured.amounts, announced.amounts):
             self.enter(announced)
@@ -213,7 +213,7 @@ class TrafficPatterns:
         return True
 
     def _links_of(self, amounts: Mapping[Pair, float]) -> VirtualLinks:
-        """Return virtual links with these amounts, in the announced phases if only amounts differ, else in one."""
+        """Return virtual links with these amounts: in the announced phases if only amounts differ, else in phase 0."""
         announced = self._announced.links
         if amounts.keys() <= announced.pairs:
             links = [
@@ -227,7 +227,7 @@ class TrafficPatterns:
 
     @property
     def links(self) -> VirtualLinks:
-        """Virtual links to plan for: those of the current pattern and of recurring patterns."""
+        """Virtual links to plan for: the links of the current pattern and of recurring patterns."""
         return self._planned(self._parts).links
 
     @property
@@ -260,7 +260,7 @@ class TrafficPatterns:
 
 
 def _joined(parts: tuple[VirtualLinks, ...]) -> Planned:
-    """Return the virtual links of all patterns, with the phases of each pattern after those of the previous one."""
+    """Return the virtual links of all patterns; the phases of each pattern follow the phases of the previous one."""
     if len(parts) == 1:
         return Planned(parts[0], parts)
     of_each, first = [], 0

@@ -37,7 +37,7 @@ EQUAL = 0.08
 FEW_PAIRS = 64
 """Largest number of pairs of hosts of a job that is learnt early.
 
-The controller then sees other traffic than the declared as soon as that of an observed job."""
+The controller then sees undeclared traffic of the job as soon as it sees the traffic of an observed job."""
 
 STABLE = 3
 """Number of consecutive judgements with the same pairs after which learning ends."""
@@ -107,7 +107,7 @@ class WatchedJob:
         return self.job.dividing.connections
 
     def rows(self, job: str, version: int) -> Rows:
-        """Return the rows of its pairs in the counters."""
+        """Return the rows of the job's pairs in the counters."""
         return self._rows[job](self.pairs, job, version)
 
     @property
@@ -123,17 +123,17 @@ class WatchedJob:
 
     @property
     def learns(self) -> bool:
-        """Whether the job is being learnt or is to be."""
+        """Whether the job is being learnt or is to be learnt."""
         return self.early or self._wants_learning or self._learning
 
     @property
     def wants_to_count(self) -> int:
-        """Number of rules that learning takes; 0 if it is not wanted."""
+        """Number of rules that learning takes; 0 if learning is not wanted."""
         wants = self.early or self._wants_learning
         return self._to_learn(self._announced.version, self.job, self._announced) if wants else 0
 
     def allow_learning(self, allowed: bool) -> bool:
-        """Allow or forbid learning; return whether learning begins. Early learning that is forbidden has ended."""
+        """Allow or forbid learning; return whether learning begins. Forbidding early learning ends it for good."""
         self.early &= allowed
         learning = (self.early or self._wants_learning) and allowed
         if learning == self._learning:
@@ -160,7 +160,9 @@ class WatchedJob:
         self._first.begin(totals, now, now - 2 * self._interval_s)
 
     def connections_changed(self, job: Job) -> None:
-        """Set other connections. An observed job is learnt from them, again if they connect other hosts than before."""
+        """Set other connections.
+
+        An observed job is learnt from its connections, and learnt again if they connect other hosts than before."""
         self.job = job
         if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
             self._wants_learning = True
@@ -197,7 +199,7 @@ class WatchedJob:
         if not self._learning or not self._first.look(self.pairs, totals, self._links.pairs, iteration_s, now):
             return False
         if self.job.spec.observed:
-            self._windows.start_anew()  # earlier counters do not show how much these send
+            self._windows.start_anew()  # earlier counters do not show how much these pairs send
         self.demand = self._state()
         return True
 
@@ -205,7 +207,7 @@ class WatchedJob:
 
     @property
     def _judge(self) -> Judge:
-        """Comparison of its pairs, made at first use: a job whose hosts are unknown sends nothing to judge."""
+        """Comparison of the job's pairs, made at first use: a job whose hosts are unknown sends nothing to judge."""
         if self._latest_judge is None or self._latest_judge.pairs is not self.pairs:
             self._latest_judge = Judge(self.pairs, self._profile, self._latest_judge)
         return self._latest_judge
@@ -217,7 +219,7 @@ class WatchedJob:
     def interrupted(self) -> None:
         """Drop what was counted: some pairs were not counted for a time, or had no path.
 
-        Their counts cannot be compared with those of other pairs."""
+        The counts of such pairs cannot be compared with the counts of other pairs."""
         self._windows.interrupted()
         self._measurement = None
         self.demand = self._state()
@@ -286,9 +288,9 @@ class WatchedJob:
             self._wants_learning = True
 
     def _recognise(self, window: Window) -> bool:
-        """Return whether the window shows known patterns other than the current one alone, and thus nothing new.
+        """Return whether the window shows another known pattern or a mixture of patterns, and thus nothing new.
 
-        If it spans a change of patterns, it shows a mixture, and the next window begins after it."""
+        A window that spans a change of patterns shows a mixture, and the next window begins after that window."""
         patterns = self._patterns
         if not patterns.several:
             return False
@@ -314,7 +316,7 @@ class WatchedJob:
     def _judge_held(self, judgement: Judgement, window: Window, steady: Window, now: float) -> None:
         """Judge a job that is planned with measured traffic.
 
-        This may change, become more exact, or agree with the spec again."""
+        The measured traffic may change, become more exact, or agree with the spec again."""
         if self._declared:
             self._agreeing = self._agreeing + 1 if judgement.agrees else 0
             if judgement.differs:
@@ -367,7 +369,7 @@ class WatchedJob:
         self._relearn_after_s *= 2
 
     def _learn(self, window: Window, now: float) -> None:
-        """Hold the traffic that the window shows until it has been the same for long enough."""
+        """Hold the traffic that the window shows; end learning when the traffic has been the same for long enough."""
         before = frozenset(self._held or ())
         if self._held is not None or not self._declared:
             self._hold(window)
@@ -384,7 +386,8 @@ class WatchedJob:
     def _hold(self, window: Window) -> None:
         """Plan with the measured traffic of the window.
 
-        This has no effect unless it is more exact than the held traffic, or differs by more than the errors of both."""
+        The call has no effect unless the window is more exact than the held traffic, or differs from it by more than
+        the errors of both."""
         scale = 0.125 * (window.iteration_s or 1.0)
         rate_of = dict(zip(self.pairs, window.bps.tolist(), strict=True))
         carrying = {pair: scale * rate_of[pair] for pair in self._judge.carrying(window.bps)}

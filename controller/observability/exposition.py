@@ -140,7 +140,7 @@ def _names_of_down(fabric: Fabric, down: Mapping[PartKey, Part]) -> dict[PartKey
 def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
     """Return labels and capacity of all links, named as by ``Fabric.link_name``, in one pass.
 
-    Several addresses behind one port share the link of the first."""
+    Several addresses behind one port share the link of the first address."""
     links: dict[LinkId, tuple[LinkLabels, float]] = {}
     for link_id, link in fabric.links.items():
         labels = LinkLabels(fabric.link_name(link_id), fabric.name(link.src.dpid), fabric.name(link.dst.dpid), "fabric")

@@ -1,6 +1,6 @@
 """Configuration of logging: format and destination of all log lines.
 
-All lines go to stderr, so that stdout stays free for answers. The controller's lines come from structlog, those of
+All lines go to stderr, so that stdout stays free for answers. The controller's lines come from structlog, lines of
 libraries from the standard library; both pass the same handler and look the same.
 """
 

@@ -267,8 +267,8 @@ class MetricsServer:
     def _answered(self, asked: Callable[[], None]) -> Any:
         """Return the WSGI application.
 
-        Scrapes are rendered one at a time, so that together they use no more of the interpreter than one. Compression
-        releases it."""
+        Scrapes are rendered one at a time, so that all scrapes together use no more of the interpreter than one scrape.
+        Compression releases the interpreter."""
         rendering = Lock()
 
         def answer(environ: Any, start_response: Any) -> list[bytes]:

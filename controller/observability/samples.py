@@ -166,7 +166,8 @@ def if_read(count: Callable[[SwitchStatus], int]) -> Callable[[SwitchStatus], in
 def switch_up(snapshot: Snapshot) -> Iterator[Sample]:
     """Yield 1 for each switch that is up, 0 for one that is down.
 
-    Switches of the extension are not part of the fabric, so a name may occur in both; then it is made unique."""
+    Switches of the extension are not part of the fabric, so a name may occur in both. The name in the extension is then
+    made unique."""
     status = snapshot.status
     up = dict.fromkeys((switch.name for switch in status.fabric.switches.values()), 1)
     up |= {snapshot.down_names[key][0]: 0 for key, part in status.down_parts.items() if part.kind is PartKind.SWITCH}

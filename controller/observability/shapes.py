@@ -50,7 +50,7 @@ class Family:
     """Metric: a counter if its name ends in ``_total``, a histogram if it has ``histograms``, otherwise a gauge.
 
     ``samples`` and ``histograms`` return label values, in the order of ``labels``, and the value. A label must not be
-    called ``job``, because Prometheus adds its own to every series."""
+    called ``job``, because Prometheus adds a label of this name to every series."""
 
     name: str
     help: str

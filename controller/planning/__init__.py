@@ -8,20 +8,21 @@ certificate and the decision on it, or the reason why there is none.
 The way of a request:
 
 - ``process``: the controller's end. It sends what has changed (``differences``) and replaces a process that ends.
-- ``worker``: the threads in that process; repairs have one of their own. ``answers`` keeps what the next request needs.
+- ``worker``: the threads in that process, one for repairs and one for plans. ``answers`` keeps what the next request
+  needs.
 - ``problem``, ``flows``, ``numbered``: the input, as types and as arrays.
 - ``planner``: routings from the cheapest method to the most expensive, until one is proven optimal.
 - ``closed_forms``, ``three_tiers``, ``greedy``, ``relief``, and the packages ``whole_flows`` and ``split_flows``: the
   methods.
 - ``bounds``, ``slowdown_vector``: lower bounds of the slowdowns of every routing.
 - ``plan_check``: checks a plan, and shares no code with the methods.
-- ``plan``: the plan, and ``decide``, which says whether it is worth its moves. ``planned``: all that the loop
-  needs to know of one.
+- ``plan``: the plan, and ``decide``, which says whether the plan is worth its moves. ``planned``: all that the control
+  loop needs to know of a plan.
 - ``target``, ``transition``: goal plans that take more moves than one cycle may make.
 
-Beside it:
+The other modules:
 
-- ``efficiency``: the definitions of load, slowdown and efficiency, which everything else uses.
+- ``efficiency``: the definitions of load, slowdown and efficiency, which all other modules use.
 - ``certificate``, ``witnesses``, ``verify``: proofs. ``verify`` needs nothing but Python, and is
   docs/verify_plan.py too.
 - ``ecmp``, ``baselines``: the slowdowns under hashing and under published schemes.

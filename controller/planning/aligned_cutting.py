@@ -3,15 +3,15 @@
 In: the common links (``lanes``), flows of one demand, how many subflows each may have, and how many flows may move.
 Out: routes that differ little from the running ones.
 
-The *home* of a flow is the common link that carries more than half of it. A flow has a home only if no other flow that
-shares one of its leaves has it. The flows of one home are therefore a matching, like the flows of one colour of an edge
-colouring. The other flows get colours too. All flows need D colours in total, where D is the largest degree; D - S of
-these are beyond the S common links.
+The *home* of a flow is the common link that carries more than half of it. Only one of several flows that share a leaf
+on the same side can have a given home. The flows of one home are therefore a matching, like the flows of one colour of
+an edge colouring. The other flows get colours too. All flows need D colours in total, where D is the largest degree; D
+- S of these are beyond the S common links.
 
 Each of these further colours is spread over a group of n common links, which then carry 1 + 1/n flows each. A flow of a
-further colour is cut into subflows for the first links of its group. Their own flows pass the excess on to further
-links, and so on. The links form a tree, in which a flow of k subflows connects k links. So about n / (k - 1) of the n +
-1 colours are cut, and the flows of all other colours stay."""
+further colour is cut into subflows for the first links of its group. The flows whose home is one of these links pass
+the excess on to further links, and so on. The links form a tree, in which a flow of k subflows connects k links. So
+about n / (k - 1) of the n + 1 colours are cut, and the flows of all other colours stay."""
 
 from __future__ import annotations
 

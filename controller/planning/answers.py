@@ -7,8 +7,8 @@ In: ``SolvePlan``. Out: up to four answers:
 - the slowdowns of the running routes, if those stay;
 - the slowdowns of published schemes for the same problem.
 
-The caller requests each of them separately, and different threads may do so. When nothing has changed since the
-previous request, its answers are reused."""
+The caller requests each answer separately, and different threads may do so. When nothing has changed since the
+previous request, the answers to that request are reused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 TRIES = 3
 """Number of attempts at a plan that was cut short.
 
-The load of the machine changes between attempts; what the planner can find seldom does."""
+Between attempts the load of the machine changes, but the best plan that the planner can find seldom does."""
 
 
 class Answers:
@@ -72,7 +72,7 @@ class Answers:
         return planned
 
     def running(self, request: SolvePlan, problem: Problem, planned: Planned) -> Slowdowns | None:
-        """Return the slowdowns of the running routes, unless the plan replaces these routes. Call it after ``plan``.
+        """Return the slowdowns of the running routes, unless the plan replaces these routes. Call ``plan`` first.
 
         Also None when the slowdowns cannot be computed."""
         if request.installs and planned.adopted:

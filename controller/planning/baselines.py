@@ -65,10 +65,10 @@ def published_greedy(choices: PathChoices) -> Ints:
     """Return the links of each flow under the published greedy, which counts flows instead of weighing them by demand.
 
     The flows out of a leaf form a set, and the flows into it another. The sets are served from the largest to the
-    smallest, the flows of each in their order. Every flow takes the path on which the largest load is smallest, the
-    first of several.
+    smallest, the flows of each in their order. Every flow takes the path on which the largest load is smallest; of
+    several such paths it takes the first.
 
-    On an intact leaf-spine at most twice as many flows share a link as must."""
+    On an intact leaf-spine the largest number of flows on a link is at most twice the smallest possible one."""
     taken = choices.no_links()
     load = np.zeros(choices.next_hops.nothing + 1)
     load[-1] = -np.inf
@@ -124,7 +124,9 @@ def _by_spine(choices: PathChoices, colors: list[int]) -> Ints:
 # ---- global first fit (Al-Fares et al., "Hedera", NSDI 2010, section 4.1)
 
 _ROUNDING = 1e-9
-"""Fraction of a link's capacity by which rounding may exceed it, so that flows that fill it exactly fit."""
+"""Fraction of a link's capacity that is added as room.
+
+Flows that fill the link exactly thus fit despite rounding."""
 
 
 def first_fit(choices: PathChoices, hashed: Ints) -> Ints:
@@ -164,7 +166,8 @@ def baseline_slowdowns(problem: Problem, limits: PlanLimits) -> dict[str, float]
     """Return the worst slowdowns of the quick schemes ``greedy``, ``edge-coloring``, ``first-fit`` and ``ecmp``.
 
     The slowdown of ``ecmp`` is the mean of ``limits.ecmp_draws`` draws. Schemes that do not fit into a tenth of a
-    second are left out; on large problems these are all. The result is empty for a problem that contradicts itself."""
+    second are left out; on large problems all schemes are left out. The result is empty for a problem that contradicts
+    itself."""
     ends = time.perf_counter() + _BUDGET_S
     expected_s = _S_PER_FLOW * len(problem.flows)
     slowdowns: dict[str, float] = {}

@@ -2,15 +2,15 @@
 
 In: a ``Problem``. Out: bounds of the worst slowdown, and one bound per job. All come from *cuts*. A cut is a set C of
 links together with flows, each of which crosses one link of C on every path. Examples are the flows out of a leaf and
-its uplinks, and the flows into a leaf. Others are the flows between a pair of leaves where not every uplink leads
-there, and on three tiers the flows of pods.
+its uplinks, and the flows into a leaf and its downlinks. Others are the flows between a pair of leaves where not every
+uplink of the first leads to the second, and on three tiers the flows of pods.
 
 - Fluid bound: the load of a link times its capacity is the sum over the jobs of their largest phases there. Summed over
-  C it is at least the sum of each job's largest phase D_j across the cut. So some link has a load >= sum D_j / sum c.
-  The bound also holds for split flows.
-- Bound of whole flows: take m flows of at least d bit/s, from one phase per job so that they add up. They fill some
-  link to at least the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and flows this
-  is ceil(m/S)*d/c, which edge colouring reaches on a leaf-spine (König).
+  the links of C, this is at least the sum of each job's largest phase D_j across the cut. So some link has a load >=
+  sum D_j / sum c. The bound also holds for split flows.
+- Bound of whole flows: take m flows of at least d bit/s, from one phase per job so that their loads add up. These flows
+  fill some link to at least the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and
+  flows this number is ceil(m/S)*d/c, which edge colouring reaches on a leaf-spine (König).
 - Steps: whole flows whose demands are multiples of a unit u load links of capacity c in steps of u/c. The fluid bound
   is rounded up to the next step.
 - Tight jobs: when a routing reaches the fluid bound of a cut, all links of the cut are equally loaded. Every job that

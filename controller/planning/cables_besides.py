@@ -3,8 +3,8 @@
 They use the common links of the part (``lanes``), and its *residual links*: the other cables of its leaves, whose
 spines have links to all leaves but a few. Flows are coloured as if each such spine were one more common link, and the
 flows of its colours take its links. A few flows cannot, because an end has no link to the spine. When flows are split,
-these get further colours, and all remaining colours are cut onto the common links (interval cutting). When flows are
-whole, these take the common link where they meet the fewest flows, and slow the fewest other jobs.
+such flows get further colours, and all remaining colours are cut onto the common links (interval cutting). When flows
+are whole, each such flow takes the common link where it meets the fewest flows, and slows the fewest other jobs.
 
 In: a part as arrays, and its common links. Out: routes and their slowdown; None where there is nothing to gain."""
 
@@ -114,7 +114,7 @@ def split(numbers: Numbers, flows: Ints, lanes: Lanes, demand_bps: float, colori
 
 
 def _fewest_late(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, colors: Ints) -> tuple[Bools, _Placed]:
-    """Return which coloured flows (colour at least 0) cannot take their spine, and the routes of the others.
+    """Return which coloured flows (colour at least 0) cannot take their spine, and the routes of the other flows.
 
     Several ways to assign spines to colours are tried. The best one has the fewest such flows at one leaf, because they
     need that many further colours."""

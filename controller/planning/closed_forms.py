@@ -13,13 +13,13 @@ a leaf on the same side get different colours; as many colours as the largest de
   interval [c, c+1) of a line of length D. Cut the line into segments, one per common link. A flow puts on a link the
   share of its interval that lies in the link's segment. A leaf has at most one flow of a colour, so it loads a link
   with at most the length of its segment. The length of a segment is proportional to its link's capacity, so that all
-  common links are equally loaded. When these are alike and all links of the leaves are common links, this load is the
-  bound of the leaf's cut. A flow touches at most two segments if none is shorter than 1, or, with the slowest links
-  first, hardly shorter.
+  common links are equally loaded. When all links of the leaves are common links and are alike, this load is the bound
+  of the leaf's cut. A flow touches at most two segments if no segment is shorter than 1; with the slowest links first,
+  segments may even be a little shorter.
 
-Demands that differ a little (``_NEARLY``) are cut as if all were the largest. A common link has the least capacity of
-its links at any leaf. The slowdowns are computed from the routes and include the cost of both simplifications; the
-bounds do not."""
+Demands that differ a little (``_NEARLY``) are cut as if all demands were the largest one. A common link has the least
+capacity of its links at any leaf. The slowdowns are computed from the routes and include the cost of both
+simplifications; the bounds do not."""
 
 from __future__ import annotations
 

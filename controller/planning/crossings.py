@@ -54,8 +54,8 @@ class Crossings(NamedTuple):
 def crossings(problem: Problem) -> Crossings:
     """Return all cuts of the problem.
 
-    A pair of leaves has a cut only when it has fewer links from leaf to leaf than leave the one or enter the other.
-    Otherwise the cut of the leaf is stronger."""
+    Two leaves have a cut only if some uplink of the source or some downlink of the destination is on no path between
+    them. Otherwise the cut of the leaf is stronger."""
     if _all_alike(problem):
         return _crossings_of_leaves(problem)
     if problem.tiers:
@@ -111,8 +111,8 @@ def _numbers(problem: Problem, links_of: Iterable[Sequence[LinkId]]) -> Ints:
 def _crossings_over_spines(problem: Problem) -> Crossings | None:
     """Return the cuts of leaves and pairs of leaves when all paths have two links; else None.
 
-    A cut of a pair is left out when it cannot be full. That is so when it has no more flows than links, and no flow
-    demands more than a link's capacity."""
+    A cut of a pair is left out when it cannot be full. A cut cannot be full when it has no more flows than links, and
+    no flow demands more than a link's capacity."""
     numbers, links, paths = problem.numbers, problem.links, problem.paths
     leaves, crossing = numbers.leaves, numbers.crossing
     out, into = np.zeros((2, len(leaves), len(links.switch)), np.float32)

@@ -41,10 +41,9 @@ def ideal_time_s(
 ) -> dict[int, float]:
     """Return the ideal time of each phase in seconds, in ascending order of phases.
 
-    The ideal time is the largest quotient, over the NICs and their two directions, of the bits through the NIC and its
-    rate.
-    ``nic_bps``: rate of the NIC of each address, in bit/s per direction. Raises ``KeyError`` for an address without
-    one."""
+    The ideal time is the largest value of bits through a NIC / rate of the NIC, over all NICs and both directions.
+    ``nic_bps``: rate of the NIC of each address, in bit/s per direction. Raises ``KeyError`` for an address without a
+    rate."""
     return {phase: nic.seconds for phase, nic in _busiest(virtual_links, nic_bps, overhead).items()}
 
 

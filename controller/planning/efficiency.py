@@ -4,7 +4,7 @@ These definitions exist only here; planner, live status and metrics all use them
 their demands, and routes. Out: plain numbers.
 
 - Load of a link: the sum, over the jobs, of each job's largest load in any phase, / the link's capacity. Phases of one
-  job never overlap; those of different jobs may. A subflow loads its path with its share of the flow's demand.
+  job never overlap; phases of different jobs may. A subflow loads its path with its share of the flow's demand.
 - Slowdown of a job: the largest load of a link that it uses, and at least 1. Its communication takes at most slowdown x
   ideal time.
 - Network efficiency: 1 / the worst slowdown. Routings are compared by their slowdowns, sorted from the worst.
@@ -46,8 +46,8 @@ def job_slowdowns(problem: Problem, routes: Routes | NumberedRoutes) -> dict[Job
 def phase_slowdowns(problem: Problem, routes: Routes) -> dict[JobId, dict[int, float]]:
     """Return the slowdown of each phase, for every job with a routed flow and every phase of it.
 
-    It is the largest load (at least 1) of a link that the phase uses. There the phase itself counts, and the largest
-    phase of every other job. The job's slowdown is the largest of its phases' slowdowns."""
+    The slowdown of a phase is the largest load (at least 1) of a link that the phase uses. That load counts the phase
+    itself, and the largest phase of every other job. The job's slowdown is the largest of its phases' slowdowns."""
     numbers = problem.numbers
     rows = passing(problem, routes)
     flows, links, shares = rows.flow, rows.link, rows.share
@@ -100,8 +100,8 @@ def outweighed(problem: Problem, routes: Routes) -> frozenset[JobId]:
     connection per subflow; paced subflows together count as one connection. A connection gets at least the smallest
     rate that any link of its path would give it if all connections sent at once. On one link that rate is its flow's
     demand x capacity / the sum, over all connections there, of their flows' demands. When all flows have equally many
-    connections, this is 1 / slowdown of what the connection has to send. Flows of unequal demand are assumed to get
-    rates in proportion to their demands, as slowdowns assume too."""
+    connections, this rate is the connection's part of its flow's demand / the load of the link. Flows of unequal demand
+    are assumed to get rates in proportion to their demands, as slowdowns assume too."""
     routed = [(flow, number, routes[flow.id]) for number, flow in enumerate(problem.flows) if flow.id in routes]
     if not any(flow.id.subflow or (len(route) > 1 and not flow.paced) for flow, _, route in routed):
         return frozenset()

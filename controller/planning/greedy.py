@@ -1,9 +1,10 @@
 """Greedy path assignment for any fabric, capacities and demands: repair and warm start of the planner.
 
 It follows the greedy of arXiv 2503.05324 (``baselines`` has it as published), but compares loads instead of numbers of
-flows. A *set* has the flows out of one leaf, or those into one. The sets are served from the most loaded to the least.
-Each flow takes the shortest path whose largest link load becomes smallest, and the first of several. On an intact
-leaf-spine with equal flows the largest load is at most twice the optimum, in any order of flows.
+flows. A *set* is all flows out of one leaf, or all flows into one leaf. The sets are served from the most loaded to the
+least loaded. Each flow takes the shortest path on which the most loaded link ends up least loaded. Of several such
+paths it takes its current path, or else the first. On an intact leaf-spine with equal flows the largest load is at most
+twice the optimum, in any order of flows.
 
 In: a ``Problem``. Out: one route per flow that has a path. ``PathChoices`` holds the shortest paths of all flows as
 rows of link numbers, also for the published schemes."""
@@ -99,8 +100,8 @@ class _Loads:
 def largest_set_first(flows: Sequence[Flow], numbers: Iterable[int], weights: Sequence[float]) -> list[int]:
     """Return the flows ordered by their sets: the flows out of or into one leaf, the set with the largest weight first.
 
-    Within a set the flows keep their order. Among sets of equal weight those out of a leaf come first, then the lower
-    leaf."""
+    Within a set the flows keep their order. Among sets of equal weight, flows out of a leaf precede flows into a leaf,
+    and then a leaf with a lower dpid precedes one with a higher dpid."""
     sets: defaultdict[tuple[bool, Dpid], list[int]] = defaultdict(list)
     for number in numbers:
         sets[False, flows[number].src_leaf].append(number)

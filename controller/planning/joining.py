@@ -3,7 +3,7 @@
 A subflow on a path of its own costs switch rules, and most flows need not be divided over paths. Some senders stripe
 the same number of bytes over each connection. A flow of such a sender becomes several equal subflows, each a whole flow
 to the planner (``signalbox.jobs.subflows``). Plans for these subflows show which slowdowns can be reached. The
-candidates here divide only the flows that must be divided for that:
+candidates here divide only the flows that must be divided to reach these slowdowns:
 
 - *Joined problem*: every flow is whole again, unless its subflows run on several paths. Its plan has all subflows of a
   flow on one path.
@@ -43,7 +43,7 @@ def joined(problem: Problem) -> Problem | None:
 
 
 def of_subflows(problem: Problem, routes: Routes) -> Routes:
-    """Return the routes of the subflows from those of the joined problem."""
+    """Return the routes of the subflows, given the routes of the joined problem."""
     found = {flow.id: routes.get(flow.id) or routes.get(flow.id.joined) for flow in problem.flows}
     return {flow: route for flow, route in found.items() if route is not None}
 

@@ -1,8 +1,8 @@
 """Parts of a leaf-spine that can be planned separately, and the common links of the leaves of each part.
 
 A flow loads links out of its source's leaf and links into its destination's leaf. Two flows belong to one *part* when
-they share one of these sides, or are connected by others that do. Parts share no link between switches. The same leaf
-can belong to two parts: its links out to one, its links in to the other.
+they share one of these sides, or when a chain of such flows connects them. Parts share no link between switches. The
+same leaf can belong to two parts: its links out to one, its links in to the other.
 
 A *common link* (``lane`` in names) has a cable from every sending leaf to one spine, and from there to every
 receiving leaf. A spine with several cables to each leaf has several common links. A cable that has failed at one

@@ -56,7 +56,7 @@ class Links:
         return list(self.switch)
 
     def around(self, leaves: Sequence[Dpid], *, outward: bool) -> Around:
-        """Return the links out of these switches, or those into them.
+        """Return the links out of these switches, or the links into them.
 
         Rows are sorted by switch, then by the switch at the other end, then by capacity (fastest first), then by
         port."""
@@ -98,7 +98,7 @@ class Around(NamedTuple):
     other: Ints
     """Number of the switch at the other end."""
     cable: Ints
-    """Index of the cable among those between the same two switches."""
+    """Index of the cable among the cables between the same two switches."""
     link: Ints
     """Number of the link."""
 

@@ -31,7 +31,7 @@ _MOST_NAMED = 3
 class EcmpSlowdown:
     """Statistics of a slowdown under ECMP hashing, over seeded random draws on one snapshot.
 
-    The slowdown is that of a job, or for a plan that of its worst job."""
+    It is the slowdown of one job, or in a plan the slowdown of the worst job."""
 
     mean: float
     p95: float
@@ -92,7 +92,7 @@ class Plan:
     slowdowns_proven_listed: int = 0
     """Number of entries that are proven optimal over the candidate paths.
 
-    The number is 0 when it is no larger than ``slowdowns_proven``, or when the candidates are all shortest paths."""
+    The number is 0 when it is no larger than ``slowdowns_proven``, or when the candidates are not capped."""
     candidates_listed: int = 0
     """Largest number of candidate paths per pair of switches; 0 when ``slowdowns_proven_listed`` is 0."""
 
@@ -161,7 +161,7 @@ class Drafts(NamedTuple):
     proven: tuple[float, ...] = ()
     """Lower bounds of the sorted slowdowns over all shortest paths; empty when only the bounds of cuts are known."""
     listed: tuple[float, ...] | None = None
-    """Lower bounds of the sorted slowdowns over the candidate paths; None when these are all shortest paths."""
+    """Lower bounds of the sorted slowdowns over the candidate paths; None when the candidates are not capped."""
     integer: float = 1.0
     """Lower bound of the worst slowdown when all flows are whole."""
 
@@ -250,15 +250,17 @@ class Target:
     problem: Problem
     """Problem that the plan was made for."""
     moves: int
-    """Number of moves that are left after those of this cycle."""
+    """Number of moves that are left after the moves of this cycle."""
     held: bool
     """Whether an earlier cycle found the goal plan."""
     blocked: tuple[FlowId, ...] = ()
     """Flows that would have to move together, when no moves within the cap lead towards the goal plan; else empty."""
     smallest: bool = False
-    """Whether it is proven that fewer of the remaining moves improve nothing. Other routes may need fewer moves."""
+    """Whether it is proven that no smaller group of the remaining moves improves the slowdowns.
+
+    Moves to other routes may improve them with a smaller group."""
     searched: int = 0
-    """Cap for which the search proved that no moves lead on; 0 when the time ran out before.
+    """Cap on moves for which the search proved that no moves lead towards the plan; 0 when the time ran out first.
 
     A new search with this cap or a smaller one would find no moves either."""
 
@@ -274,7 +276,7 @@ class TargetLeft(NamedTuple):
     """Generation of the cycle that left the goal plan."""
     moves: int
     blocked: int
-    """Number of flows that would have to move together; 0 when moves lead on."""
+    """Number of flows that would have to move together; 0 when moves within the cap lead towards the plan."""
     job_slowdown: Mapping[JobId, float]
     """Slowdowns of the jobs under the routes of the goal plan."""
 
@@ -293,7 +295,7 @@ class Decision:
     adopt: bool
     reason: str
     moving: bool = True
-    """Whether the flows that the plan moves are moved.
+    """Whether the plan's moves are made.
 
     Otherwise new routes go only to flows that are not pinned or whose path is lost, as in the plan ``stay`` of
     ``decide``."""
@@ -304,8 +306,9 @@ def decide(
 ) -> Decision:
     """Return the decision whether to adopt the plan, with its reason.
 
-    A plan is adopted when it pins flows or repairs routes, or when its gain is worth its moves (hysteresis). When it
-    does both and there is a plan ``stay`` that moves nothing, the two are decided separately.
+    A plan is adopted when it pins flows or repairs routes, or when its gain is worth its moves (hysteresis). Suppose it
+    pins or repairs flows and also moves others, and there is a plan ``stay`` that moves nothing. Then the moves are
+    decided separately from the pins and repairs.
 
     ``min_gain``: smallest relative gain, at the first entry of the sorted slowdowns that differs from the running
     routes (0.02 is 2 %).

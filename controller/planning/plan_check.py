@@ -123,7 +123,8 @@ def _path_fault(flow: Flow) -> str:
 def _off_paths(problem: Problem, subflows: _Subflows) -> NDArray[np.bool_]:
     """Return for each flow whether a subflow is on a path that is no candidate.
 
-    Such a path does not lead link by link from the source's switch to the destination's, or is no shortest path."""
+    Such a path does not lead link by link from the source's switch to the destination's switch, or it is neither a
+    shortest path nor an allowed detour."""
     links, numbers = problem.links, problem.numbers
     switches = len(links.switch)
     # A leaf without links gets a number of its own. Head and tail are -1 for links of NICs and unknown links.
@@ -177,7 +178,7 @@ def _slowdowns(problem: Problem, plan: Plan, routes: Sequence[Route | None], sub
     if set(jobs) != set(plan.job_slowdown):
         yield f"the plan has slowdowns for {sorted(plan.job_slowdown)}, but routes flows of {jobs}"
         return
-    # One row per link that a subflow passes, including links of NICs; then one per phase of each.
+    # One row per link that a subflow passes, including links of NICs. Each row is then repeated per phase of its flow.
     own = np.flatnonzero(routed)
     link = np.concatenate([numbers.nics[own].ravel(), subflows.links])
     of_flow = np.concatenate([np.repeat(own, 2), np.repeat(subflows.flow, subflows.length)])

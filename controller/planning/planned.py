@@ -1,8 +1,8 @@
 """Facts about routes and plans that the control loop needs. Pure.
 
-The planning threads compute them: with tens of thousands of pinned flows this takes seconds, for which the loop would
-block. In: the problem, and the plan or repair for it. Out: the slowdowns of the running routes, the plan with its
-subflows in their current classes, and whether it is worth its moves."""
+The planning threads compute these facts. With tens of thousands of pinned flows this takes seconds, and the control
+loop would block for as long. In: the problem, and the plan or repair for it. Out: the slowdowns of the running routes,
+the plan with its subflows in their current source-port classes, and whether the plan is worth its moves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ NO_ROUTES: Routes = {}
 class Slowdowns:
     """Slowdowns of jobs under certain routes, for what the jobs send now; or worst slowdowns of published schemes.
 
-    The slowdowns of the schemes are for the same problem; the planner computes them later and sends them separately."""
+    The planner computes the slowdowns of the schemes after the plan, for the same problem as the plan, and sends them
+    separately."""
 
     generation: int
     """Generation of the problem."""
@@ -40,7 +41,7 @@ class Slowdowns:
 def slowdowns(problem: Problem, draws: int) -> Slowdowns | None:
     """Return the slowdowns of the running routes; None when one of their paths is lost.
 
-    Some flows then do not run as planned. ``draws``: number of random draws of ECMP."""
+    The flows of a lost path do not run as planned. ``draws``: number of random draws of ECMP."""
     if problem.broken:
         return None
     problem = problem.now
@@ -66,7 +67,7 @@ class Planned:
     slowdowns: Slowdowns | None = None
     """Slowdowns under the plan's routes; None when ``decision`` is None."""
     repaired: int = 0
-    """Number of flows whose path was lost and that have another one in the plan."""
+    """Number of flows whose path was lost and that have another path in the plan."""
     target: TargetLeft | None = None
     """Part of the goal plan that is left when the plan is adopted; None when there is no goal plan."""
     for_now: bool = False
@@ -95,8 +96,8 @@ def decided(
 
     ``min_gain``, ``stay``, ``target``: see ``plan.decide``. Without ``min_gain`` the plan is a repair, which is adopted
     at once.
-    ``running``: all running routes. The plan's routes share with them what they have in common, so that the control
-    loop need not compare them one by one."""
+    ``running``: all running routes. The plan's routes share unchanged parts with this mapping, so that the control loop
+    need not compare the routes one by one."""
     plan = _placed(problem, plan)
     decision = Decision(True, "repair") if min_gain is None else decide(problem, plan, min_gain, stay, target)
     if stay and not decision.moving:

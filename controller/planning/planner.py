@@ -6,9 +6,9 @@ the check is the plan.
 1. *running*: the routes as they are; the greedy finds paths for flows that have none. With a cap on moves, *relief*
    unloads the most loaded links.
 2. *edge-coloring*, *interval-cutting*: exact in closed form when all leaves are alike and all flows are equal, on two
-   tiers or three. *aligned-cutting*: the same from the running routes, with few moves.
-3. *lp* when flows may be split, *local-search* and *cpsat* when all are whole: for any fabric and flows, with few
-   moves.
+   tiers or three. *aligned-cutting*: a closed form that starts from the running routes and makes few moves.
+3. *lp* when flows may be split, *local-search* and *cpsat* when all flows are whole. These solvers work for any fabric
+   and flows, and make few moves.
 
 In: one immutable ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is
 kept between calls. If a solver fails, the running routes and the candidates of the other solvers remain."""
@@ -230,8 +230,8 @@ def _joined(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[Dr
         yield draft(problem, "edge-coloring", laid)
         if len(problem.flows) > whole_search.MAX_FLOWS:
             return
-    # Whole flows are not searched for when they cannot be as good as subflows: ``_rejoined`` then divides what is
-    # needed.
+    # No search runs for whole flows when whole flows cannot be as good as subflows. ``_rejoined`` then divides the
+    # flows that need it.
     left_s = min(limits.left_s, limits.time_limit_s)
     until = limits.sooner((1 - _JOINED_SHARE) * left_s).until if possible else -math.inf
     part = replace(limits, time_limit_s=_JOINED_SHARE * limits.time_limit_s, until=until, left_out=[])

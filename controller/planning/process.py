@@ -4,9 +4,9 @@ In: requests of the control loop. Out: their answers, put into its inbox. The tw
 (``differences``). The controller's end has three threads: one sends the newest request, one receives answers, one
 checks that the process still answers.
 
-When the process ends, another one replaces it and gets the newest request if its plan is still due. A request is
-answered with ``NoPlan`` when two processes have ended while working on it, or when one has worked on it for minutes. If
-the first process ends before it can take a request, that is a fatal error of the controller."""
+When the process ends, another one replaces it. The new process gets the newest request if that request's plan is still
+due. A request is answered with ``NoPlan`` when two processes have ended while working on it, or when one has worked on
+it for minutes. If the first process ends before it can take a request, that is a fatal error of the controller."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """Relief of the most loaded links within a cap on moves: fast, for any fabric and any number of flows.
 
-Links whose load is above a goal lose flows, the most loaded link first, until they satisfy the goal. A flow goes to the
-path whose worst link stays least loaded. When no path has room for all of it, it goes to several paths, if it may be
-split. The goal is bisected between the bound and the worst slowdown. The moves that are left then relieve single jobs.
-A link stays as it is when every flow that leaves it would load another link beyond the goal.
+Flows are moved off links whose load is above a goal, the most loaded link first, until the links satisfy the goal. A
+flow moves to the path whose most loaded link ends up least loaded. When no path has room for the whole flow, a flow
+that may be split moves to several paths. The goal is bisected between the bound and the worst slowdown. The moves that
+are left then relieve single jobs. A link keeps its flows when each flow that is tried would load another link beyond
+the goal.
 
-In: a problem, and the routes to start from. Out: routes with smaller sorted slowdowns, or the routes from the start: an
-attempt without smaller slowdowns is undone."""
+In: a problem, and the routes to start from. Out: routes with smaller sorted slowdowns, or None. An attempt without
+smaller slowdowns is undone."""
 
 from __future__ import annotations
 
@@ -112,7 +113,7 @@ class _Relief:
     def attempt(self, goal: float, links: Ints) -> bool:
         """Move flows until these links satisfy the goal as far as possible; return whether the slowdowns got smaller.
 
-        Otherwise the attempt is undone."""
+        An attempt that does not make the slowdowns smaller is undone."""
         links = links[self._is_fabric[links]]
         leaving = np.ceil((self.load[links] - goal) / self._each[links])
         if leaving.sum() > self._hops * self._moves_left:

@@ -1,8 +1,8 @@
 """Lower bounds of all slowdowns, sorted from the worst: what the cuts require of the jobs *together*.
 
-A leaf with more flows than uplinks implies that one of their jobs is slow. Two such leaves may share one slow job, or
-need two. CP-SAT finds the lexicographically least slowdowns that satisfy all inequalities (``Need``). The model has
-jobs and slowdowns but no flows, so it is small however many flows there are.
+When a leaf has more flows than uplinks, a job of these flows must be slow. Two such leaves may share one slow job, or
+may need two slow jobs. CP-SAT finds the lexicographically least slowdowns that satisfy all inequalities (``Need``). The
+model has jobs and slowdowns but no flows, so it is small however many flows there are.
 
 Suppose every job j has a slowdown of at most t_j. Then the load of a link is at most the least t_j of the jobs on it. A
 flow of load s of job j uses the share f(s, t_j) of a link. The shares of all flows on the link add up to at most 1. The
@@ -12,10 +12,10 @@ function f does not increase with t and is one of these:
 - count: 1 / floor(t / s0) for s >= s0, else 0, because a link has room for that many flows of at least s0;
 - volume: s / t for s >= s0, else 0.
 
-In the last two a flow that leaves no room for another one of load s0 (s > t - s0) has a whole link. This is a dual
-feasible function of bin packing (Fekete and Schepers, "New classes of fast lower bounds for bin packing problems",
-2001). Summed over the m links of a cut the shares are at most m. When all demands are multiples of one unit, t is
-rounded down to a load that such demands can add up to.
+In the last two a flow that leaves no room for another one of load s0 (s > t - s0) uses a whole link: f is 1. Such an f
+is a dual feasible function of bin packing (Fekete and Schepers, "New classes of fast lower bounds for bin packing
+problems", 2001). Summed over the m links of a cut the shares are at most m. When all demands are multiples of one unit,
+t is rounded down to a load that such demands can add up to.
 
 In: a problem's ``Bounds``. Out: a ``SlowdownVector``."""
 
@@ -40,7 +40,9 @@ _ROUNDING = 1e-9
 _MOST_SLOWDOWNS = 64
 """Number of slowdowns that the model distinguishes, from the highest possible one down."""
 _SMALL = 0.5
-"""Load of a cut, at the jobs' own bounds, below which it is left out: no share is more than twice s / t."""
+"""Load of a cut, at the jobs' own bounds, below which the cut is left out.
+
+No share is more than twice s / t, so the shares of such a cut cannot add up to more than 1."""
 _MOST_STEPS = 64
 _MOST_TERMS = 250_000
 """Largest product of slowdowns, jobs and needs. A larger model takes a second and more."""
@@ -105,7 +107,7 @@ class _Model:
         self._until = limits.until
         self._slowdowns = slowdowns
         self._cp = cp_model.CpModel()
-        # Per job and slowdown: whether the job's slowdown is at least that one. Below the next one it may be anywhere.
+        # Per job and listed slowdown: whether the job has at least that slowdown. It may lie between two listed ones.
         self._above = [
             [
                 self._cp.new_int_var(slowdown <= floor * (1 + _ROUNDING), 1, f"{job} >= {slowdown}")

@@ -1,8 +1,8 @@
 """CP-SAT: import of its model builder without pandas, and searches in stages.
 
 OR-Tools imports pandas for methods that take and return pandas series, which are not used here. Pandas would cost a
-controller 45 MB and a second at every start. Therefore an empty module takes its place while ``cp_model`` is imported,
-and only then."""
+controller 45 MB and a second at every start. Therefore an empty module takes the place of pandas while ``cp_model`` is
+imported, and only then."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class StagedSearch:
         """Minimise an objective. Return OPTIMAL or FEASIBLE when the model as it is now has a solution, else None.
 
         ``share``: share of the whole budget that may be used up when this stage ends.
-        The first attempt has no linear relaxation, because this finds routings ten times faster. Proofs need the
-        relaxation."""
+        The first attempt has no linear relaxation, because without it the search finds routings ten times faster.
+        Proofs need the relaxation."""
         self._cp.minimize(objective)
         self.bound, self._reached = -math.inf, math.inf
         found = None

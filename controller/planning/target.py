@@ -91,8 +91,8 @@ def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float)
     ``union`` is the plan for all phases. A plan for all traffic patterns together serves each of them, and no flow
     moves when a job changes its pattern. But every flow has one route in all patterns. In rare cases the best routes
     for one pattern are worse for another; then the planner takes routes for the present patterns alone. Flows that send
-    nothing now stay on their routes, or start with those of ``union``. The search has a time limit of its own, as long
-    again."""
+    nothing now stay on their routes, or start with those of ``union``. The search gets the whole time
+    limit again."""
     now = problem.now
     if now is problem:
         return None

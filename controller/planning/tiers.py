@@ -1,9 +1,10 @@
 """Detection of three tiers of switches: a fat-tree, or another folded Clos network with planes.
 
 A *pod* is a group of leaves with cables to the same aggregation switches. A *plane* has one aggregation switch in every
-pod, and the cores that these share. A path between two pods stays in one plane. A *common link* is a cable that every
-switch of a tier has: a common edge link leads from every leaf to the same plane, a common core link from every pod to
-the same core. A path between two pods takes the same common edge link and the same common core link up and down.
+pod, and the cores that these switches share. A path between two pods stays in one plane. A *common link* is a cable
+that every switch of a tier has: a common edge link leads from every leaf to the same plane, a common core link from
+every pod to the same core. A path between two pods takes the same common edge link and the same common core link up and
+down.
 
 In: the paths of a problem, and the leaves that matter. Out: ``Tiers``, or None when the fabric has another form.
 Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008, section 3."""

@@ -11,9 +11,9 @@ hold:
 - the first condition holds down to some t, and fewer jobs than before are at t or above. This t is the *tie-break*
   (``pivot`` in names).
 
-Only the largest slowdowns, at most ``_MOST_PIVOTS``, can be tie-breaks; without one, jobs below them keep to their own
-slowdowns. A job is above t when the load of a link that it uses is. When flows leave or enter links, the links that a
-job uses depend on x."""
+Only the largest slowdowns, at most ``_MOST_PIVOTS``, can be tie-breaks. When there is no tie-break, no job below these
+slowdowns may exceed its present one. A job is above t when the load of a link that it uses is above t. When flows leave
+or enter links, the links that a job uses depend on x."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Stuck(NamedTuple):
     """No moves within the cap were found."""
 
     final: bool
-    """Whether it is proven that there are none, so that more time would not help."""
+    """Whether it is proven that there are no such moves, so that more time would not help."""
 
 
 def step(
@@ -138,7 +138,7 @@ class _Link:
             self._add(cp, [phase for phase in user.phases.values() if phase.before or phase.changes])
 
     def _add(self, cp: cp_model.CpModel, phases: Sequence[_Phase]) -> None:
-        """Add the load of a job, which is that of its largest phase."""
+        """Add the load of a job, which is the load of its largest phase."""
         sums, most, terms = [], 0, 1
         for phase in phases:
             changes = [(move, round(self._units * load)) for move, load in phase.changes]
@@ -273,7 +273,7 @@ class _Model:
         return pivots
 
     def _above(self, slowdown: float) -> Mapping[JobId, Any]:
-        """Return the variable that says whether a job is above the slowdown, for every job that can be."""
+        """Return, for every job that can be above the slowdown, the variable that says whether the job is above it."""
         if slowdown not in self._above_of:
             self._above_of[slowdown] = found = {}
             for job in self._slowdowns:
@@ -288,7 +288,7 @@ class _Model:
     def _keep_below(self, slowdown: float, job: JobId, conditions: Sequence[Any]) -> bool:
         """Keep the load of the job's links at or below ``slowdown`` under these conditions.
 
-        Return whether the load of any of them could exceed it."""
+        Return whether the load of any of these links could exceed ``slowdown``."""
         constrained = False
         for link in self._links_of[job]:
             limit = round(self._units * slowdown) + link.rounding

@@ -3,9 +3,9 @@
 A *cut* is a price per link. The least cost of the flows, over all walks that they may take, is at most what the links
 of the cut have room for. Hence not all jobs can stay below some slowdown. Cuts come from NICs, from the bounds
 (``bounds``), and from the duals of the fluid optimum (``split_flows.lp``), in this order. Where flows stay whole, a cut
-may also count in units of their demands. A *group* is a set of jobs of which at least a given number must have a given
-slowdown. A *proof* is a list of groups that together require so many slow jobs. The number follows from weights, which
-are the dual of the fewest jobs that satisfy all groups.
+may also count their demands in whole units. A *group* is a set of jobs of which at least a given number must have a
+given slowdown. A *proof* is a list of groups that together require a number of slow jobs. That number follows from the
+weights of the groups, a dual solution of the linear programme for the fewest jobs that satisfy all groups.
 
 In: a problem, its plan, and the plan in integers (``certificate``). Out: cuts and proofs."""
 
@@ -50,9 +50,9 @@ class _Source(NamedTuple):
     units: Sequence[int] = ()
     """Units that may be tried."""
     highest: float = 0.0
-    """Upper limit of what the cut proves with a unit.
+    """Upper limit of the slowdown that the cut can prove with a unit.
 
-    A routing that puts each whole flow on the emptiest link reaches it."""
+    A routing that puts each whole flow on the emptiest link has at most this slowdown."""
 
 
 class _Group(NamedTuple):
@@ -205,8 +205,8 @@ class Witnesses:
     def _of_cut(self, at: tuple[int, int], bound: int, worst: int, alone: set[int]) -> Iterator[_Group]:
         """Yield the groups that one cut proves, and add single jobs that must be slow to ``alone``.
 
-        The groups are: each single job that must be slow; the other jobs, with the largest number of them that must be;
-        the smallest set of which one must be."""
+        The groups are: each single job that must be slow; all jobs, and the jobs not in ``alone``, with the largest
+        number of them that must be slow; the smallest set of which at least one job must be slow."""
         cut = self._cut(at)
         jobs = sorted(cut.needs, key=lambda job: -cut.needs[job])
         if not jobs or not cut.proves(set(jobs), 1, bound, worst):

@@ -1,7 +1,7 @@
 """File of the events that are kept over a restart: JSON lines, written by a separate thread.
 
-In: events. Out: after a restart, the events that were written. The loss of some affects nothing else: the log reports a
-full disk or an unreadable line.
+In: events. Out: after a restart, the events that were written. The loss of events affects nothing else: the log reports
+a full disk or an unreadable line.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def events(before: Status, after: Status) -> Iterator[tuple[EventKind, str, dict
 
 
 def at_start(first: Status, alarms_before: Mapping[AlarmKey, float]) -> Status:
-    """Return the status before the first event: without alarms, so that those of the ``first`` status are events.
+    """Return the status before the first event: without alarms, so that alarms of the ``first`` status are events.
 
     Saved state is no event."""
     return replace(first, alarms={}, alarms_before=alarms_before)

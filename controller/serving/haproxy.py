@@ -31,7 +31,7 @@ NEARLY_FULL = 3 / 4
 FEW = 1 / 32
 """Share of ``max_connections`` that counts as few."""
 OWN_CONNECTIONS = 64
-"""Connections of HAProxy itself, in addition to those of clients."""
+"""Connections of HAProxy itself, in addition to connections of clients."""
 BUFFER, REWRITES = 16 << 10, 12 << 10
 """Bytes of a request that HAProxy buffers, and bytes of room for the header fields that it adds. The longest field is a
 certificate in base64; gRPC accepts at most 8 kB of it before encoding. Without enough room the call ends with 500."""

@@ -105,7 +105,7 @@ class Loaded:
         return partial(setattr, self, "declared", declared)
 
     def _check_saved(self, config: Config) -> TakeOver:
-        """Check that this controller could start with the saved state, unless it is about to read that itself."""
+        """Check that this controller could start with the saved state, unless it is about to read that state itself."""
         if self._waits_for and not self._waits_for.is_claimed:
             preflight.check_saved(config)
         return lambda: None

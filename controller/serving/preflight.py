@@ -56,8 +56,8 @@ def doubts(config: Config) -> Iterator[str]:
 def check_saved(config: Config) -> None:
     """Raise ``InvalidInput`` when a controller with this configuration would refuse the saved jobs.
 
-    The same holds for the secret of their lease tokens.
-    The check takes no claim, so another controller may use the state directory."""
+    It is also raised when the controller would refuse the secret of their lease tokens. The check takes no claim, so
+    another controller may use the state directory."""
     from controller import extensions  # slow to import, and other commands do not need them
     from controller.core import state
 

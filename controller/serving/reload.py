@@ -1,7 +1,7 @@
 """Reload at SIGHUP: reads the configuration file again and applies what may change while the controller runs.
 
 In: the signal; the owners of certificates, identities and log level. Out: all new contents are in force; or, when any
-is wrong, none is, and the log names every problem. The log also names changes that need a restart.
+content is wrong, nothing changes, and the log names every problem. The log also names changes that need a restart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 TakeOver = Callable[[], Mapping[str, object] | None]
 """Function that puts prepared contents in force, and returns facts for the log."""
 Prepare = Callable[[Config], TakeOver]
-"""Function that reads what the configuration names, and raises ``InvalidInput`` when that is wrong."""
+"""Function that reads files that the configuration names, and raises ``InvalidInput`` when their contents are wrong."""
 
 
 Hangups = queue.SimpleQueue[bool]
@@ -46,7 +46,7 @@ def hangups() -> Iterator[Hangups]:
 
 @contextmanager
 def reloading(received: Hangups, reload: Reload) -> Iterator[None]:
-    """Handle SIGHUPs in a thread of its own, including those that arrived before."""
+    """Handle SIGHUPs in a thread of its own, including SIGHUPs that arrived before."""
     thread = threading.Thread(target=reload.run, args=(received,), name="reload", daemon=True)
     thread.start()
     try:
@@ -125,8 +125,8 @@ class Reload:
 def changeable(running: Config, wanted: Config) -> Config:
     """Return the running configuration with the changes in ``wanted`` that need no restart.
 
-    These are settings that are marked so, certificates and tokens. A restart is needed to turn TLS, peers' certificates
-    or tokens on or off."""
+    These are certificates, tokens, and the settings marked with ``controller.config.Reloaded``. A restart is
+    needed to turn TLS, peers' certificates or tokens on or off."""
     running = configuration.with_settings(running, wanted)
     sections: dict[str, Any] = {}
     for name in TLS_SECTIONS:

@@ -38,8 +38,8 @@ class Validity(NamedTuple):
 class CertificatesInUse:
     """Certificates in use, whose end times are on the board.
 
-    The log reports one that is not valid as an error, but the controller runs. Without it nothing would repair the
-    fabric; with it only clients that verify the certificate fail."""
+    The log reports a certificate that is not valid as an error, but the controller runs. Without the controller nothing
+    would repair the fabric; with it, only clients that verify the certificate fail."""
 
     def __init__(self, config: Config, board: StatusBoard) -> None:
         self._board = board
@@ -49,8 +49,8 @@ class CertificatesInUse:
     def prepare(self, config: Config) -> Callable[[], None]:
         """Read the certificates, and return a function that puts them in use.
 
-        Raises ``InvalidInput`` for a certificate that is not valid, unless it is in use already: it would block all
-        other changes."""
+        Raises ``InvalidInput`` for a certificate that is not valid, unless it is in use already: refusing a certificate
+        in use would block all other changes."""
         found = _found(config)
         new = {section: validity for section, validity in found.items() if validity != self._in_use.get(section)}
         InvalidInput.refuse(_problems(config, new, time.time()))

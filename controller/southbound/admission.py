@@ -41,8 +41,8 @@ class Mastership:
 
     ``state`` is ``asking``, then ``master`` or ``refused``; a switch without roles refuses and is used all the same.
 
-    The present generation is requested first, and the next one is claimed. It grows with every change of masters, has
-    64 bits that wrap around, and is all ones in Open vSwitch before the first change."""
+    The present generation is requested first, and the next one is claimed. The generation grows with every change of
+    masters, has 64 bits that wrap around, and is all ones in Open vSwitch before the first change."""
 
     def __init__(self, connection: Connection) -> None:
         self.state: Literal["asking", "master", "refused"] = "asking"
@@ -146,7 +146,7 @@ class Admission:
         self._dpids[connection.id] = _Dpid(connection, Mastership(connection), now + ROLES_WITHIN_S, waiting)
 
     def _give_up(self, entry: _Dpid, now: float) -> None:
-        """Give the dpid to the newest waiting connection: the others may be half-open as well."""
+        """Give the dpid to the newest waiting connection: older ones may be half-open as well."""
         del self._dpids[entry.holder.id]
         if entry.waiting:
             *others, newest = entry.waiting

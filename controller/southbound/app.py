@@ -235,7 +235,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._admission.arrived(connection, time.monotonic())
 
     def _admit(self, connection: Connection) -> None:
-        """Register the connection as the only one of its switch, which may write to it."""
+        """Register the connection as the only one that may write to its switch."""
         dpid = Dpid(connection.id)
         self._taken.pop(dpid, None)
         if self._switches.pop(dpid, None):

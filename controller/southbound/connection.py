@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 MAX_UNSENT = 8 * 1024 * 1024
 """Bytes kept for one switch that does not read: about 80,000 rules."""
 TURN_S = 0.003
-"""Seconds of work for one connection after which others run."""
+"""Seconds of work for one connection after which other greenlets run."""
 SHARE = 0.25
 """Share of the hub's time for unsolicited messages of one peer, and for small parts of replies, which may never end. A
 peer that has used more is not read for a while."""
@@ -102,7 +102,7 @@ class Connection:
         self._transport = TlsTransport(sock, tls) if tls else PlainTransport(sock)
 
     def send(self, *messages: bytes) -> list[int]:
-        """Send messages with new transaction ids, and return these; never waits.
+        """Send messages with new transaction ids, and return the ids; never waits.
 
         Messages to a connection that has ended are dropped."""
         first = self._xid + 1

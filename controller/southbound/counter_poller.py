@@ -1,4 +1,4 @@
-"""Polls of counters: those of ports and of counted flow entries, every interval.
+"""Polls of the counters of ports and of counted flow entries, every interval.
 
 Every few polls also read the packets that the meters of the control table dropped. Rules of jobs that are being learnt
 are polled more often. In: the time, parts of replies. Out: requests through ``send``, ``Counters`` and
@@ -170,7 +170,7 @@ class LearningPoller(Requests):
 
 
 def _rule_counts(asked: Gathered) -> dict[FlowKey, RuleCount]:
-    """Return the counters of the rules in the replies, without rules of others."""
+    """Return the counters of the rules in the replies, without foreign rules."""
     return {
         count.rule.key: RuleCount(count.bytes, count.packets)
         for part in asked.of(ofp.OFPMP_FLOW)

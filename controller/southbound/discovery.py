@@ -33,12 +33,12 @@ BLOCK = 32
 MISSES = 3
 """Probes without arrival before a link is lost."""
 GRACE_S = 1.0
-"""Seconds that the last of these probes has to arrive; fewer when ``link_timeout_s`` is short."""
+"""Seconds that the last of the ``MISSES`` probes has to arrive; fewer when ``link_timeout_s`` is short."""
 FRESH_TIMEOUTS = 3
 """Age of a probe, in link time-outs, above which it no longer counts: longer than a busy hub or switch delays one."""
 USUAL_PORTS = 256
-"""Ports of a switch that count for the rate of probes. The ports of a switch with more wait longer, and delay no other
-switch."""
+"""Ports of a switch that count for the rate of probes. The ports of a switch with more ports wait longer, and delay no
+other switch."""
 QUIET_SHARE = 4
 """Factor by which ports without a link wait longer when the rate does not allow every port a probe per interval."""
 BURST = 4
@@ -93,7 +93,7 @@ class Discovery:
         key: bytes | None = None,
         one_way: Container[PortRef] = (),
     ) -> None:
-        """Begin without ports. ``one_way``: ports whose links have one direction only, those to optical switches."""
+        """Begin without ports. ``one_way``: ports to optical switches, whose links have one direction only."""
         self._one_way = one_way
         self._interval = probe_interval_s
         self._timeout = link_timeout_s
@@ -118,7 +118,7 @@ class Discovery:
     # ---- ports
 
     def switch_connected(self, dpid: Dpid, ports: Iterable[Port]) -> None:
-        """Take the ports of a switch after a handshake. Known links are announced again when a probe arrives."""
+        """Record the ports of a switch after a handshake. Known links are announced again when a probe arrives."""
         up = {PortRef(dpid, port.number) for port in ports if port.up}
         for at in self._of.get(dpid, set()) - up:
             self._port_down(at)
@@ -223,7 +223,7 @@ class Discovery:
         return min(1.0, USUAL_PORTS / max(1, len(self._of.get(dpid, ()))))
 
     def _count_ports(self) -> tuple[float, float]:
-        """Return the weighted number of ports with a link, and of those without."""
+        """Return the weighted number of ports with a link, and of ports without a link."""
         if self._counts is None:
             linked = sum(number * self._weight(dpid) for dpid, number in self._linked.items())
             ports = sum(min(USUAL_PORTS, len(of)) for of in self._of.values())
@@ -231,7 +231,7 @@ class Discovery:
         return self._counts
 
     def _intervals(self) -> tuple[float, float]:
-        """Return the seconds between probes of ports with a link, and of the others.
+        """Return the seconds between probes of ports with a link, and of ports without a link.
 
         Both are one interval when the rate allows it."""
         linked, quiet = self._count_ports()
@@ -284,8 +284,8 @@ class Discovery:
     def lost(self) -> list[LinkLost]:
         """Return the links whose probes stopped arriving.
 
-        Probes must have been sent, and both switches must have sent some message since the last of them: echo requests
-        find a silent switch."""
+        Probes must have been sent, and both switches must have sent some message since the last of these probes: echo
+        requests find a silent switch."""
         grace = min(GRACE_S, self._timeout / 5)
         changes = []
         for port in list(self._suspects):

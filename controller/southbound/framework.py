@@ -2,7 +2,7 @@
 
 The hub runs in the main thread, without monkey-patching (docs/architecture.md). In: messages of switches through
 ``Events``. Out: calls of the app's handlers, and the names of the framework that the rest of the southbound uses.
-os-ken is the maintained fork of Ryu; ``FRAMEWORK`` is the one in use.
+os-ken is the maintained fork of Ryu; ``FRAMEWORK`` names the framework in use.
 
 An exception in a handler or greenlet is logged and ends ``run_hub``, which raises it.
 """
@@ -64,7 +64,7 @@ with warnings.catch_warnings():
         from ryu.ofproto import ofproto_v1_3_parser as ofp_parser
         from ryu.ofproto.ofproto_protocol import ProtocolDesc
     else:
-        # On its native hub the first exception ends an app's event thread, and a wait with a time limit never returns.
+        # On os-ken's native hub the first exception ends an app's event thread, and a timed wait never returns.
         os.environ["OSKEN_HUB_TYPE"] = "eventlet"
         from os_ken import cfg
         from os_ken.base.app_manager import AppManager, lookup_service_brick
@@ -124,7 +124,7 @@ class Events:
         self._handlers: dict[tuple[Any, str], list[Callable[..., None]]] = {}
 
     def send(self, event: Any, state: str, *arguments: Any) -> bool:
-        """Call the handlers of an event. Return False when none is subscribed to it in this state of a connection.
+        """Call the handlers of an event. Return False when no handler is subscribed to it in this connection state.
 
         Raises ``Malformed`` when a handler does."""
         handlers = self._handlers.get((event, state))
@@ -178,7 +178,7 @@ _NEVER = WeakSet[Any]()
 
 
 def spawn(outbox: Outbox, body: Callable[[], None]) -> Any:
-    """Start a greenlet; no other way is allowed. An exception in it ends the process.
+    """Start a greenlet; no greenlet may be started otherwise. An exception in it ends the process.
 
     Compare the result with ``is None``: a greenlet that has not begun or has ended is false."""
 
@@ -196,8 +196,8 @@ def spawn(outbox: Outbox, body: Callable[[], None]) -> Any:
 def kill(greenlet: Any) -> None:
     """End a greenlet; one that has not begun returns as soon as it begins.
 
-    Eventlet would throw into the latter, which leaves cycles of references: 8 kB for each connection that ends at once,
-    until the hourly collection of old objects."""
+    Eventlet would throw into a greenlet that has not begun, which leaves cycles of references: 8 kB for each connection
+    that ends at once, until the hourly collection of old objects."""
     if greenlet or greenlet.dead:
         hub.kill(greenlet)
     else:

@@ -1,4 +1,4 @@
-"""Flow entries that each switch may hold: those that were read back, and those that were sent to it since.
+"""Flow entries that each switch may hold: entries that were read back, and entries sent to the switch since.
 
 In: read-backs, mods as they are sent and confirmed, sizes of replies. Out: which counters belong to such entries, and
 which parts of replies exceed what the switch may hold. So entries that a switch invents cost the control loop next to
@@ -20,7 +20,7 @@ MORE_BYTES = 1 << 18
 """Bytes that a reply may have beyond the known entries: about 2,000 entries. Four times as many blocked the control
 loop for 0.9 s when a switch invented them."""
 MOST_LEFT = 4096
-"""Disconnected switches whose number of entries is remembered, those with most."""
+"""Disconnected switches whose number of entries is remembered: the switches with most entries."""
 
 
 class _Before:
@@ -79,7 +79,7 @@ class GivenRules:
         self._switches.setdefault(dpid, _Switch()).since = []
 
     def read(self, message: SwitchRules) -> None:
-        """Take a read-back: the switch holds these rules, and maybe what was sent to it meanwhile."""
+        """Record a read-back: the switch holds these rules, and maybe rules that were sent to it meanwhile."""
         since = self._switches[message.dpid].since or ()
         switch = self._switches[message.dpid] = _Switch(True, dict.fromkeys(message.rules.flows))
         switch.note(since)
@@ -111,14 +111,16 @@ class GivenRules:
         return dpid in self._switches and self._switches[dpid].is_read
 
     def of_given(self, dpid: Dpid, counts: Mapping[FlowKey, RuleCount]) -> Mapping[FlowKey, RuleCount]:
-        """Return the counters of entries that the switch may hold; the same object when all of them are."""
+        """Return the counters of entries that the switch may hold; ``counts`` itself if it may hold all of them."""
         invented = set(counts).difference(self._switches[dpid].flows)
         return {key: count for key, count in counts.items() if key not in invented} if invented else counts
 
     # ---- sizes of replies
 
     def takes(self, dpid: Dpid, size: int) -> bool:
-        """Return whether a part of a reply is to be read. ``size``: bytes of the controller's entries up to its end."""
+        """Return whether a part of a reply is to be read.
+
+        ``size``: bytes of the controller's entries up to the end of this part."""
         switch = self._switches.get(dpid)
         entries = len(switch.flows) if switch and switch.is_read else self._before.get(dpid)
         is_taken = entries is None or size <= MORE_BYTES + entries * ENTRY_BYTES
@@ -130,7 +132,7 @@ class GivenRules:
     def takes_foreign(self, dpid: Dpid, size: int) -> bool:
         """Return True, and mark the switch as slow to read when it has many entries; ``size`` as in ``takes``.
 
-        The entries may be of others, who may have made any number."""
+        The entries may be foreign, and their number is not limited."""
         if size > MORE_BYTES:
             self._slow.add(dpid)
         return True

@@ -57,7 +57,9 @@ class Handshake:
         return self._state is _State.DONE
 
     def begin(self) -> bytes:
-        """Return the first message. It has no version bitmap, since only the version of its header is supported."""
+        """Return the first message.
+
+        It has no version bitmap, because the controller supports only the version in the message's header."""
         return message(ofp.OFPT_HELLO)
 
     def take(self, frame: Frame) -> bytes:

@@ -21,7 +21,7 @@ from controller.tables.rules import RuleMod
 log = structlog.get_logger(__name__)
 
 BATCH = 256
-"""Messages that are packed and sent before others may run: about 2 ms."""
+"""Messages that are packed and sent before other greenlets may run: about 2 ms."""
 PATIENCE_S = 1.0
 """Seconds that a stage waits for slow switches before its first report."""
 
@@ -42,7 +42,8 @@ class _Stage:
 class _OnSwitch:
     """State of one stage on one switch.
 
-    ``mods``: by transaction id. ``rejected``: with reasons. ``barrier``: its transaction id, None until it is sent."""
+    ``mods``: sent mods by transaction id. ``rejected``: refused mods with the reasons. ``barrier``: transaction id of
+    the barrier, None until it is sent."""
 
     stage: _Stage
     mods: dict[int, RuleMod] = field(default_factory=dict)
@@ -61,7 +62,9 @@ class Installer:
         self._open: dict[Dpid, list[_OnSwitch]] = {}
 
     def install(self, command: InstallStage, connected: Container[Dpid], now: float) -> Iterator[None]:
-        """Send the stage, and yield where others may run. Switches that are not ``connected`` count as timed out."""
+        """Send the stage, and yield where other greenlets may run.
+
+        Switches that are not ``connected`` count as timed out."""
         stage = _Stage(command, now + PATIENCE_S, now + self._barrier_timeout_s, set(command.stage.mods))
         work = {dpid: _OnSwitch(stage) for dpid in command.stage.mods}
         for dpid, on_switch in work.items():

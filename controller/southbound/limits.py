@@ -45,7 +45,7 @@ class Limits:
         return None
 
     def identify(self, dpid: Dpid) -> str:
-        """Assign a connection to this switch. Return why it is refused, empty if it is not."""
+        """Assign a connection to this switch. Return why it is refused, or an empty text if it is accepted."""
         if dpid not in self._known:
             if self._connections.total() + self._missing > self._most:
                 return "the remaining connections are reserved for known switches"
@@ -72,7 +72,7 @@ class Limits:
     def take_ports(self, before: int, more: int) -> str:
         """Count ``more`` ports of a switch with ``before`` ports.
 
-        Return why they are refused, empty if they are not."""
+        Return why they are refused, or an empty text if they are accepted."""
         if before + more > MAX_SWITCH_PORTS:
             return f"it has more than {MAX_SWITCH_PORTS} ports"
         if self._ports + more > self._most_ports:

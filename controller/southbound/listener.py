@@ -27,9 +27,9 @@ log = structlog.get_logger(__name__)
 
 BACKLOG = 512
 MAX_HANDSHAKES = 256
-"""Largest number of connections in their handshake, if not limited to half of ``max_connections``.
+"""Largest number of connections in their handshake, unless half of ``max_connections`` is fewer.
 
-One more ends the oldest handshake of the address that has most of them."""
+One more connection ends the oldest handshake of the address with most handshakes."""
 LOG_S = 10.0
 LOG_LINES = 4
 """Refusals logged per ``LOG_S`` seconds; further ones are only counted."""

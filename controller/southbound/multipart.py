@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 24
 """Bytes of all parts of one reply: more than a hundred thousand flow entries."""
 
 PART_BYTES = 256
-"""Bytes that a part counts for at least. A switch with a long reply fills its parts."""
+"""Smallest number of bytes that a part counts for. A switch with a long reply fills its parts."""
 
 READERS: Mapping[int, Callable[[bytes], Any]] = {
     ofp.OFPMP_FLOW: decode.flow_stats,
@@ -60,8 +60,8 @@ class Gathered:
     """Replies to requests of different kinds (OFPMP_*) that were sent to a switch together.
 
     ``kinds``: kind by transaction id. ``at``: time of the last complete reply, or of the requests. ``until``: time at
-    which they are abandoned. Both are in monotonic seconds. ``readers``: decoder of each kind. ``takes`` returns
-    whether to read a part of flow entries; it gets the bytes of all such parts up to the end of this one."""
+    which the requests are abandoned. Both times are in monotonic seconds. ``readers``: decoder of each kind. ``takes``
+    returns whether to read a part of flow entries; it gets the bytes of all such parts up to the end of this part."""
 
     def __init__(
         self,
@@ -140,7 +140,9 @@ class Requests:
         takes: Callable[[int], bool] = lambda _: True,
         readers: Mapping[int, Callable[[bytes], Any]] = READERS,
     ) -> None:
-        """Send requests, by kind, and abandon those that are open. The other parameters are as in ``Gathered``."""
+        """Send requests, by kind, and abandon open requests to the switch.
+
+        The other parameters are as in ``Gathered``."""
         kinds = dict(zip(self._send(dpid, *requests.values()), requests, strict=True))
         self._asked[dpid] = Gathered(kinds, now, until, readers, takes)
 
@@ -171,5 +173,5 @@ class Requests:
         """Note that the switch refuses requests of this kind."""
 
     def _finish(self, dpid: Dpid, asked: Gathered) -> None:
-        """Report the replies: every request is answered or refused. They are still open."""
+        """Report the replies: every request is answered or refused. The requests still count as open."""
         raise NotImplementedError

@@ -3,8 +3,8 @@
 In: the time, parts of replies. Out: requests through ``send``, ``TablesRead`` messages. A request that a switch refuses
 is not repeated while it is connected. ``now`` is in monotonic seconds.
 
-Capacities are among the table features, which are 1.2 MB in Open vSwitch. So switches are asked for them one after
-another, and not together with counters, whose time would be that of the whole reply. A switch that refuses a rule
+Capacities are among the table features, which are 1.2 MB in Open vSwitch. So switches are asked for capacities one
+after another, and not together with counters, which would get the time of the whole reply. A switch that refuses a rule
 because a table is full is asked at its next poll. Switches with little room are asked more often than others, so that
 more room is noticed soon.
 """
@@ -28,10 +28,10 @@ EVERY = 2
 LIMITS_EVERY_S = 60.0
 """Seconds between two reads of the limits, which are configured and hardly ever change."""
 LIMITS_SOON_S = 7.0
-"""Seconds after which limits are read again that are reached by half, while no other switch is due: with every second
-poll of entries, by default."""
+"""Seconds after which the limits of a switch with little room are read again, while no other switch is due. By default,
+this is with every second poll of entries."""
 LITTLE_ROOM = 0.5
-"""Part of the limit that counts as little room."""
+"""Fraction of the limit from which entries leave little room."""
 LIMITS_APART_S = 0.5
 """Seconds between reads of the limits of two switches."""
 PATIENCE_S = 30.0

@@ -64,7 +64,7 @@ class DirectoryClaim:
     def standing_by(self) -> Iterator[None]:
         """Hold the mark of a waiting controller.
 
-        If that fails, the only effect is that the active one cannot see it."""
+        If that fails, the only effect is that the active controller cannot see this one."""
         mark = None
         try:
             mark = os.open(self._directory / MARK, os.O_RDWR | os.O_CREAT, 0o600)

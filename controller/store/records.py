@@ -158,7 +158,7 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
 
 
 def first_format(path: Path) -> SavedState:
-    """Return the state in a JSON file of format 1, whose records are those of format 2; empty without a file.
+    """Return the state in a JSON file of format 1, which has records of format 2; empty without a file.
 
     Raises ``ValueError``."""
     if not path.exists():
@@ -240,7 +240,7 @@ def _decoded(key: Key, data: Any) -> Any:
 
 
 def _spec_data(spec: JobSpec) -> dict[str, Any]:
-    """Return the fields of a spec as earlier versions can read them, under the names that these have."""
+    """Return the fields of a spec as earlier versions can read them, under the names in those versions."""
     data = spec.model_dump(mode="json", exclude={name for name in NEWER_FIELDS if not getattr(spec, name)})
     return {_SAVED_NAMES.get(name, name): value for name, value in data.items()}
 

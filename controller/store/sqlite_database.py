@@ -3,8 +3,8 @@
 In: changes of records. Out: the revision that contains them; all records, or what is wrong with them. The database is
 in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html). So a commit is on disk when it returns, and after a crash
 the database is at exactly one commit. Opening the database verifies that: each record has a checksum, and the revision
-has one of all records together. SQLite silently drops whatever follows damage in its log (the WAL). So the log is
-copied into the database after each commit, and damage there costs at most the last commit.
+has a checksum of all records together. SQLite silently drops whatever follows damage in its log (the WAL). So the log
+is copied into the database after each commit, and damage in the log costs at most the last commit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Interface of the store, in which the controller saves its state: one writer at a time, and commits.
 
-In: the records that a change alters. Out: a revision once they are safe, or why they are not; after a restart all of
-them, or a refusal.
+In: the records that a change alters. Out: a revision once the records are safe, or why they are not; after a restart,
+all records or a refusal.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ per switch, stages of changes, the routes that switches have confirmed.
 - ``rules``: the types, and ``stages_between``, the difference of two rule sets in safe stages.
 - ``control_table``, ``pinned_table``, ``default_table``: the rules of tables 0, 1 and 2.
 - ``running_routes``: the routes that flows should take; after a restart they are read from the switches.
-- ``pins``: the pins that follow from routes in force. A large plan comes in portions.
-- ``pipeline``, ``switch_rules``: the rules of all switches and of one, derived from what has changed.
+- ``pins``: the pins that follow from routes in force. The pins of a large plan are derived in portions.
+- ``pipeline``, ``switch_rules``: the rules of all switches and of one switch, derived from what has changed.
 - ``switch_sync``: keeps each switch at its rules: reads them back, sends one stage at a time, audits.
 - ``confirmed_routes``: which wanted routes the switches hold.
 - ``lost_next_hops``: the first answer to a lost link.

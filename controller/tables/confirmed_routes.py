@@ -28,7 +28,7 @@ class Confirmed(NamedTuple):
     pins: int
     """Number of confirmed pins to a path."""
     routes: Mapping[str, Mapping[FlowId, Route]]
-    """Routes, by job, whose subflows are all pinned as wanted; the same object per job while these do not change."""
+    """Routes, by job, whose subflows are all pinned as wanted; the same object per job while its routes stay."""
 
 
 class ConfirmedRoutes:
@@ -44,7 +44,7 @@ class ConfirmedRoutes:
         self._names_of: dict[FlowKey, tuple[str, ...]] = {}
         """Jobs by the key of their pins.
 
-        A key has several while the job from which another took a pair over waits for its turn (``tables.pins``)."""
+        A key has several jobs while a job that lost a pair to another job waits for its turn (``tables.pins``)."""
         self._known: dict[str, _Pinned] = {}
         self._held = 0
         self._found = Confirmed(0, {})
@@ -160,7 +160,7 @@ class _Pinned:
 
 
 def _are_of(paths: list[Path | None], route: Route) -> bool:
-    """Return whether pins to these paths are all those of the route, and not of an earlier route.
+    """Return whether pins to these paths are all pins of this route, rather than pins of an earlier route.
 
     Pins follow routes in turns."""
     return len(paths) >= len(route) and all(path in paths for path, _ in route)

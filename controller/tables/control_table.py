@@ -52,9 +52,9 @@ def control_rules(
 
 
 def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int, turns_back: bool = False) -> RuleSet:
-    """Return the installed rules plus those that discovery needs at ports that send nothing to the controller yet.
+    """Return the installed rules plus rules that discovery needs at ports that send nothing to the controller yet.
 
-    The ports that lead to other switches are not known yet, so the decisions of an earlier process about the other
+    The ports that lead to other switches are not known yet, so the decisions of an earlier process about all other
     ports are not changed."""
     wanted = _control_rules(tuple(switch.ports), frozenset(), (), punt_rate_pps, turns_back)
     ready = {key.match.in_port for key in installed.flows if key.match.eth_type == ETH_LLDP}

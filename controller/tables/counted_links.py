@@ -1,4 +1,4 @@
-"""Links that the packets of announced flows may use, for flows that rules count and for flows that none counts yet."""
+"""Links that the packets of announced flows may use, both flows that rules count and flows that no rule counts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Intake of the counters of switches: links, and the flows that begin at each switch.
 
 Bytes of links and of flow rules go to ``LinkLoad``, bytes and packets of pairs of addresses to ``PairCounters``. This
-module keeps the packets that ports sent to the controller beyond their limits, and the packets of each kind that was
-dropped.
+module keeps the packets that ports sent to the controller beyond their limits, and the dropped packets of each kind.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class PuntDrops(NamedTuple):
     packets: int | None
     """Number between the latest two readings of the switch's meters; None after the first reading."""
     seconds: float
-    """Seconds between these readings."""
+    """Seconds between the latest two readings."""
 
 
 LATE_INTERVALS = 2
@@ -76,7 +75,7 @@ class CountersRead(NamedTuple):
 
 
 APART = 0.25
-"""Least time between the due times of two rounds of polls, as a fraction of the interval."""
+"""Smallest difference between the due times of two rounds of polls, as a fraction of the interval."""
 
 HALFWAY = 0.75
 """Time after a regular poll, as a fraction of the interval, in which another poll is not a regular one."""
@@ -121,8 +120,8 @@ class CounterIntake:
     def take(self, fabric: Fabric, message: Counters) -> None:
         """Record the counters of one poll.
 
-        Counters of switches and ports that the fabric lacks are ignored. So are counters that arrive after their switch
-        has left, because nothing would end the wait for the next ones."""
+        Counters of switches and ports that the fabric lacks are ignored. Counters that arrive after their switch has
+        disconnected are ignored too, because nothing would end the wait for the next counters."""
         switch = fabric.switches.get(message.dpid)
         if switch is None or message.dpid not in self.read:
             return
@@ -148,8 +147,8 @@ class CounterIntake:
     def round_over(self, now: float) -> bool:
         """Return whether counters are to be evaluated.
 
-        They are when all switches, which are polled at the same time, have answered, or when the wait for the others is
-        over."""
+        They are evaluated when all switches, which are polled at the same time, have answered, or when the wait for
+        late switches is over."""
         if self._answers_since is None:
             return now >= self._evaluated_at + LATE_INTERVALS * self._interval_s
         return not self._awaited or now >= self._answers_since + PATIENCE * self._interval_s

@@ -118,9 +118,9 @@ def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> G
     """Return a select group over the next hops of one switch. ``distance``: links to the destination's switch.
 
     All switches hash alike, so the packets of one bucket reach the next switch with only the hash values of this
-    bucket. At three links, where the aggregation switches of three tiers are, every hop is therefore repeated, each
-    time in another order. Nearer to the destination there is no second choice. Losing a hop only removes its buckets
-    and keeps the order of the others."""
+    bucket. At a distance of three links, where the aggregation switches of three tiers are, every hop is therefore
+    repeated, each time in another order. Nearer to the destination there is no second choice. Losing a hop only removes
+    its buckets and keeps the order of the other buckets."""
     hops = sorted(next_hops, key=lambda link: link.port)
     if distance > 2:
         hops = _spread(hops, stable_hash(_ORDER_BITS, "spread", next_hops[0].dpid, group_id), distance)
@@ -129,7 +129,7 @@ def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> G
 
 @lru_cache(maxsize=1 << 12)
 def bucket(port: PortNo) -> Bucket:
-    """Return the bucket that sends out of a port while it is up. Groups share these: 64 x 32 would need 130,000."""
+    """Return the bucket that sends out of a port while it is up. Groups share buckets: 64 x 32 would need 130,000."""
     return Bucket(Output(port), watch_port=port)
 
 
@@ -190,7 +190,7 @@ _MATCHES: Mapping[tuple[int, Match], Dropped] = {
 }
 """Kind of the packets that each drop rule matches, by priority and match.
 
-Priority 0 would make it a table-miss entry, which a table must have even when it gets full; these rules are
+A rule with priority 0 would be a table-miss entry, which a table must have even when it gets full; drop rules are
 optional."""
 
 _KINDS = {FlowKey(Table.DEFAULT, *place): kind for place, kind in _MATCHES.items()}
@@ -201,7 +201,7 @@ DROP_RULES = tuple(FlowRule(key, dropped_cookie()) for key in _KINDS)
 def dropped_packets(flows: Mapping[FlowKey, RuleCount]) -> dict[Dropped, int]:
     """Return the number of dropped packets of each kind since the rules were installed.
 
-    It is empty when the switch has none of these rules yet, or counts no packets."""
+    The result is empty when the switch has none of these rules yet, or counts no packets."""
     found: dict[Dropped, int] = {}
     for key, kind in _KINDS.items():
         count = flows.get(key)

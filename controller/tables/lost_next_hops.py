@@ -21,10 +21,10 @@ from controller.tables.switch_rules import ecmp_group_id, path_group_id
 def narrowed(
     desired: Mapping[Dpid, RuleSet], links: Mapping[LinkId, Link], lost: Iterable[LinkId], leaves: Iterable[Dpid]
 ) -> dict[Dpid, RuleSet]:
-    """Return the rule sets that change.
+    """Return the new rule sets of the switches whose rules change.
 
-    ``links``: links of the fabric before the loss. ``lost``: the lost ones. ``leaves``: switches with hosts, to which
-    groups lead."""
+    ``links``: links of the fabric before the loss. ``lost``: links that were lost. ``leaves``: switches with hosts, to
+    which groups lead."""
     return _Narrowing(desired, links, leaves).without(lost)
 
 

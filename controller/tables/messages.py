@@ -50,7 +50,7 @@ class SwitchResult:
 
 @dataclass(frozen=True, slots=True)
 class StageDone:
-    """Switches of a stage have answered their barrier, left, or timed out.
+    """Switches of a stage have answered their barrier, disconnected, or timed out.
 
     Switches that are not in ``results`` are late: another message follows for them, and the loop sends the next stage
     without them."""
@@ -114,14 +114,14 @@ class TablesRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadRules:
-    """Read back flows, groups and meters of a switch. ``SwitchRules`` is the answer, unless the switch leaves."""
+    """Read back flows, groups and meters of a switch. ``SwitchRules`` is the answer, unless the switch disconnects."""
 
     dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class PollLearning:
-    """Poll the rules for pairs that are being learnt, from now on, on exactly these switches, and often."""
+    """Poll often, from now on and on exactly these switches, the rules for pairs that are being learnt."""
 
     dpids: frozenset[Dpid]
 

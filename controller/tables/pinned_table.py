@@ -186,8 +186,8 @@ def _one_direction(
 ) -> Iterator[Pin]:
     """Yield one rule for all packets of the pair if that suffices, else a rule for each part above a rule for the rest.
 
-    The rule for the rest only counts. If the flow has equal subflows, it pins those that share a path, and only the
-    others have rules of their own."""
+    The rule for the rest only counts. If the flow has equal subflows, this rule instead pins the subflows that share a
+    path, and only the other subflows have rules of their own."""
     subflows = [(flow, path) for flow, paths in flows for path in paths or (None,)]
     whole = len(subflows) == 1
     common = subflows[0][1] if whole else _common_path([path for _, path in subflows]) if len(flows) > 1 else None
@@ -204,7 +204,7 @@ def _one_direction(
 
 
 def _common_path(paths: Sequence[Path | None]) -> Path | None:
-    """Return the most frequent path, the first one of several; None if no two paths are equal."""
+    """Return the most frequent path, the first of equally frequent ones; None if no two paths are equal."""
     times = Counter(path for path in paths if path is not None)
     path, most = max(times.items(), key=itemgetter(1), default=(None, 0))
     return path if most > 1 else None

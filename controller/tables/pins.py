@@ -1,4 +1,4 @@
-"""Pins of announced flows, derived from the running routes without those that no packet can take.
+"""Pins of announced flows, derived from the running routes without routes that no packet can take.
 
 A route is in force while its paths exist and are shortest ones, and its hosts have not moved. A flow whose route is
 invalid is hashed until the next plan: a pin that leads away from the destination sends packets in a loop as soon as a
@@ -46,7 +46,7 @@ class PinSet:
     astray: Mapping[FlowId, JobId] = field(default_factory=dict)
     """Flows with stale pins, by flow, with their jobs.
 
-    Such a pin belongs to an invalid route and sends no packet there; its turn to be removed has not come."""
+    Such a pin belongs to an invalid route and sends no packet over that route; its turn to be removed has not come."""
 
     def __iter__(self) -> Iterator[Pin]:
         return chain.from_iterable(self.of.values())
@@ -58,11 +58,11 @@ class PinSet:
 AT_ONCE = 64
 """Largest number of flows, or connections of flows, whose pins are derived in one call.
 
-Deriving their rules takes about as long. The control loop must not be blocked while a plan for tens of thousands of
-flows comes into force."""
+Deriving the rules of these pins takes about as long. The control loop must not be blocked while a plan for tens of
+thousands of flows comes into force."""
 
 OTHERS = ""
-"""Key of the pins of no registered job, and of pairs that are learnt."""
+"""Key of the pins that belong to no registered job, and of the pins for pairs that are being learnt."""
 
 
 class Pins:
@@ -109,9 +109,10 @@ class Pins:
     ) -> PinSet:
         """Return the pins: both directions of every announced flow with known hosts, then orphans, then learnt pairs.
 
-        A call derives the pins of at most ``AT_ONCE`` flows. It also derives those of all flows whose hosts have moved,
-        and completes the jobs whose turn it is. Until the turn of a flow comes, its rules send nothing over links that
-        are lost or lead away: rules depend on the links too. The result is the same object while nothing changes."""
+        A call derives the pins of at most ``AT_ONCE`` flows. It also derives the pins of all flows whose hosts have
+        moved, and completes the jobs whose turn it is. Until the turn of a flow comes, its rules send nothing over
+        links that are lost or lead away from its destination: rules depend on the links too. The result is the same
+        object while nothing changes."""
         touched, gone = self._follow_jobs(jobs)
         self._other_routes(routes, touched)
         of = self._found.of
@@ -124,7 +125,7 @@ class Pins:
             flows = chain.from_iterable(flow_ids(jobs[job_id].dividing, pair) for pair in pairs)
             astray = (flow for flow in flows if flow in routes and not self._stands(fabric, flow, routes[flow]))
             self._astray |= dict.fromkeys(astray, job_id)
-        # Jobs that have pins come first: a new job may take over some of these, and no two jobs may have the same pin.
+        # Jobs with pins come first: a new job may take over some of their pins, and no two jobs may have the same pin.
         for job_id in sorted(touched, key=lambda job_id: (job_id not in of, job_id)):
             self._due.setdefault(job_id, set()).update(touched[job_id])
         for first in [*self._due]:
@@ -319,8 +320,8 @@ class Pins:
 def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], announced: Announcements) -> Iterator[Pin]:
     """Return learning pins of the jobs, in their order; a pair that several jobs might use is counted for the first.
 
-    If the job has pinned the pair too, the learning pin stays below that pin while the job wants it. Its last count can
-    still be read then."""
+    If the job has pinned the pair too, the learning pin stays below that pin while the job wants it. The last count of
+    the learning pin can then still be read."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)
@@ -360,7 +361,7 @@ def lost_links(on: Mapping[LinkId, Collection[FlowId]], links: Mapping[LinkId, L
 def flows_on(
     links: frozenset[LinkId], on: Mapping[LinkId, frozenset[FlowId]], waiting: Mapping[JobId, frozenset[FlowId]]
 ) -> Mapping[LinkId, frozenset[FlowId]]:
-    """Return the flows that use each of these links, without links that have none.
+    """Return the flows that use each of these links; a link without flows has no entry.
 
     ``waiting``: flows of jobs that wait for hosts. They do not count, because no plan would move them."""
     if not links:

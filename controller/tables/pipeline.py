@@ -73,9 +73,10 @@ class Pipeline:
     ) -> Mapping[Dpid, RuleSet]:
         """Return the rules of every switch.
 
-        ``carrying``: the fabric of the forwarding links, if they are fewer. A destination that has lost its last next
-        hop keeps its installed group: the controller's view may be wrong, and an empty group certainly loses packets. A
-        group with ``closed`` ports is not kept, because these may lead anywhere, even to a switch that sends back."""
+        ``carrying``: the fabric of the forwarding links, if some links do not forward. A destination that has lost its
+        last next hop keeps its installed group: the controller's view may be wrong, and an empty group certainly loses
+        packets. A group with ``closed`` ports is not kept, because such ports may lead anywhere, even to a switch that
+        sends packets back."""
         self._place(fabric, installed)
         towards = self._towards(carrying or fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
@@ -147,7 +148,7 @@ def _present_owners(installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid]) -
 class _PinsAt:
     """Pins that concern each switch, by owner.
 
-    Only owners with changed pins, or with pins of moved hosts, are examined; their tuples are other objects then."""
+    Only owners with changed pins, or with pins of moved hosts, are examined; their tuples become other objects."""
 
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}

@@ -42,7 +42,7 @@ Hosts answer a probe with unicast ARP to this address, so table 0 must send that
 NARROW = "narrow"
 """Name of the stage that only removes next hops, which is safe at any time."""
 NEW = (1, -1)
-"""Order of rules at which nothing points yet: they are sent with the first rules, before those that point at them."""
+"""Order of rules at which no rule points yet: they are sent with the first rules, before rules that point at them."""
 
 
 class Table(IntEnum):
@@ -129,8 +129,8 @@ def prefix_of(address: str, length: int) -> Prefix:
 class Match(NamedTuple):
     """Match of a rule; fields that are None are wildcards (OpenFlow 1.3.5 section 7.2.3.7).
 
-    The caller must satisfy prerequisites: ports need an ``ip_proto`` (TCP or UDP), and this and addresses need an
-    ``eth_type`` of IP."""
+    The caller must satisfy prerequisites: ports need an ``ip_proto`` (TCP or UDP), and ``ip_proto`` and addresses need
+    an ``eth_type`` of IP."""
 
     in_port: PortNo | None = None
     eth_type: int | None = None
@@ -204,7 +204,7 @@ class FlowRule:
     distance: int = field(default=0, compare=False)
     """Number of switches still to cross to the destination.
 
-    It orders installation, downstream first. No switch stores it, and comparisons ignore it."""
+    The distance orders installation, downstream first. No switch stores it, and comparisons ignore it."""
 
     @property
     def group_id(self) -> int | None:
@@ -214,7 +214,7 @@ class FlowRule:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket of a group; it is live only while its ``watch_port`` or ``watch_group`` is."""
+    """A bucket of a group; it is live only while its ``watch_port`` or ``watch_group`` is live."""
 
     action: Output | ToGroup
     watch_port: PortNo | None = None
@@ -341,7 +341,7 @@ class Stage:
     mods: Mapping[Dpid, tuple[RuleMod, ...]]
 
     def only(self, wanted: Callable[[Dpid, RuleMod], bool]) -> Stage:
-        """Return the changes that are ``wanted``, with the switches that have any."""
+        """Return the changes that are ``wanted``; a switch without such changes has no entry."""
         mods = {dpid: tuple(mod for mod in mods if wanted(dpid, mod)) for dpid, mods in self.mods.items()}
         return Stage(self.name, {dpid: left for dpid, left in mods.items() if left})
 
@@ -455,8 +455,8 @@ def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
 def _within_switch(mod: RuleMod) -> tuple[float, float]:
     """Return the sort key of a change: meters, groups to ports, groups to groups, then flows, most specific first.
 
-    Deletions are in the reverse order. The table-miss entry (priority 0) comes before all other flows: all other
-    packets depend on it, and a table that gets full must have it."""
+    Deletions are in the reverse order. The table-miss entry (priority 0) comes before all other flows: packets that
+    match no other rule depend on it, and a table that gets full must have it."""
     rule = mod.rule
     order: tuple[float, float]
     if isinstance(rule, FlowRule):

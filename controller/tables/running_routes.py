@@ -54,7 +54,7 @@ class RunningRoutes:
             self.routes = SharedMap.of(routes)
 
     def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[PinnedJob]) -> frozenset[JobId]:
-        """Adopt what switches hold as the running plan; return the jobs whose pins or counters they hold."""
+        """Adopt what switches hold as the running plan; return the jobs whose pins or counters the switches hold."""
         self.orphans = tuple(installed_pins(fabric, installed))
         return frozenset(job.id for job in jobs if self.claim(job))
 
@@ -81,7 +81,7 @@ class RunningRoutes:
         return len(self.orphans) < len(before)
 
     def begin(self, job: PinnedJob, routes: Routes) -> None:
-        """Adopt the first routes of a job, which were found before it had any owner; impossible ones are ignored."""
+        """Adopt the first routes of a job, found for flows without an owner; impossible routes are ignored."""
         most = dict(_most_subflows(job))
         own = {flow._replace(owner=job.dividing.owner): route for flow, route in routes.items()}
         self.replace(updated(self.routes, {flow: of for flow, of in own.items() if len(of) <= most.get(flow, 0)}))
@@ -97,7 +97,7 @@ class RunningRoutes:
         """Keep only the routes that these jobs can have.
 
         Only flows of jobs that were added, removed or changed are examined, at the first call all flows. ``before``:
-        jobs that the routes were made for; None means those of the last call and those that have claimed orphans
+        jobs that the routes were made for; None means the jobs of the last call and jobs that have claimed orphans
         since."""
         before, self._jobs = self._jobs if before is None else before, jobs
         if before is jobs or not self.routes:

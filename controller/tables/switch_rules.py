@@ -1,7 +1,7 @@
 """Rules of one switch, from its rules without pins and the pins that concern it.
 
 A group id is a function of the purpose of the group, never of its creation. The same fabric and pins thus give the same
-rules in every process, and groups of one switch can be distinguished from those of others.
+rules in every process, and the controller can tell its own groups on a switch from foreign groups.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Ways(NamedTuple):
     """The switch itself."""
     leaves: tuple[Dpid, ...]
     hops: tuple[tuple[LinkId, ...], ...]
-    """Next hops to each leaf; empty if it is unreachable."""
+    """Next hops to each leaf; empty for an unreachable leaf."""
     distance: tuple[int, ...]
     """Distance to each leaf in links."""
     kept: tuple[GroupRule, ...]
@@ -62,7 +62,7 @@ class Ways(NamedTuple):
 class DefaultPart:
     """Default table of a switch and its groups.
 
-    It is another object whenever it is derived again, because equal rules may differ in their ``distance``."""
+    Each derivation makes another object, because equal rules may differ in their ``distance``."""
 
     flows: tuple[FlowRule, ...]
     groups: Mapping[int, GroupRule]
@@ -87,8 +87,8 @@ class SwitchRules:
     """Derivation of the rules of one switch.
 
     Unchanged rules are kept. When only pins change, rules of other pins remain. When links change, all rules remain
-    except path groups to leaves with other next hops, and pins that begin elsewhere. No unchanged rule becomes another
-    object."""
+    except path groups to leaves with other next hops, and pins that begin at another switch. No unchanged rule becomes
+    another object."""
 
     def __init__(self) -> None:
         self._base: _Base | None = None
@@ -160,7 +160,7 @@ class SwitchRules:
         """Update path groups whose next hops changed, and return the owners of pins that must be derived again.
 
         These are owners of pins to leaves that became reachable or unreachable, or whose distance changed. Where only
-        next hops changed, they are owners of pins that begin elsewhere."""
+        next hops changed, they are owners of pins that begin at another switch."""
         hops, distances = self._hops, self._distances
         self._take_base(base)
         leaves = hops.keys() | self._hops.keys()
@@ -204,7 +204,7 @@ class SwitchRules:
     ) -> bool:
         """Add the rules of an owner's pins; return False if all rules must be derived together.
 
-        This is so when another group has the id of a group, or another rule has the key of a rule."""
+        Rules must be derived together when two different groups have the same id, or two rules have the same key."""
         assert self._base
         part = self._parts[name] = _pinned_part(self._base, self._hops, self._distances, hosts, pins)
         self._uses.update(part.groups.keys())
@@ -287,8 +287,9 @@ def _add_path_group(
 ) -> bool:
     """Add the path group of a rule; return False if it cannot exist.
 
-    It cannot if there is no ECMP group to fall back to or, once in millions, if its id is taken. Its distance is the
-    present one: a pin whose turn has not come may belong to another path that began at the same port."""
+    A path group cannot exist without an ECMP group to fall back to or, once in millions, if its id is taken. Its
+    distance is the present one: a pin whose turn has not come may belong to another path that began at the same
+    port."""
     ecmp_id, others = ecmp_group_id(leaf), base.default.groups
     if ecmp_id not in others:
         return False

@@ -1,9 +1,9 @@
 """Synchronisation of every switch with its desired rules: read-backs after each connection, differences, and audits.
 
 After each barrier, the first stage of the difference to the newest desired rules is sent. A stage that only removes
-next hops does not wait for barriers, so a slow switch delays no repair on others. A switch that does not answer in time
-is read back before anything else is sent to it. A refused rule is sent again when rules were deleted on the switch, and
-after growing pauses; until then its flow stays on ECMP.
+next hops does not wait for barriers, so a slow switch delays no repair on other switches. A switch that does not answer
+in time is read back before anything else is sent to it. A refused rule is sent again when rules were deleted on the
+switch, and after growing pauses; until the switch accepts the rule, its flow stays on ECMP.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REREAD_AFTER_S = 2.0
 RETRY_AFTER_S = 5.0
 """Seconds until a refused rule is sent again, doubled each time."""
 MAX_PAUSE_S = 60.0
-"""Longest of these pauses in seconds."""
+"""Longest pause in seconds before a read-back, or before a refused rule is sent again."""
 HELD = "a foreign rule holds its place"
 
 
@@ -140,7 +140,7 @@ class SwitchSync:
         }
 
     def held(self, dpid: Dpid) -> tuple[RuleSet, ...]:
-        """Return our rules on the switch, and the groups and meters of others; empty if they are not known."""
+        """Return our rules on the switch, and foreign groups and meters; empty if the rules are not known."""
         return (self.installed[dpid], self._connected[dpid].others) if dpid in self.installed else ()
 
     # ---- connections and read-backs
@@ -165,7 +165,7 @@ class SwitchSync:
         """Record the rules that were read from a switch and return the result.
 
         - ``first``: nothing was known of the switch.
-        - ``changed``: an audit found our rules changed, or room for them.
+        - ``changed``: an audit found our rules changed, or a foreign rule gone that had the place of one of ours.
         - ``outdated``: the switch changed while it was read, or was not asked; the message is ignored.
         - ``same``: nothing has changed.
         ``known``: as for ``switch_rules.divided``."""
@@ -196,12 +196,12 @@ class SwitchSync:
         return "changed" if changes or freed else "same"
 
     def read_soon(self, dpid: Dpid, now: float) -> None:
-        """Read the switch soon, because others may have changed its rules."""
+        """Read the switch soon, because somebody else may have changed its rules."""
         if switch := self._connected.get(dpid):
             switch.reread_at = min(switch.reread_at, now)
 
     def tick(self, now: float) -> list[ReadRules]:
-        """Return the read-backs that are due: of switches that did not answer earlier, and of the one to be audited."""
+        """Return the read-backs that are due: of switches that did not answer, and of the switch to be audited."""
         reads = []
         for dpid, switch in self._connected.items():
             if switch.retry_at <= now:
@@ -250,7 +250,7 @@ class SwitchSync:
     # ---- what to send
 
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
-        """Return the first stage of what is left to do, or None if there is none.
+        """Return the first stage of what is left to do, or None if nothing is left.
 
         While another stage is under way, only changes that remove next hops and are not under way yet are sent."""
         known, self._next = self._next, None
@@ -313,7 +313,7 @@ class SwitchSync:
                 switch.retry_at, switch.retry_after_s = math.inf, RETRY_AFTER_S
 
     def send(self, stage: Stage) -> InstallStage:
-        """Send one of the stages of ``left_to_do``; it must be computed again before the next one is sent."""
+        """Send one of the stages of ``left_to_do``; compute the stages again before sending another one."""
         self._changes += 1
         self._under_way[self._changes] = stage
         for dpid, mods in stage.mods.items():
@@ -353,7 +353,7 @@ class SwitchSync:
         )
 
     def _overtakes(self, dpid: Dpid, mod: RuleMod) -> bool:
-        """Return whether the change may overtake others: it is new, and no earlier deletion of its rule was sent."""
+        """Return whether a change may overtake other changes: it is new, and no deletion of its rule is under way."""
         sent = self._newest.get(rule_id(dpid, mod.rule))
         return sent is None or (sent[1] != mod and sent[1].op != "delete")
 
@@ -366,7 +366,7 @@ class SwitchSync:
         """Record what the switches confirmed.
 
         A change is ignored if a newer one was sent for the same rule, which may even have been confirmed before.
-        Switches without a result are late: the others stop waiting for them."""
+        Switches without a result are late: other switches stop waiting for them."""
         mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
         for dpid, result in message.results.items():
             if dpid in mods_of:
@@ -411,7 +411,7 @@ class SwitchSync:
             switch.reread_at = min(switch.reread_at, now)
 
     def retry(self, dpid: Dpid) -> None:
-        """Send what the switch refused again with the next stage."""
+        """Schedule the refused rules of the switch to be sent again with the next stage."""
         self._again |= {rule for rule, why in self.refused.items() if rule[0] == dpid and why.reason != HELD}
         self._connected[dpid].retry_at = math.inf
 

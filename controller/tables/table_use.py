@@ -60,7 +60,7 @@ class TableUses:
     """Use of all tables that Signalbox uses."""
 
     def __init__(self, alarm_fraction: float) -> None:
-        """Start without any. ``alarm_fraction``: fraction of its limit from which a table is nearly full."""
+        """Start without reports. ``alarm_fraction``: fraction of its limit from which a table is nearly full."""
         self.of: Mapping[Dpid, tuple[TableUse, ...]] = SharedMap()
         """Use of the tables of each connected switch that has reported any; a new mapping on each change."""
         self._alarm_fraction = alarm_fraction

@@ -153,7 +153,7 @@ class Training:
             rank.read_new_lines()
 
     def latest(self) -> dict[str, tuple[int, float]]:
-        """Return for each job the finished iterations and the seconds of the latest, as seen by rank 0."""
+        """Return for each job the number of finished iterations and the seconds of the latest one, seen by rank 0."""
         return {job_id: (ranks[0].iterations, ranks[0].latest_s or 0.0) for job_id, ranks in self._ranks.items()}
 
     def rank_process(self, job_id: str, rank: int) -> subprocess.Popen[Any]:

@@ -118,7 +118,7 @@ class Progress:
 
 
 def cable_under_load(paths: Mapping[tuple[str, str], Sequence[str]]) -> tuple[str, str]:
-    """Return the (leaf, spine) cable with most pinned flows, if possible one that is used in both directions.
+    """Return the (leaf, spine) cable with the most pinned flows, if possible in both directions.
 
     Raises ``DemoError`` when nothing is pinned."""
     flows = Counter(hop for path in paths.values() for hop in pairwise(path))
@@ -247,7 +247,7 @@ class Demo:
             self._traffic(source, source, sink, "source", "--seconds", seconds)
 
     def _idle_pairs(self) -> list[tuple[Host, Host]]:
-        """Return the pairs of the idle host of each leaf and that of the next leaf."""
+        """Return the pairs of the idle host of each leaf and the idle host of the next leaf."""
         idle = [host for host in self.lab.hosts if host.name.endswith(f"_{HOSTS_PER_LEAF}")]
         return list(zip(idle, [*idle[1:], idle[0]], strict=True))
 

@@ -67,7 +67,7 @@ class Moments:
 class PlanFacts:
     """Facts of the plan that replaced ECMP.
 
-    ``slowdown``: slowdown of the worst job. ``ecmp_mean``, ``ecmp_p95``: the same under ECMP, as modelled.
+    ``slowdown``: slowdown of the worst job. ``ecmp_mean``, ``ecmp_p95``: modelled slowdown of the worst job under ECMP.
     ``install_s``: seconds from the request to the last barrier."""
 
     plan_ms: float
@@ -98,7 +98,7 @@ class Observed:
 
 
 class Target(NamedTuple):
-    """Target of the demo. ``figure``: as printed. ``met``: None when nothing was measured."""
+    """Target of the demo. ``figure``: measured value as printed. ``met``: None when nothing was measured."""
 
     name: str
     figure: str
@@ -134,7 +134,7 @@ def pooled_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> flo
 
 
 def lost_iterations(logs: Iterable[RankLog], start: float, end: float) -> int:
-    """Return how many iterations that began in [start, end) at least one rank did not finish with the right result.
+    """Return the number of iterations begun in [start, end) that some rank did not finish with the right result.
 
     A job that ended without its ranks' agreement lost the iteration it was in."""
     return sum(start <= began < end for ranks in _by_job(logs).values() for began in _lost_at(ranks))
@@ -185,7 +185,7 @@ def receivers_of_cable(
 ) -> set[str]:
     """Return the addresses that receive over the cable, in either direction, at any time in [start, end].
 
-    When no pin uses the cable, these are all hosts at its leaf."""
+    When no pin uses the cable, return the addresses of all hosts at its leaf."""
     used = {
         destination
         for _, destination, path in paths_between(routes, start, end)

@@ -1,4 +1,4 @@
-"""Records of what labs create on the machine, written before it is created, so that it can always be removed.
+"""Records of what labs create on the machine: a lab can always be removed, because its record is written first.
 
 Owns the files in ``/run/signalbox-labs``: one per lab, with its bridges, namespaces and interfaces, locked while its
 owner runs (the kernel releases the lock even after SIGKILL). In: the names of a lab. Out: a machine without the lab,

@@ -61,7 +61,7 @@ class Prober:
     _targets: dict[str, _Target] = field(default_factory=dict)
 
     def change(self, line: str) -> None:
-        """Apply a line ``ADDRESS INTERVAL_S BYTES``. Raises ``ValueError`` for anything else."""
+        """Apply a line ``ADDRESS INTERVAL_S BYTES``. Raises ``ValueError`` for any other line."""
         ip, interval_s, frame_bytes = line.split()
         if float(interval_s) <= 0:
             self._targets.pop(ip, None)

@@ -1,7 +1,7 @@
 """Queues and buffers of an emulated fabric, set so that the loss of a probe shows a failure of the network.
 
 A link that training fills drops packets, and so does Open vSwitch when it waits long for a processor. Probes should
-count neither. ``prioritise_probes`` turns each link's token bucket into two that share its rate: packets with
+count neither loss. ``prioritise_probes`` turns each link's token bucket into two that share its rate: packets with
 ``PROBE_TOS`` go first, all others wait in the same short queue as before. ``large_socket_buffers`` makes Open vSwitch
 delay packets where it would lose them. Owns these settings and the counters of what was dropped anyway. It uses ``htb``
 and ``u32``, which all tested kernels have.
@@ -133,8 +133,9 @@ def large_socket_buffers() -> Iterator[None]:
     Enter this before Open vSwitch sends its first packet, because a socket keeps its initial size.
 
     Without its kernel module Open vSwitch reads every port through a packet socket and sends for all ports through a
-    single one. With the usual defaults these hold a seventh of a second of one port, and a few queues of all ports. No
-    counter of a link or switch includes what they drop; it was seen as losses of all pairs at once, 1 to 9 ms long.
+    single one. With the usual defaults a port's socket holds a seventh of a second of its traffic, and the sending
+    socket a few queues of all ports. No counter of a link or switch includes packets that these sockets drop; such
+    drops were seen as losses of all pairs at once, 1 to 9 ms long.
     Raises ``LabError`` without root, and in a network namespace other than the first."""
     with ExitStack() as undo:
         for path in BUFFER_SETTINGS:

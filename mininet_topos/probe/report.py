@@ -23,8 +23,8 @@ class Outcome:
     """Figures of the packets that were sent in a window.
 
     ``stopped_s``: longest time during which all packets were lost; 0 when none was lost. It lasts from the sending of
-    the first lost packet to that of the next one that arrived. ``overtaken``: packets that arrived after one with a
-    larger number (RFC 4737, section 3). ``silence_s``: longest time between two arrivals."""
+    the first lost packet to the sending of the next packet that arrived. ``overtaken``: packets that arrived after one
+    with a larger number (RFC 4737, section 3). ``silence_s``: longest time between two arrivals."""
 
     sent: int
     lost: int

@@ -44,7 +44,7 @@ PREFIX = "w"
 QUEUE_S = 0.2
 """Seconds of the queue of each link. In an all-to-all several connections share a circuit, each with a window of some
 packets. The lab's 50 ms hold eight packets at 2 Mbit/s. After the loss of the last packets of a transfer TCP would take
-200 ms and more to recover. Fabrics for training lose none."""
+200 ms and more to recover. Fabrics for training lose no packets."""
 
 CONTROLLER: Settings = {
     "discovery": {"edge_after_s": 1.0},
@@ -54,7 +54,7 @@ CONTROLLER: Settings = {
 """Settings of the controller. It plans when a job joins, and not again while the job trains. Jobs send what they
 announce, and counters that are read while processes start would show less."""
 FIRST_LEFT_OUT = 1
-"""First iterations, which do not count because connections are slow at first."""
+"""Number of first iterations that do not count, because connections are slow at first."""
 READY_S, ITERATION_S, POLL_S = 60.0, 90.0, 0.1
 ENDED_S = 30.0
 
@@ -115,7 +115,7 @@ class Circuits:
         return Trained(times_s, found.strategy, job_spec(found.runs), self.wiring_of(found.circuits))
 
     def changes(self, after_s: float) -> list[Change]:
-        """Return the changes since then, in seconds since 1970."""
+        """Return the changes of circuits after ``after_s``, in seconds since 1970."""
         found = []
         for event in self.client.list_events(after_s):
             if event.what == "circuits changed":

@@ -1,9 +1,10 @@
 """Collectives with their real arithmetic, over the connections of a ``Mesh``, and the data to run them on.
 
-Owns which rank sends what to which rank, and when, and the right results. In: this rank's vector of float32. Out: the
-result, and whether rank 0 requested a stop. Every rank learns that in the same iteration, from the headers that travel
-with the data. A slice is passed on as soon as it has arrived and been added, so no link is idle between the steps of a
-ring. Where two ranks have several connections, every header has the weights that assign slices to them.
+Owns the schedule (which rank sends what to which rank, and when) and the right results. In: this rank's vector of
+float32. Out: the result, and whether rank 0 requested a stop. Every rank learns of the request in the same iteration,
+from the headers that travel with the data. A slice is passed on as soon as it has arrived and been added, so no link is
+idle between the steps of a ring. Where two ranks have several connections, every header has the weights that assign
+slices to them.
 """
 
 from __future__ import annotations
@@ -71,10 +72,11 @@ def ring_all_gather(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> t
 
 
 def _around(mesh: Mesh, iteration: int, vector: Vector, stop: bool, adding: int, replacing: int) -> bool:
-    """Run the steps of a ring: the first ``adding`` steps add the received chunk, the others replace by it.
+    """Run the steps of a ring: add the received chunk in the first ``adding`` steps, copy it in the later ones.
 
-    In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. A replaced
-    chunk is sent only after that, or has passed all ranks before, so no part of it is still queued here."""
+    In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. A chunk
+    that is overwritten is sent only afterwards, or has passed all ranks before, so no part of it is still queued here.
+    """
     size, rank = mesh.size, mesh.rank
     successor, predecessor = mesh.to[(rank + 1) % size], mesh.from_[(rank - 1) % size]
     scratch = np.empty(SLICE_ELEMENTS, np.float32)
@@ -113,7 +115,7 @@ def all_to_all(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[
 def exchange(
     mesh: Mesh, iteration: int, outgoing: Mapping[int, Vector], incoming: Mapping[int, Vector], stop: bool
 ) -> bool:
-    """Send each rank its vector of ``outgoing``, and fill those of ``incoming`` from theirs, all at once."""
+    """Send each rank its vector of ``outgoing``, and receive each rank's vector into ``incoming``, all at once."""
     for peer, vector in outgoing.items():
         _send_header(mesh, mesh.to[peer], iteration, 0, stop)
         for piece in _slices(vector):
@@ -129,12 +131,12 @@ def exchange(
 
 
 def pipeline_send(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """Add this rank's vector to that of the previous rank, and pass the sum on: prefix sums."""
+    """Add this rank's vector to the sum from the previous rank, and pass the new sum on: prefix sums."""
     return vector, _along(mesh, iteration, vector, stop, adding=True)
 
 
 def broadcast(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
-    """Pass on the vector of the previous rank: the vector of the first rank."""
+    """Pass on the vector from the previous rank; the result is the vector of the first rank."""
     return vector, _along(mesh, iteration, vector, stop, adding=False)
 
 

@@ -2,7 +2,7 @@
 
 The first line is ``{"job", "rank", "ip", "size", "elements", "algorithm", "mono", "wall"}``. Each iteration has a line
 ``{"i", "start", "end", "wall", "comm_s", "ok", "slices_ms", "subflows"}`` (``slices_ms``: arrivals after ``start``),
-for a whole job also with ``phases_s``. At the agreed end comes ``{"ended": mono}``. Times are seconds on
+for a whole job also with ``phases_s``. The line of the agreed end is ``{"ended": mono}``. Times are seconds on
 CLOCK_MONOTONIC, which all namespaces share. Only the standard library is imported, because ranks of other libraries
 (``joining``) run in environments of their own.
 """
@@ -97,7 +97,7 @@ def read_rank_logs(folder: Path) -> list[RankLog]:
 
 
 def read_rank_log(path: Path) -> RankLog:
-    """Return the file's content without an incomplete last line, which a rank leaves that dies while it writes."""
+    """Return the file's content without an incomplete last line, which a rank leaves when it dies while writing."""
     lines = [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
     head = lines[0]
     return RankLog(

@@ -21,7 +21,7 @@ GO_ON, STOP = b"\x00", b"\x01"
 
 
 class Meeting:
-    """Meeting point: rank 0 is connected to all others, each of them to rank 0.
+    """Meeting point: rank 0 is connected to every other rank, and all other ranks to rank 0 only.
 
     Raises ``TimeoutError`` on entry when a rank is missing after ``timeout_s`` seconds."""
 

@@ -47,7 +47,7 @@ class Connection:
 
     @property
     def ends(self) -> tuple[str, int, str, int]:
-        """Address and port of this rank, and those of the peer."""
+        """Address and port of this rank, then address and port of the peer."""
         return (*self.sock.getsockname()[:2], *self.sock.getpeername()[:2])
 
     def send_some(self) -> None:
@@ -111,8 +111,9 @@ class Bundle:
 class Mesh:
     """Connections of rank ``rank`` of ``size``.
 
-    This rank opened ``to[p]``, rank p opened ``from_[p]``; both carry bytes in both directions. ``arrivals``: monotonic
-    time when each receive of data was complete, since the last ``take_arrivals``."""
+    ``to[p]``: connections to rank p that this rank opened. ``from_[p]``: connections that rank p opened. All of them
+    carry bytes in both directions. ``arrivals``: monotonic times at which data were received completely, since the last
+    ``take_arrivals``."""
 
     def __init__(
         self,

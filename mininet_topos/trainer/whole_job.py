@@ -89,7 +89,7 @@ class RankPart:
 
 
 def peers_of(part: Part, place: int) -> tuple[set[int], set[int]]:
-    """Return the places that the one at ``place`` connects to, and those that connect to it."""
+    """Return the places that the rank at ``place`` connects to, and the places that connect to it."""
     if part.algorithm is not None:
         return neighbours(part.algorithm, place, len(part.ranks))
     to = {dst for src, dst in part.transfers if src == place}

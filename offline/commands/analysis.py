@@ -53,7 +53,7 @@ commands = typer.Typer()
 
 
 class _AskOrPlan(AskingCommand, OptionalFabricCommand):
-    """Command class that accepts the options of the controller's connection and those of a fabric."""
+    """Command class that accepts the options of the controller's connection and the options of a fabric."""
 
 
 @commands.command("what-if", cls=_AskOrPlan)

@@ -1,10 +1,11 @@
 """Designs of networks for jobs: bandwidths of each dimension, placements, spines and cores, wirings.
 
-docs/design.md has the model. In: files of networks and jobs. Out: a design with a bound that needs no solver to check.
+docs/design.md has the model. An NPU is an accelerator, such as a GPU. In: files of networks and jobs. Out: a design,
+with a bound that can be checked without a solver.
 
 - ``shape``, ``jobs``, ``strategies``: networks and jobs, read from files.
 - ``loads``, ``placing``: what each dimension has to carry, and a model placed onto the dimensions.
-- ``question``: terms of time and limits, the input of what follows.
+- ``question``: terms of time and limits, the input of ``bandwidth`` and ``time_cost``.
 - ``bandwidth``: the bandwidths with the least time, with Clarabel. ``proof`` has the lower bounds.
 - ``time_cost``: the bandwidths with the least time × cost.
 - ``spines``, ``failures``: the size of the top tier while some switches have failed.

@@ -1,7 +1,7 @@
 """Bandwidths with the least time for given terms and limits, with a proof: a second-order cone programme.
 
-The input is a ``Question``, the result a ``Design``. ``InvalidInput`` says that the limits leave no answer. The
-variables are
+The input is a ``Question``, the result a ``Design``. ``InvalidInput`` is raised when no bandwidths are within the
+limits. The variables are
 
 - the bandwidth b of each dimension,
 - u >= 1/b for each dimension in which something is sent, as the cone |(b - u, 2)| <= b + u,
@@ -44,7 +44,7 @@ _PRECISION = 1e-9
 _ENOUGH = 1e-3
 """Relative excess of the total's price over the needed one, above which the price is reduced."""
 _MOST_SCALINGS = 6
-"""Most solutions of one question, each scaled by the bandwidths of the one before."""
+"""Largest number of solutions of one question; each is scaled by the bandwidths of the previous solution."""
 _SMALLEST_UNIT = 1e-3
 """Smallest unit of a bandwidth, relative to the largest one."""
 _ALIKE_DIGITS = 12
@@ -81,10 +81,10 @@ def fastest(question: Question, exactly: bool = False, near: Rates | None = None
 
 
 def _least_prices(design: Design, question: Question, least: Floats, most: Floats) -> Design:
-    """Return the design with the smallest prices that prove as much.
+    """Return the design with smaller prices where these prove the bound as well.
 
-    The price of a limit that is not reached becomes 0. The price of the total becomes the most that a Gbit/s is worth
-    in any dimension. A solver leaves its rounding errors there, or one of many valid prices."""
+    The price of a limit that is not reached becomes 0. The price of the total becomes the largest worth of one Gbit/s
+    in any dimension. The solver's own prices have rounding errors, or are one of many valid choices."""
     limits, gbps, proof = question.limits, np.array(design.gbps), design.proof
     cost, used = np.array(limits.cost), math.fsum(design.gbps)
     budget_s = 0.0 if limits.budget is None or design.cost < limits.budget * (1 - KEPT) else proof.budget_s
@@ -134,8 +134,8 @@ def _better(one: Design | None, other: Design) -> Design:
 def _within(gbps: Floats, question: Question, least: Floats, most: Floats, exactly: bool) -> Floats:
     """Return the bandwidths moved back into the limits, which a solver exceeds by rounding errors.
 
-    Each dimension gives up in proportion to its distance from its least bandwidth. With relations all are scaled by one
-    factor instead, which keeps the ratios between dimensions."""
+    Each bandwidth is reduced in proportion to its distance from its minimum. With relations all bandwidths are scaled
+    by one factor instead, which keeps the ratios between dimensions."""
     limits, gbps = question.limits, np.clip(gbps, least, most)
     over = float(gbps.sum()) - (limits.total or np.inf)
     if limits.relations and limits.total and (over > 0 or exactly):
@@ -243,7 +243,7 @@ class _Programme:
     """Rows of ``matrix @ (x, u, t) <= right``, followed by the cones.
 
     A bandwidth is ``least`` + ``step`` * x, and u >= ``units`` / bandwidth, so that all variables are about 1. Methods
-    add rows. They return where the rows are, or a function that reads the price of the limit."""
+    add rows. They return the numbers of the rows, or a function that reads the price of the limit."""
 
     def __init__(self, units: Floats, least: Floats, dims: Ints, terms: int) -> None:
         self._units, self._least = units, least
@@ -255,7 +255,7 @@ class _Programme:
         self._equal: list[int] = []
 
     def sum(self, factors: Floats, limit: float | None, exactly: bool = False) -> Price:
-        """Add ``factors`` @ bandwidths <= ``limit``, or an equality with ``exactly``. Returns how to read its price."""
+        """Add ``factors`` @ bandwidths <= ``limit``, or == with ``exactly``; return a function that reads its price."""
         if limit is None:
             return lambda _: 0.0
         left = limit - float(factors @ self._least)

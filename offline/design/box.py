@@ -21,7 +21,7 @@ _ROUNDING = 1e-9
 
 
 def box(question: Question, exactly: bool = False) -> tuple[Floats, Floats]:
-    """Return the least and the most that each bandwidth can be under all limits; both are finite.
+    """Return the smallest and the largest value that each bandwidth can have under all limits; both are finite.
 
     A dimension in which nothing is sent gets no more than its minimum. Raises ``InvalidInput`` when no bandwidth is
     left, or when a bandwidth has no upper limit."""
@@ -90,7 +90,7 @@ def cheapest_more(question: Question) -> float | None:
     None where this is unknown: the total is already the most that the dimensions may have."""
     limits = replace(question.limits, budget=None)
     least = np.array(limits.least)
-    most = np.where(question.loaded, limits.most, least)  # not what the total as it is leaves to each
+    most = np.where(question.loaded, limits.most, least)  # not limited by the present total
     answer = _extreme(limits, np.array(limits.cost), least, most, True)
     return float(answer.eqlin.marginals[-1]) if answer.status == 0 else None  # the total's row is the last one
 
@@ -99,7 +99,7 @@ def cheapest_more(question: Question) -> float | None:
 
 
 def _unloaded(question: Question) -> list[FieldProblem]:
-    """Return a problem for each dimension in a relation in which nothing is sent: it gets its minimum only."""
+    """Return a problem for each dimension of a relation in which nothing is sent, because it gets only its minimum."""
     return [
         FieldProblem(f"relations[{r}]", f"nothing is sent in '{name}', so it cannot be in a relation")
         for r, relation in enumerate(question.limits.relations)

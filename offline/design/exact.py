@@ -1,7 +1,7 @@
 """Best steps of a circulant wiring, with proof, for few servers. Uses the solver CP-SAT.
 
 This shows how far the heuristic ``chosen_steps`` is from the best. The input is the number of servers and interfaces,
-how many steps must be rings, and what is sent by offset. The result is the steps and whether they are proven optimal.
+how many steps must be rings, and the bytes by offset. The result is the steps and whether they are proven optimal.
 Only circulant graphs are searched; ``least_mean_hops`` bounds all other wirings too.
 """
 
@@ -24,8 +24,9 @@ _SCALE = 10_000
 def least_mean_hops(weights: Floats, interfaces: int) -> float:
     """Return a lower bound of the weighted mean of hops over all wirings (Moore bound).
 
-    With d interfaces a server has at most d other servers at one hop, d² at two, and so on. The bound puts those to
-    which it sends most nearest. ``weights``: bytes by sender and receiver, shape (servers, servers)."""
+    With d interfaces a server has at most d other servers at one hop, d² at two, and so on. The bound assumes that the
+    servers to which it sends most bytes are nearest. ``weights``: bytes by sender and receiver, shape (servers,
+    servers)."""
     servers = len(weights)
     near = np.zeros(servers, np.int64)
     at, count, hops = 0, interfaces, 1
@@ -40,10 +41,10 @@ def least_mean_hops(weights: Floats, interfaces: int) -> float:
 def best_steps(
     servers: int, interfaces: int, rings: int, weights: Sequence[float] | None = None, time_limit_s: float = 30.0
 ) -> tuple[Steps, bool]:
-    """Return the steps with the least mean of hops, then the least diameter, and whether that is proven.
+    """Return the steps with the least mean of hops, then the least diameter, and whether they are proven optimal.
 
-    - ``rings``: least number of steps that make rings over all servers.
-    - ``weights``: bytes by offset, of which four digits count; None: all offsets count alike.
+    - ``rings``: smallest allowed number of steps that make rings over all servers.
+    - ``weights``: bytes by offset, rounded to four digits of their sum; None: all offsets count alike.
 
     Raises ``ValueError`` for fewer than 2 or more than ``MOST_SERVERS`` servers, or when no steps connect them."""
     if not 2 <= servers <= MOST_SERVERS or not interfaces >= 1 or not 0 <= rings <= interfaces:
@@ -83,7 +84,8 @@ def _mean_and_most(
 ) -> None:
     """Add the objective: the weighted sum of hops first, then the largest number of hops.
 
-    An offset is reached within h hops if it is reached within h - 1, or if (offset - step) is for a chosen step."""
+    An offset is reached within h hops if it is reached within h - 1 hops, or if (offset - step) is reached within h - 1
+    hops for a chosen step."""
     offsets, distances = range(1, servers), range(1, servers)
     within = {(offset, 0): int(offset == 0) for offset in range(servers)} | {(0, hops): 1 for hops in distances}
     reached: dict[tuple[int, int], cp_model.IntVar | int] = dict(within)
@@ -112,7 +114,7 @@ def _mean_and_most(
 
 
 def _divided(servers: int, found: list[int], rings: int, weights: Sequence[float] | None) -> Steps:
-    """Return the steps split into ``rings`` of those that can be rings, and the others."""
+    """Return the steps divided into at most ``rings`` steps that can be rings, and the other steps."""
     of_rings = [step for step in found if math.gcd(step, servers) == 1][:rings]
     others = list(found)
     for step in of_rings:

@@ -1,8 +1,8 @@
 """Ways in which switches of a fat-tree's upper tiers can fail, up to symmetry: their number and a list. Pure.
 
 Each position of an aggregation switch in its pod has one group of cores. Exchanging positions changes nothing, so a way
-is a multiset over positions of what fails there. At one position a set of pods loses its aggregation switch there, or a
-number of cores fail; the cores of a group are interchangeable.
+to fail is a multiset: it has the failures of each position, in no order. At one position either a set of pods loses its
+aggregation switch, or a number of cores fail; the cores of a group are interchangeable.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Jobs of a design, read from files of job specs: how much each phase sends in each dimension.
 
-The files are YAML, JSON or TOML with the fields of a job file, whose addresses may be left out, and those of
+The files are YAML, JSON or TOML with the fields of a job file, whose addresses may be left out, and the fields of
 ``JobInDesign`` (docs/design.md). Rank r is NPU r, unless a placement says otherwise. The results are ``DesignedJob``s;
 ``InvalidInput`` names the place of each error in the files.
 """
@@ -100,7 +100,7 @@ def question_of(shape: Shape, jobs: Iterable[DesignedJob]) -> Question:
 
 
 def designed_jobs(files: Iterable[Path], shape: Shape, every_placement: bool = False) -> list[list[DesignedJob]]:
-    """Return the placements of each job: its own one, or with ``every_placement`` all for a job with a model.
+    """Return the placements of each job: its own one, or with ``every_placement`` all placements of a model.
 
     Raises ``InvalidInput``."""
     found: list[list[DesignedJob]] = []

@@ -6,22 +6,22 @@ number of links.
 
 A collective runs through the dimensions one after the other, each time with the part of the vector that is left. It
 uses all links of an NPU equally. The formulas are those of Won et al., "LIBRA", ISPASS 2024, arXiv 2109.11762, section
-III, and Cho et al., "BlueConnect", MLSys 2019. In a dimension where n of its NPUs differ, with m bytes left of the
-vector, an NPU sends:
+III, and Cho et al., "BlueConnect", MLSys 2019. In a dimension in which the ranks have n different places, with m bytes
+left of the vector, an NPU sends:
 
 - all-reduce 2m(n-1)/n, reduce-scatter and all-gather m(n-1)/n; then m/n bytes are left;
 - all-to-all m(n-1)/n over a switch or direct links. In a ring, bytes take the shorter direction and cross m *
   floor(n^2/4)/n links in all. The next dimension has m bytes again;
 - broadcast: m, since each NPU passes on the whole vector.
 
-A group may have only k of the n places of a dimension. With direct links it can use only those between its own places.
+A group may have only k of the n places of a dimension. With direct links it can use only the links between its places.
 Its load counts (n-1)/(k-1) times, and adds up only with other traffic on the same links. In a ring its bytes go all the
 way round, over the links of all NPUs there. If its places are adjacent and at most half of the ring, the bytes may
-instead turn back at the first and the last place. A link then carries twice the bytes. For all groups of a phase, the
-way with the smaller load counts.
+instead turn back at the first and the last place. A link then carries twice the bytes. In a phase either all groups
+that can turn back do so or none does, whichever gives the smaller load.
 
 A transfer changes its coordinates dimension by dimension. In a ring it takes the shorter direction (half each way in a
-tie), with direct links the link between both.
+tie). With direct links it takes the link between the two places.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from signalbox.jobs.spec import Algorithm
 Floats = NDArray[np.float64]
 
 _MOST_WAITING = 1 << 22
-"""Most entries of direct links that wait before entries of the same link are added up; bounds the memory."""
+"""Number of entries of direct links above which entries of the same link are added up, to bound the memory."""
 
 ALL_REDUCES = {
     Algorithm.ALL_REDUCE,
@@ -138,7 +138,7 @@ class _Links:
         return npus // self.stride % self.dimension.size
 
     def add(self, npus: Ints, there: Ints, size: Floats) -> None:
-        """Add transfers from the NPUs to those that have the coordinates ``there`` in this dimension instead."""
+        """Add transfers from the NPUs to those that differ from them only in this dimension, at ``there``."""
         raise NotImplementedError
 
     def busiest(self) -> Floats:
@@ -146,7 +146,7 @@ class _Links:
         raise NotImplementedError
 
     def add_part(self, npus: Ints, places: Ints, size: float) -> None:
-        """Add what the NPUs of a group send that has only some of the places. ``size``: see ``collective_bytes``."""
+        """Add what NPUs send in a group that has only some of the places. ``size``: see ``collective_bytes``."""
         raise NotImplementedError
 
     def least(self, alike: Floats) -> float:
@@ -215,9 +215,11 @@ class _RingLinks(_Links):
         super().__init__(dimension, stride, npus)
         self._begins = np.zeros((2, npus // (dimension.size * stride), dimension.size, stride))
         self._round = np.zeros((2, *self._begins.shape[1:]))
-        """Bytes on all links of an NPU, of groups with a part of the ring: [0] all, [1] those that cannot turn back."""
+        """Bytes on all links of an NPU from groups that have a part of the ring.
+
+        [0]: all such groups. [1]: groups that cannot turn back."""
         self._turned = np.zeros_like(self._begins)
-        """Bytes on one link, of groups that turn back."""
+        """Bytes on one link from groups that turn back."""
 
     def add(self, npus: Ints, there: Ints, size: Floats) -> None:
         n, here = self.dimension.size, self.coordinates(npus)

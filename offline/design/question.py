@@ -1,6 +1,6 @@
 """Question of a design: terms of time, limits of bandwidths, and time and cost for given bandwidths. Pure.
 
-A bandwidth is that of one NPU in one dimension, in one direction, in Gbit/s. docs/design.md describes the model.
+A bandwidth is the rate of one NPU in one dimension and one direction, in Gbit/s. docs/design.md describes the model.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ class Limits:
     """Limits of the bandwidths of a design."""
 
     least: Rates
-    """Least Gbit/s of each dimension."""
+    """Smallest allowed bandwidth of each dimension in Gbit/s."""
     most: Rates
-    """Most Gbit/s of each dimension; ``inf`` for no limit."""
+    """Largest allowed bandwidth of each dimension in Gbit/s; ``inf`` for no limit."""
     cost: tuple[float, ...]
     """Cost of the network by dimension, per Gbit/s that each NPU has there."""
     total: float | None = None
-    """Most Gbit/s of one NPU over all dimensions; None for no limit."""
+    """Largest allowed sum of one NPU's bandwidths over all dimensions, in Gbit/s; None for no limit."""
     budget: float | None = None
-    """Most that the network may cost; None for no limit."""
+    """Largest allowed cost of the network; None for no limit."""
     relations: tuple[Relation, ...] = ()
 
     def cost_of(self, gbps: Sequence[float]) -> float:

@@ -1,7 +1,8 @@
 """Shape of a network of several dimensions, read from a file, with its limits and costs.
 
 The file is YAML, JSON or TOML as docs/reference/file-formats.md#network describes it. The result is a frozen ``Shape``;
-``InvalidInput`` names the place of each error. In the numbers of NPUs the first dimension counts fastest.
+``InvalidInput`` names the place of each error. NPUs (accelerators) are numbered with the first dimension counting
+fastest.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_DIMENSIONS = 8
 MAX_NPUS = 1 << 20
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e9
 COMPUTE = "compute"
-"""Name of the bound of a step that waits for no dimension."""
+"""Name that reports use in place of a dimension for a step that waits for computing."""
 
 Ints = NDArray[np.int64]
 
@@ -80,9 +81,9 @@ class Shape(Frozen):
 
     dimensions: tuple[Dimension, ...] = Field(min_length=1, max_length=MAX_DIMENSIONS)
     total_gbps: Rate | None = None
-    """Most Gbit/s of one NPU over all dimensions."""
+    """Largest allowed sum of one NPU's bandwidths over all dimensions, in Gbit/s."""
     budget: Annotated[Cost, Field(gt=0)] | None = None
-    """Most that the network may cost, in the unit of the costs."""
+    """Largest allowed cost of the network, in the unit of ``cost_per_gbps``."""
     relations: tuple[Related, ...] = ()
 
     @property

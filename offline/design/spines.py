@@ -26,7 +26,9 @@ from offline.scenarios.workload_job import WorkloadJob
 REACHED = 1 + 1e-9
 """Factor of a goal up to which it counts as reached, for rounding errors."""
 MOST_LINKS = 4_000_000
-"""Most links that are examined, over all fabrics, intact and with each failure: about half a minute."""
+"""Largest number of links that are examined, over all fabrics, intact and with each failure.
+
+Examining so many links takes about half a minute."""
 
 Names = tuple[str, ...]
 
@@ -49,7 +51,7 @@ class Family(Protocol):
         """Return the Gbit/s of all uplinks of a leaf, or of a pod of a fat-tree."""
 
     def failures(self, count: int, failed: int) -> Iterator[Names]:
-        """Yield the failed switches of each way that differs; none when the tier has fewer than ``failed``."""
+        """Yield the failed switches of each distinct way to fail; nothing when the tier has fewer than ``failed``."""
 
     def count_of_failures(self, count: int, failed: int) -> int:
         """Return the number of ``failures``."""

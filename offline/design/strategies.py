@@ -1,6 +1,6 @@
 """Jobs with alternative parallelization strategies, read from files of job specs: one spec for each strategy.
 
-The files are YAML, JSON or TOML with the fields of a job file and those of ``JobInDesign`` (docs/wiring.md). Addresses
+The files are YAML, JSON or TOML with the fields of a job file and of ``JobInDesign`` (docs/wiring.md). Addresses
 may be left out. The results are ``Offer``s, whose servers get made-up addresses; ``InvalidInput`` names the place of
 each error.
 """

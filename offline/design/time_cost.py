@@ -29,7 +29,7 @@ from signalbox.errors import FieldProblem, InvalidInput
 _PRECISION = 1e-7
 """Relative gap between product and bound at which the search ends."""
 _MOST_PROGRAMMES = 200
-"""Most programmes that are solved for one question."""
+"""Largest number of programmes that are solved for one question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def best_product(question: Question) -> Tradeoff:
 def _worth_of_total(question: Question, best: Design) -> float | None:
     """Return the decrease of time x cost per Gbit/s added to the total, or None where it is unknown.
 
-    At the same cost it is cost times the total's price in seconds. At the least possible cost one more Gbit/s also
-    raises the cost, which ``cheapest_more`` gives."""
+    At the same cost the decrease is the cost times the total's price in seconds. At the least possible cost one more
+    Gbit/s also raises the cost, by the amount that ``cheapest_more`` returns."""
     at_same_cost, more_s = best.cost * best.proof.total_s, best.time_s - best.cost * best.proof.budget_s
     if more_s <= best.time_s * _PRECISION:
         return at_same_cost
@@ -112,8 +112,8 @@ def _worth_of_total(question: Question, best: Design) -> float | None:
 def _proof_at(best: Design, lines: Sequence[_Line]) -> Proof:
     """Return the proof with the budget's price at which time x cost is stationary: time / cost.
 
-    It is a mixture of the proofs at two neighbouring costs. Where the least cost is best it is the first proof, and
-    where the budget allows no larger cost it is the last one."""
+    This proof is a mixture of the proofs at two neighbouring costs. Where the least cost is best it is the first proof,
+    and where the budget allows no larger cost it is the last proof."""
     price = best.time_s / best.cost
     for one, other in pairwise(line.proof for line in lines):
         if one.budget_s >= price > other.budget_s:

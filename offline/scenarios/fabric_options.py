@@ -18,9 +18,11 @@ from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import Striping
 
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
-"""Limits of rates in Gbit/s: a value outside them is a typing error, and far outside arithmetic overflows."""
+"""Limits of rates in Gbit/s.
+
+A value outside these limits is a typing error. With values far outside, arithmetic overflows."""
 LARGEST_SEED = 2**31 - 1
-"""Largest seed; every generator and solver accepts seeds from 0 to it."""
+"""Largest seed; every generator and solver accepts seeds from 0 to this one."""
 
 
 class WrongUsage(InvalidInput):

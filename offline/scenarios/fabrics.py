@@ -19,7 +19,7 @@ from offline.scenarios.topologies import OFFLINE, Topology
 from signalbox.errors import InvalidInput
 
 _SHOWN = 8
-"""Most names that an error lists in full."""
+"""Largest number of names that an error lists in full."""
 
 
 def leaf_spine(
@@ -68,7 +68,7 @@ def fabric_of(topology: Topology) -> Fabric:
 def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
     """Return the fabric without ``count`` random cables between switches.
 
-    Raises ``InvalidInput`` when there are fewer."""
+    Raises ``InvalidInput`` when there are fewer cables."""
     cables = [link for link in fabric.links.values() if link.src < link.dst or not _back(fabric, link)]
     if count > len(cables):
         message = f"{count} cables cannot fail: there are {len(cables)} left between switches"

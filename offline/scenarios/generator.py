@@ -1,11 +1,11 @@
-"""Generator of workloads like the published ones, for any fabric. A seed names a workload.
+"""Generator of workloads like the published ones, for any fabric. The same input and seed give the same workload.
 
 The input is a fabric, what to place on it, and a seed. The result is lines of workload files, for ``write_workload`` or
 ``jobs_of``.
 
 docs/reference/file-formats.md#workload says what the workloads share with the published files (arXiv 2503.05324). Ring
 i of a model joins the i-th hosts of all replicas. A flow is one of n chunks of a host's gradients, 4 bytes per
-parameter. Start times are our own choice: uniform over 15 s; the published ones lie between 2 and 12.4 s.
+parameter. Start times are our own choice, uniform over 15 s; the published start times lie between 2 and 12.4 s.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def generate(
 ) -> Workload:
     """Return the lines of ``jobs`` models, drawn with repetition, that share no host.
 
-    - ``ring_size``: hosts of a ring; where they do not fit it is halved, down to two.
-    - ``max_rings``: most rings of a job, for fabrics that are too small for all rings of a model.
+    - ``ring_size``: hosts of a ring; where they do not fit, the size is halved, down to two.
+    - ``max_rings``: largest number of rings of a job, for fabrics that are too small for all rings of a model.
 
-    Raises ``InvalidInput`` when not even rings of two fit, and for sizes below the least."""
+    Raises ``InvalidInput`` when not even rings of two hosts fit, and for numbers that are too small."""
     if jobs < 1 or ring_size < 2 or (max_rings is not None and max_rings < 1):
         message = "at least one job, rings of at least two hosts and at least one ring are needed"
         raise InvalidInput.of("workload", message)

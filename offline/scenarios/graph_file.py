@@ -2,8 +2,8 @@
 
 A directed graph is a direct-connect fabric: its edges between switches are circuits, which have one direction.
 
-docs/reference/file-formats.md#graph describes the file. Its edges may be called ``edges`` (networkx from 3.4) or
-``links`` (before). Reading returns the ``Fabric`` or its ``Topology``.
+docs/reference/file-formats.md#graph describes the file. Its list of edges may be called ``edges`` (networkx from 3.4)
+or ``links`` (older versions). Reading returns the ``Fabric`` or its ``Topology``.
 """
 
 from __future__ import annotations

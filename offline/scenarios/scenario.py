@@ -30,7 +30,9 @@ from signalbox.errors import FieldProblem
 
 GIGABIT = 1e9
 MAX_PATHS = 1024
-"""Most shortest paths of a pair of switches: all those of a leaf-spine with 256 spines and two cables to each."""
+"""Largest number of shortest paths that are listed for a pair of switches.
+
+It is the number of paths of a leaf-spine with 256 spines and two cables to each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ from signalbox.errors import FieldProblem, InvalidInput
 _ADDRESSES = 1 << 24
 _SMALLEST_PREFIX = 256
 _MOST_CABLES = 1_000_000
-"""Most cables and NICs together. Each takes about 0.5 kB; 512 leaves, 128 spines and 256 hosts per leaf: 200,000."""
+"""Largest number of cables and NICs together. Each takes about 0.5 kB of memory.
+
+A fabric of 512 leaves, 128 spines and 256 hosts per leaf has 200,000."""
 
 
 class Switch(NamedTuple):
@@ -62,7 +64,7 @@ class Host(NamedTuple):
 
 
 class Circuit(NamedTuple):
-    """Circuit from ``src`` to ``dst``, one way. ``port`` is the same at both ends: that of one optical switch."""
+    """Circuit from ``src`` to ``dst``, one way. ``port`` is at both ends the port that leads to the optical switch."""
 
     src: str
     dst: str
@@ -93,11 +95,11 @@ class Scheme(NamedTuple):
     tier_dpids: int | None
     """Distance between the first dpids of two tiers; None for consecutive dpids. Dpids start at 1."""
     hosts_first: bool
-    """Whether a leaf's first ports are those of its hosts; otherwise they are those of its uplinks."""
+    """Whether a leaf's first ports lead to its hosts; otherwise its first ports are its uplinks."""
 
     @property
     def most(self) -> int | None:
-        """Most switches per tier and hosts per leaf; with more, two dpids or addresses would be equal."""
+        """Largest number of switches per tier and of hosts per leaf; with more, dpids or addresses would be equal."""
         return None if self.tier_dpids is None else self.tier_dpids - 2
 
 
@@ -166,7 +168,7 @@ def direct_connect(peers: Sequence[Sequence[int | None]], interface_bps: float, 
     """Return a direct-connect fabric of ``server<n>``, the switches inside servers, which forward for other servers.
 
     Each has one host with the rate of all its interfaces. ``peers``: by interface and server the server that receives,
-    or None. The scheme puts the ports of the interfaces before or after that of the host. Raises ``InvalidInput`` for
+    or None. The scheme puts the interfaces' ports before or after the host's port. Raises ``InvalidInput`` for
     sizes that the scheme or the memory cannot hold."""
     servers = len(peers[0]) if peers else 0
     _check_sizes(scheme, servers=servers, interfaces=len(peers))
@@ -207,7 +209,7 @@ def optical(
 
 
 def with_circuits(topology: Topology, circuits: Iterable[Circuit], before: int) -> Topology:
-    """Return the topology with circuits. ``before``: number of ports before those of the hosts."""
+    """Return the topology with circuits. ``before``: number of ports before the hosts' ports."""
     hosts = tuple(host._replace(port=host.port + before) for host in topology.hosts)
     return replace(topology, hosts=hosts, circuits=tuple(circuits))
 

@@ -1,7 +1,7 @@
-"""Training job with whole iterations, computing included, not only with what it sends.
+"""Training job with whole iterations: computing as well as communication.
 
-It comes from workload files, a generator or a job spec (``announced``). The planner plans it like an announced job, and
-``simulator`` trains it.
+Workload files, a generator or a job spec (``announced``) describe the job. The planner plans it like an announced job,
+and ``simulator`` trains it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WorkloadJob:
     ideal_s: float
     """Time in seconds of the all-reduce alone on an idle fabric; the busiest NIC limits it."""
     max_subflows: int = 1
-    """Most subflows of a flow."""
+    """Largest number of subflows of a flow."""
     striping: Striping = Striping.BY_SHARE
     """Division of the bytes of a flow over its subflows."""
     transport: Transport = Transport.TCP
@@ -61,7 +61,7 @@ class WorkloadJob:
 
 
 def announced(spec: JobSpec, fabric: Fabric, compute_s: float = 0.0) -> WorkloadJob:
-    """Return the job of a spec as the planner and the simulator take it. Raises ``InvalidInput``.
+    """Return the job of a spec in the form that planner and simulator need. Raises ``InvalidInput``.
 
     The spec has the addresses of the fabric's hosts. Phases follow each other, and everything that a phase sends begins
     at once. ``compute_s``: seconds of computing before the first phase."""

@@ -1,9 +1,9 @@
 """Workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
 
 The input is a folder of ``JOB.txt`` files and the fabric whose nodes they number. The results are jobs for the planner
-and the simulator. A line has the numbers of a ``Line``; lines that start with ``#`` are headers. The lines with one
-``stage_index`` are one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of which every line sends
-``flow_size``. A line therefore sends 2(n-1) * flow_size bytes per iteration.
+and the simulator. A line has the numbers of a ``Line``; lines that start with ``#`` are headers. The n lines with the
+same ``stage_index`` are one ring of n hosts. They run its all-reduce in 2(n-1) steps, and each line sends ``flow_size``
+bytes in each step. A line therefore sends 2(n-1) * flow_size bytes per iteration.
 
 Jobs are in the order of the files' names, flows in the order of the lines.
 """
@@ -27,7 +27,7 @@ SUFFIX = ".txt"
 _LARGEST = 10**18
 """Largest number of bytes or nanoseconds (30 years) that is accepted."""
 _MOST_PROBLEMS = 20
-"""Most problems reported at once; a file made for another fabric is wrong in every line."""
+"""Largest number of problems reported at once; a file made for another fabric is wrong in every line."""
 
 
 class Line(NamedTuple):

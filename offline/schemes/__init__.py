@@ -1,7 +1,8 @@
 """Every routing scheme, behind one signature.
 
-``planned`` is Signalbox's own planner. The others are published schemes, modelled to compare with, never installed:
-their routes are whole, they ignore the running routes, and they are judged by the same checker, bounds and slowdowns.
+``planned`` is Signalbox's own planner. The other schemes are published ones, modelled for comparison and never
+installed. Their routes are whole, and they ignore the running routes. The same checker, bounds and slowdowns judge all
+schemes.
 
 In: a ``Problem`` and ``PlanLimits``. Out: a checked ``Plan`` with its certificate, or ``NoPlan`` with the reason.
 """

@@ -33,8 +33,8 @@ def anneal(choices: PathChoices, seed: int) -> Ints:
     multiplied by 0.99 until it is 0.1. The last state is the answer.
 
     The energy is the sum of the loads of the most loaded links. The load of a link is the sum of its flows' largest
-    demands / capacity. For equal flows that each fill a link it is their number, as published. On fabrics that are no
-    leaf-spine, a path number, modulo the number of the flow's paths, replaces the spine."""
+    demands / capacity. For equal flows that each fill a link the load is the number of flows, as published. On fabrics
+    that are no leaf-spine, a path number, modulo the number of the flow's paths, replaces the spine."""
     state = _State(choices)
     chance = random.Random(seed)
     crowded = [hosts for hosts in state.hosts_of_leaf.values() if len(hosts) > 1]

@@ -29,9 +29,11 @@ SAME_MOMENT = 1e-12
 
 Rounding would otherwise turn one event into thousands."""
 FEW = 24
-"""Most connections for which plain Python finds the rates faster than numpy."""
+"""Largest number of connections for which plain Python finds the rates faster than numpy."""
 REACH = 160
-"""Connections reached by an event above which all are recomputed: numpy is faster than the search for others."""
+"""Number of connections reached by an event above which all connections are recomputed.
+
+Recomputing all with numpy is then faster than the search for further connections that the event reaches."""
 
 
 Uses = Mapping[int, float]

@@ -23,8 +23,9 @@ class Replan(StrEnum):
 class Sharing(StrEnum):
     """Shares of connections in a full link: ``EQUAL``, or ``WEIGHTED`` by the demand of their flows.
 
-    The weights are those of the planner (``efficiency``). Both are the same where all demands are equal, as in the
-    published workloads. How a sender divides a flow over its connections is a property of the job (``Striping``)."""
+    The planner uses the same weights (``efficiency``). Both kinds of shares agree where all demands are equal, as in
+    the published workloads. How a sender divides a flow over its connections is a property of the job
+    (``Striping``)."""
 
     EQUAL = "equal"
     WEIGHTED = "weighted"
@@ -45,11 +46,11 @@ class Options:
     replan: Replan = Replan.HYSTERESIS
     sharing: Sharing = Sharing.EQUAL
     min_gain: float = 0.02
-    """Least relative gain for which a plan is adopted; for ``Replan.HYSTERESIS``."""
+    """Smallest relative gain for which a plan is adopted; for ``Replan.HYSTERESIS``."""
     max_moves: int | None = None
-    """Most pinned flows that one cycle may move; None: no limit. For ``Replan.HYSTERESIS``."""
+    """Largest number of pinned flows that one cycle may move; None: no limit. For ``Replan.HYSTERESIS``."""
     lose_sent: bool = False
-    """Whether a flow resends the bits since the previous event when the end of another all-reduce moves it.
+    """Whether a flow that is moved at the end of another all-reduce resends the bits since the previous event.
 
     The published simulator does this."""
     seed: int = 1

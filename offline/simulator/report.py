@@ -15,7 +15,7 @@ def report(
 ) -> dict[str, Any]:
     """Return a simulation as plain data; its fields are an interface (docs/reference/json-output.md).
 
-    - ``striping``: that of all jobs.
+    - ``striping``: striping of all jobs.
     - ``bound``: lower bound of the worst job's slowdown, for any splitting of flows.
     - ``outcomes``: outcome of each scheme, with its name."""
     return {

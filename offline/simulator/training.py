@@ -96,8 +96,8 @@ def simulate(
 ) -> Outcome:
     """Simulate the training of the jobs.
 
-    - ``stages``: in the order of time, the first from 0. All have the jobs' flows. Links fail and come back, but
-      capacities never change.
+    - ``stages``: states of the fabric in the order of time; the first begins at 0. Each problem has the flows of all
+      jobs. Links may fail and be repaired from stage to stage, but capacities never change.
     - ``live``: limits of the controller's own cycles, which replace the scheme with ``Replan.HYSTERESIS``."""
     return _Simulation(stages, jobs, scheme, options, live).run()
 
@@ -283,7 +283,7 @@ class _Simulation:
             self._replan(None)
 
     def _cut_off(self, job: _Job) -> None:
-        """Stop a job one of whose flows has no path."""
+        """Stop a job that has a flow without a path."""
         job.cut_off = True
         job.open = 0
         self._training.pop(job.spec.id, None)
@@ -327,9 +327,9 @@ class _Simulation:
         return replace(self._problem, flows=tuple(flow for flow in self._problem.flows if flow.id in wanted))
 
     def _route(self, changed: Iterable[FlowId], sent_until_s: float = math.inf) -> None:
-        """Put flows on their new routes. What a flow has left of a step follows the new shares.
+        """Put flows on their new routes. The bits that a flow has left of a step are divided by the new shares.
 
-        Bits that it sent after ``sent_until_s`` are lost."""
+        Bits that a flow sent after ``sent_until_s`` are lost: it sends them again."""
         for line in dict.fromkeys(chain.from_iterable(self._lines_of[flow] for flow in changed)):
             left = sum(self._fluid.stop(connection, sent_until_s) for connection in line.connections)
             subflows = tuple(subflow for flow in line.flows for subflow in self._routing.routes[flow])

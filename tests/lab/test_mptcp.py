@@ -37,7 +37,7 @@ pytestmark = pytest.mark.lab
 FABRIC_MBPS, HOST_MBPS = 5.0, 20.0
 RATES: Settings = {"fabric": {"link_bps": FABRIC_MBPS * 1e6, "host_link_bps": HOST_MBPS * 1e6}}
 RECEIVE_BUFFER = "4096 131072 6291456"
-"""Linux's default; that of the lab's hosts fits one path (``FabricHost`` in ``mininet_topos/fabric_topo.py``)."""
+"""Linux's default; the value of the lab's hosts fits one path (``FabricHost`` in ``mininet_topos/fabric_topo.py``)."""
 LINKS_ARE_FULL = 0.85
 """Share of a link's rate, in payload, from which the link counts as full: headers and acknowledgements take 5 %."""
 INTERVAL_S = 0.5
@@ -107,7 +107,7 @@ def uplink_bytes(lab: Lab) -> list[int]:
 
 
 def wait_carried(lab: Lab, count: int) -> None:
-    """Wait until the uplinks have sent so many more bytes."""
+    """Wait until the uplinks have sent ``count`` more bytes."""
     before = sum(uplink_bytes(lab))
     wait_for(lambda: sum(uplink_bytes(lab)) >= before + count, f"{count} bytes", 120, 0.1)
 
@@ -203,7 +203,7 @@ def announce(client: Client, lab: Lab, job_id: str, subflows: int) -> str:
 
 
 def wait_pinned(client: Client, job_id: str, spines: int) -> None:
-    """Wait until switches have confirmed routes of both connections, over so many spines."""
+    """Wait until switches have confirmed routes of both connections, over ``spines`` spines."""
 
     def pinned() -> bool:
         (route,) = next(iter(client.watch_routes(job_id))).routes

@@ -38,7 +38,7 @@ class Watch:
         self.look()
 
     def look(self) -> None:
-        """Walk all paths, and take the current losses as the accepted ones."""
+        """Walk all paths, and accept the current losses from now on."""
         self.lost = frozenset(packet for packet in self._packets if self._is_lossy(packet))
 
     def look_after(self, changed: Iterable[Dpid]) -> None:
@@ -81,7 +81,7 @@ class Watch:
 
 
 def watch_changes(fabric: FakeFabric, watch: Watch) -> None:
-    """Check the paths after every rule change; only those through the changed switch are walked again."""
+    """Check the paths after every rule change; only paths through the changed switch are walked again."""
     counts = dict.fromkeys(fabric.switches, 0)
 
     def check() -> None:

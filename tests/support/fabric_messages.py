@@ -23,7 +23,7 @@ def link(src: tuple[int, int], dst: tuple[int, int], name: str, load: float | No
 
 
 def cable(a: tuple[int, int], b: tuple[int, int], names: Mapping[int, str], up: float | None = None) -> list[pb.Link]:
-    """Return both directions of a cable; only the one from ``a`` has measurements."""
+    """Return both directions of a cable; only the direction from ``a`` has measurements."""
     there, back = f"{names[a[0]]}:{a[1]}>{names[b[0]]}", f"{names[b[0]]}:{b[1]}>{names[a[0]]}"
     return [link(a, b, there, up), link(b, a, back)]
 

@@ -291,7 +291,7 @@ class FakeFabric:
 
     @property
     def route_mods(self) -> list[RuleMod]:
-        """The same without rules that only count a pair to learn what a job sends."""
+        """Rule changes in ``mods`` without rules that only count a pair to learn what a job sends."""
         return [mod for switch in self.switches.values() for mod in switch.route_mods]
 
     def forget_mods(self) -> None:
@@ -300,7 +300,7 @@ class FakeFabric:
 
 
 def packets_of(total: int) -> RuleCount:
-    """Return the count of so many bytes in packets of 1,514 bytes."""
+    """Return the count of ``total`` bytes in packets of 1,514 bytes."""
     return RuleCount(total, -(-total // 1514))
 
 

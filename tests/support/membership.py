@@ -151,7 +151,7 @@ class Training:
         return pause_s
 
     def go_on(self, for_s: float) -> list[float]:
-        """Run the rounds of so many seconds and return their pauses."""
+        """Run the rounds of ``for_s`` seconds and return their pauses."""
         until, pauses = self.now + for_s, []
         while self.now < until and not self.over:
             pauses.append(self.round() or 0.0)

@@ -112,7 +112,7 @@ def test_a_switch_that_was_there_before_finds_a_connection_although_strangers_ha
 
 
 def comes(bench: Bench, dpid: int) -> None:
-    """Connect a switch repeatedly, as Open vSwitch does, while a refused one has not left yet."""
+    """Connect a switch repeatedly, as Open vSwitch does, until an earlier refused connection has ended."""
     while True:
         with suppress(EOFError, ConnectionError), bench.switch(dpid):
             return

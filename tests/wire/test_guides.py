@@ -116,7 +116,7 @@ def test_the_commands_that_run_others_announce_their_job(
 
 
 def run(command: str, folder: Path) -> str:
-    """Run a command in a shell; ``signalbox`` is that of this checkout."""
+    """Run a command in a shell; ``signalbox`` is the command of this checkout."""
     here = command.replace("192.0.2.10", "127.0.0.1")
     if here.startswith("signalbox "):
         here = f"{sys.executable} -m controller {here.removeprefix('signalbox ')}"

@@ -13,7 +13,7 @@ import yaml
 from mininet_topos.joining.slurm_hooks import installed_hooks
 
 ENDS_WITHIN_S = 60.0
-"""Seconds far above those that a hook may take."""
+"""Number of seconds far above the time that a hook may take."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""OpenFlow through TLS, with Python's TLS in the switch; tests/lab/test_tls.py uses that of Open vSwitch."""
+"""OpenFlow through TLS, with Python's TLS in the switch; tests/lab/test_tls.py uses Open vSwitch's."""
 
 from __future__ import annotations
 

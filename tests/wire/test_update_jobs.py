@@ -25,7 +25,7 @@ NEAR, FAR = (H1, H2), ("10.0.8.1", "10.0.9.1")
 
 @pytest.fixture
 def client(api: Running) -> Iterator[Client]:
-    """Return a client, with a job near and one far."""
+    """Yield a client that has registered job a on the hosts ``NEAR``, and job b on the hosts ``FAR``."""
     with Client(api.addresses[0], timeout_s=10) as client:
         client.register_job(ring("a", NEAR))
         client.register_job(ring("b", FAR))

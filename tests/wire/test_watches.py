@@ -55,7 +55,7 @@ def until(watch: Iterator[Any], found: Callable[[Any], bool]) -> Any:
 
 
 def cables(count: int, rate_bps: float = 1e9) -> Callable[[Status], Status]:
-    """Return a change to a fabric of two switches with so many cables, all with this rate."""
+    """Return a change to a fabric of two switches with ``count`` cables, all with this rate."""
     links = [
         Link(PortRef(Dpid(src), PortNo(n)), PortRef(Dpid(3 - src), PortNo(n)), 1e11)
         for src in (1, 2)

@@ -37,7 +37,8 @@ KINDS = (("all_reduce", 120_120), ("ddp", 120_408), ("all_gather", 240_240))
 AFTER, OFF_S, TOLERANCE = 1.10, 2 * COUNTERS_S, 0.2
 """Limits of the targets.
 
-A poll may come ``COUNTERS_S`` after the traffic begins; as long after it the reported slowdown must be right."""
+A poll may come ``COUNTERS_S`` after the traffic begins; another ``COUNTERS_S`` later the reported slowdown must be
+right."""
 
 
 def layout(hosts: Sequence[Host], seed: int) -> tuple[list[tuple[Host, ...]], tuple[Host, ...]]:

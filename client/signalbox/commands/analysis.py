@@ -24,7 +24,7 @@ from signalbox.v1 import signalbox_pb2 as pb
 from signalbox.words import FailureKind
 
 MOST_NAMES = 3
-"""Largest number of jobs named in a cell; of more only their number is given."""
+"""Largest number of jobs named in a cell; for more jobs the cell gives only their number."""
 MOST_ROWS = 20
 _COLUMNS = (
     "alike",

@@ -136,8 +136,8 @@ _CALLED_HERE = {"kinds": "fail", "duration": "for_s", "after": "since", "job_ids
 def _as_given(problem: FieldProblem, given: Mapping[str, Any]) -> FieldProblem:
     """Name in an error what the user typed, instead of the API's field (``names[0]``, ``duration``).
 
-    That is the option, or the argument's value unless the message repeats it. ``given``: the command's parameters and
-    their values."""
+    The error names the option, or the argument's value unless the message repeats that value. ``given``: the command's
+    parameters and their values."""
     field = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", problem.path)
     name = "" if not field else field[1] if field[1] in given else _CALLED_HERE.get(field[1], "")
     if not field or name not in given:

@@ -147,7 +147,7 @@ def _show_optical(client: Client, switch: pb.OpticalSwitch, fabric: pb.GetFabric
 
 
 def _alarms(client: Client, *subjects: str, ports: bool = False) -> list[pb.Alarm]:
-    """Return the alarms about these subjects; with ``ports`` also those about ports of these switches."""
+    """Return the alarms about these subjects; with ``ports`` also alarms about ports of these switches."""
     begin = tuple(f"{subject}:" for subject in subjects) if ports else ()
     alarms = client.get_status().alarms
     return [alarm for alarm in alarms if alarm.subject in subjects or alarm.subject.startswith(begin)]
@@ -171,7 +171,7 @@ def _part(job: pb.Job, ip: str, routes: Sequence[pb.ListedRoute]) -> dict[str, A
 
 
 def routes_table(routes: Sequence[pb.ListedRoute], job: pb.Job) -> RenderableType:
-    """Return a table of a job's routes, with those of the newest plan when it changes some."""
+    """Return a table of a job's routes, with the routes of the newest plan when it changes some of them."""
     planned = any(route.planned for route in routes)
     columns = (
         *(Column("from"), Column("to"), Column("route", wraps=True)),
@@ -243,7 +243,7 @@ def _filled(name: str, table: pb.FlowTable | pb.OtherTable) -> str:
 
 
 def ports_table(switch: pb.Switch, links: Sequence[pb.Link], hosts: Sequence[pb.Host]) -> RenderableType:
-    """Return a table of the ports. ``links``: begin or end at the switch; ``hosts``: are connected to it."""
+    """Return a table of the ports. ``links``: links that begin or end at the switch; ``hosts``: hosts at it."""
     out = {link.src.port: link for link in links if link.src.dpid == switch.dpid}
     into = {link.dst.port: link for link in links if link.dst.dpid == switch.dpid}
     at = {host.at.port: host.ip for host in hosts}

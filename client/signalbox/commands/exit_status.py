@@ -54,7 +54,7 @@ _OF: Mapping[type[BaseException], ExitStatus] = {
     Unavailable: ExitStatus.REFUSED,
     SignalboxError: ExitStatus.ERROR,
 }
-"""Status by class of error; a subclass without an entry has that of the nearest class with one."""
+"""Status by class of error; a subclass without an entry has the status of the nearest class with an entry."""
 
 
 def exit_status(error: SignalboxError) -> ExitStatus:

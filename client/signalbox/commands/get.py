@@ -182,8 +182,8 @@ def _show(
 ) -> None:
     """Print a table, or data for programs.
 
-    ``down``: parts of the fabric that are down; those of this kind follow the table when all are listed. ``as_data``:
-    returns the data of one thing for programs."""
+    ``down``: parts of the fabric that are down; parts of this kind follow the table when all are listed. ``as_data``:
+    function that returns the data of one thing for programs."""
     found, missing = named(kind, things, names or (), down)
     show({key: [*map(as_data, found)]}, lambda: Group(table(found), *_gone(kind, names, down)))
     tell_missing(kind, missing, down)

@@ -233,7 +233,7 @@ def _one_or_all(found: Sequence[object]) -> object:
 
 @contextmanager
 def _needs_token() -> Iterator[None]:
-    """Add to an error about a missing lease token where it was looked for."""
+    """Add to an error about a missing lease token the place where the command looked for the token."""
     try:
         yield
     except WrongLeaseToken as error:

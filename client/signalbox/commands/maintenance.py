@@ -88,7 +88,7 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
             found = client.what_if(within_s=PLAN_COST_WITHIN_S, names=names, wait_s=COST_S)
     except InvalidInput:
         raise
-    except SignalboxError as error:  # an error that also forbids the drain will be raised again by it
+    except SignalboxError as error:  # if the error also forbids the drain, the drain raises it again
         return {**cost, "not_known": str(error)}
     if [word_in(case, "kind") for case in (*found.outcomes, *found.unfelt)] != ["parts"]:
         return {**cost, "not_known": "this controller's version does not compute it"}

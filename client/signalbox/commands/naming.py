@@ -49,7 +49,7 @@ ALARM = Kind("alarm", lambda alarm: (word_in(alarm, "kind"), alarm.subject), "si
 
 
 class Named(NamedTuple):
-    """Things found by name; ``missing`` are the names of no thing."""
+    """Things found by name; ``missing``: names that no thing has."""
 
     found: Sequence[Any]
     missing: Sequence[str]

@@ -30,7 +30,7 @@ from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
 
 MOST_ALARMS = 3
-"""Largest number of alarms of one kind with a line each; of more alarms, as many subjects are named."""
+"""Largest number of alarms of one kind with a line each; more get one line that names this number of subjects."""
 NO_PLAN = "There is no plan yet."
 
 # ---- the fabric

@@ -56,7 +56,7 @@ def _called(fabric: pb.GetFabricResponse) -> dict[int, str]:
 
 
 def _nodes(fabric: pb.GetFabricResponse, names: Mapping[str, Nics] | None) -> dict[int, list[str]]:
-    """Return the nodes of each switch, by dpid. A node is where the first known one of its addresses is."""
+    """Return the nodes of each switch, by dpid. A node is at the switch of its first known address."""
     at = {host.ip: host.at.dpid for host in fabric.hosts}
     known = {ip: (ip,) for ip in at} if names is None else names
     nodes: defaultdict[int, list[str]] = defaultdict(list)

@@ -5,13 +5,13 @@ transfers, and the transfers that its collectives stand for (``formulas``, chose
 host send each other nothing over the network. A transfer is divided evenly over the NICs of its ranks, rounded up.
 
 Phases follow each other, and so do the steps within a phase. So the planner treats each step as a phase: ``phase`` is
-the position of (phase, step) in the order of those with traffic.
+the position of (phase, step) in the order of all such pairs with traffic.
 
 Within a phase, each group of a collective runs its own sequence of steps, and the transfers form one more sequence. All
-sequences begin together. When they have the same number of steps, equal steps count as simultaneous, because groups of
-a training job usually do the same. When the numbers differ, it is unknown which steps meet, so the whole phase is one
-step. Its ideal time is then that of the busiest NIC for all its bytes, which no schedule can beat. This ignores that a
-single step may load a link more than the phase as a whole.
+sequences begin together. When they have the same number of steps, their k-th steps count as simultaneous, because
+groups of a training job usually do the same. When the numbers differ, it is unknown which steps are simultaneous, so
+the whole phase is one step. The ideal time is then the time of the busiest NIC for all its bytes of the phase, which no
+schedule can beat. This ignores that a single step may load a link more than the phase as a whole.
 
 For a job with strategies these are the virtual links of the first one (``JobSpec.plain``); ``JobSpec.of_strategy``
 gives the spec of another one. ``check`` covers all of them."""
@@ -120,7 +120,7 @@ def virtual_links(spec: JobSpec) -> VirtualLinks:
                     for nic in nics:
                         pair = nic[src], nic[dst]
                         in_place[pair] = in_place.get(pair, 0) - (-size // len(nics))
-    # A step whose senders all stay within their hosts does not count.
+    # A step without traffic between hosts does not count.
     in_order = enumerate(total[place] for place in sorted(total) if total[place])
     links = (VirtualLink(src, dst, phase, size) for phase, sent in in_order for (src, dst), size in sent.items())
     in_all = sum(chain.from_iterable(of_place.values() for of_place in total.values()))
@@ -198,7 +198,7 @@ def _too_many_bytes(spec: JobSpec) -> list[FieldProblem]:
 
 
 def link_count(spec: JobSpec) -> int:
-    """Return the number of virtual links of the job without making them; those merged later count separately."""
+    """Return the number of virtual links without making them; links that are merged later count separately."""
     spec = spec.plain
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     links = len(spec.transfers)
@@ -210,7 +210,7 @@ def link_count(spec: JobSpec) -> int:
 
 
 def _sequences(spec: JobSpec) -> dict[int, list[Steps]]:
-    """Return the sequences of steps by phase; those of one phase begin together."""
+    """Return the sequences of steps by phase; the sequences of one phase begin together."""
     ranks = {group.name: group.ranks for group in spec.groups}
     found: defaultdict[int, list[Steps]] = defaultdict(list)
     for collective in spec.collectives:

@@ -2,7 +2,7 @@
 
 n is the number of ranks of a group, M the size of the collective in bytes. A formula gives steps that follow each
 other. Each step lists the simultaneous transfers, by the ranks' positions in the group. Bytes are rounded up, so an
-announcement never has less than is sent.
+announcement never has fewer bytes than the job sends.
 
 An algorithm whose pattern is the same in every step (ring, chain) is one step here, because dividing it would change no
 load. Steps of the same pattern are merged for the same reason."""
@@ -22,7 +22,8 @@ Steps = tuple[Iterable[Sent], ...]
 class Formula(NamedTuple):
     """Transfers of an algorithm.
 
-    ``steps``: function of n and M. ``links``: function of n, the number of all ``Sent`` without making them."""
+    ``steps``: function of n and M. ``links``: function of n that returns the number of transfers without making
+    them."""
 
     steps: Callable[[int, int], Steps]
     links: Callable[[int], int]
@@ -36,7 +37,7 @@ def _ring_all_reduce(n: int, size: int) -> Steps:
 
 
 def _backward_ring_all_reduce(n: int, size: int) -> Steps:
-    """Return the transfers of a ring all-reduce in which each rank sends to the one before it."""
+    """Return the transfers of a ring all-reduce in which each rank sends to the rank before it."""
     return (_shift(n, -1, _share(2 * (n - 1) * size, n)),)
 
 
@@ -48,12 +49,12 @@ def _ring_half(n: int, size: int) -> Steps:
 def _halving_doubling_all_reduce(n: int, size: int) -> Steps:
     """Return exchanges between ranks at distance 2^k (exclusive or), k < log2 n.
 
-    M/2^(k+1) travels each way in the reduce-scatter (vector halving, distance doubling), and as much in the all-gather
-    that retraces it.
+    M/2^(k+1) travels each way in the reduce-scatter (vector halving, distance doubling), and again in the all-gather,
+    which retraces the exchanges.
 
-    When n is not a power of two, let p be the largest one below and r = n-p. Of the first 2r ranks, each even one and
-    the odd one after it swap halves. The odd one sends its reduced half, takes no part, and receives the result, M, at
-    the end. The other ranks are numbered anew.
+    When n is not a power of two, let p be the largest power of two below n, and r = n-p. Among the first 2r ranks, each
+    even rank and the odd rank after it swap halves. The odd rank sends its reduced half, takes no part in the
+    exchanges, and receives the result, M, at the end. The other ranks are numbered anew.
 
     Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, section 4."""
     active, aside = _folded(n, stays=0)
@@ -71,8 +72,8 @@ def _halving_doubling_all_reduce(n: int, size: int) -> Steps:
 def _recursive_doubling_all_reduce(n: int, size: int) -> Steps:
     """Return exchanges of M each way between ranks at distance 2^k (exclusive or), k < log2 n.
 
-    When n is not a power of two, let p be the largest one below. Each even one of the first 2(n-p) ranks first sends M
-    to the odd one after it, and receives M at the end.
+    When n is not a power of two, let p be the largest power of two below n. Each even rank of the first 2(n-p) ranks
+    first sends M to the odd rank after it, and receives M at the end.
 
     Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1),
     2005."""
@@ -89,7 +90,7 @@ def _recursive_halving_reduce_scatter(n: int, size: int) -> Steps:
     ``_recursive_doubling_all_reduce``, from the same article; they receive M/n at the end."""
     active, aside = _folded(n, stays=1)
     kept = [1 + (i < len(aside)) for i in range(len(active))]
-    """Shares of M/n that each active rank and the one folded into it end with."""
+    """Number of shares of M/n that each active rank, together with a rank folded into it, ends with."""
 
     def halving(distance: int) -> Iterator[Sent]:
         for i, rank in enumerate(active):
@@ -144,7 +145,7 @@ def _star(n: int, size: int) -> Steps:
 
 
 def _binomial_tree(n: int, size: int) -> Steps:
-    """Return transfers of M from each of the first 2^k ranks to the one 2^k further on, for k < log2 n."""
+    """Return transfers of M from each of the first 2^k ranks to the rank 2^k further on, for k < log2 n."""
     return tuple(
         [(i, i + d, size) for i in range(min(d, n - d))] for d in (1 << k for k in range((n - 1).bit_length()))
     )
@@ -153,7 +154,8 @@ def _binomial_tree(n: int, size: int) -> Steps:
 def _quaternary_tree(n: int, size: int) -> Steps:
     """Return the k-nomial tree of radix 4.
 
-    M goes from each multiple of 4d to those d, 2d and 3d further on, for d = 4^k from the largest below n down to 1."""
+    M goes from each multiple of 4d to the ranks d, 2d and 3d further on, for all powers of four d < n, largest first.
+    """
 
     def sends(d: int) -> Iterator[Sent]:
         return ((i, j, size) for i in range(0, n, 4 * d) for j in range(i + d, min(i + 4 * d, n), d))
@@ -172,8 +174,8 @@ def _exchange(ranks: Sequence[int], k: int, sent: int) -> Iterator[Sent]:
 def _folded(n: int, stays: int) -> tuple[list[int], list[tuple[int, int]]]:
     """Return as many ranks as the largest power of two up to n, and the pairs (active rank, folded rank).
 
-    The pairs are formed of the first 2r ranks when there are r too many. ``stays``: which rank of a pair, 0 or 1, is
-    active."""
+    When n exceeds that power of two by r, the first 2r ranks form the pairs. ``stays``: which rank of a pair, 0 or 1,
+    is active."""
     extra = n - (1 << n.bit_length() - 1)
     aside = [(2 * i + stays, 2 * i + 1 - stays) for i in range(extra)]
     return [stays for stays, _ in aside] + list(range(2 * extra, n)), aside

@@ -159,7 +159,7 @@ def _bytes(value: object) -> object:
 
 
 def at_most(limit: int) -> BeforeValidator:
-    """Return a validator that refuses a longer list before checking its items: each wrong item costs an error."""
+    """Return a validator that refuses a longer list before its items are checked: each wrong item makes an error."""
 
     def check(value: object) -> object:
         if isinstance(value, list | tuple) and len(value) > limit:
@@ -253,7 +253,7 @@ class JobSpec(Frozen):
     """Announcement of a job.
 
     Its traffic is in ``transfers``, and in ``collectives`` as short forms of transfers. Or it has ``strategies``, each
-    with its own traffic, any of which can train the job. With none of these it is ``observed``.
+    with its own traffic, any of which can train the job. A job with none of these is ``observed``.
 
     - ``endpoints``: one IPv4 address per rank; ranks on one host have the same address
     - ``rails``: further NICs; every transfer is divided evenly over the first NICs and the rails, from NIC k to NIC k
@@ -307,8 +307,8 @@ class JobSpec(Frozen):
     def parse(cls, data: Any) -> Self:
         """Return the spec for ``data``, a mapping of field names to values.
 
-        Raises ``InvalidInput`` with the fields that have wrong values (of long lists the first item), else with up to
-        100 fields that do not fit to others."""
+        Raises ``InvalidInput`` with the fields that have wrong values (in a long list only the first such item). If
+        there are none, raises it with up to 100 fields that contradict other fields."""
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
@@ -339,8 +339,8 @@ class JobSpec(Frozen):
     def _wrong_rails(self) -> Iterator[FieldProblem]:
         """Yield the first wrong address of each rail.
 
-        An address has one place. In every rail, ranks share an address exactly when they are on one host; otherwise it
-        would be unknown which transfers stay within a host."""
+        An address is in one list only. In every rail, ranks share an address exactly when they are on one host;
+        otherwise it would be unknown which transfers stay within a host."""
         taken = dict.fromkeys(self.endpoints, "endpoints")
         for r, rail in enumerate(self.rails):
             where = f"rails[{r}].endpoints"

@@ -2,16 +2,16 @@
 
 By source port: a job that may split its flows opens one connection per subflow, each from a source port of that
 subflow's class. The classes depend only on the job's ``max_subflows``, so they stay when its routes change. Class i of
-K has the value i in the bits above bit 0, as many of them as K needs. Bit 0 is unusable, because Linux gives even ports
-to connect() and odd ones to bind(0) (measured, 200 of 200). When K is not a power of two, some ports belong to no
-class. ECMP hashes their packets, and those of classes without a subflow.
+K has the value i in the bits above bit 0; it uses as many bits as K classes need. Bit 0 is unusable, because Linux
+gives even ports to connect() and odd ones to bind(0) (measured, 200 of 200). When K is not a power of two, some ports
+belong to no class. ECMP hashes packets from these ports, and from ports of classes without a subflow.
 
 By connection: the connections of a job that reports them are distinguished by both ports. Such a job can share pairs of
 hosts with other jobs, and chooses no ports.
 
 The gain of a division depends on the sender's striping (``Striping``). A sender that follows shares gives each subflow
-its own. A sender that stripes evenly, or from a common queue, cannot follow shares. The planner then treats each of its
-connections, or bundle of them, as a flow of its own."""
+its own share. A sender that stripes evenly, or from a common queue, cannot follow shares. The planner then treats each
+connection of that sender, or each bundle of its connections, as a flow of its own."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Connections = Mapping[Pair, tuple[Connection, ...]]
 
 
 class Ports(NamedTuple):
-    """Packets of a flow, by their ports; None as ``dst`` stands for any."""
+    """Packets of a flow, by their ports. ``dst``: None for any destination port."""
 
     src: PortClass
     dst: PortClass | None = None
@@ -87,7 +87,7 @@ class Dividing:
     """Division of the flows of one job.
 
     ``owner``: id of a job that reports its connections, else empty; flows of other owners may have the same addresses.
-    ``connections``: as reported."""
+    ``connections``: connections that the job has reported."""
 
     max_subflows: int = 1
     striping: Striping = Striping.BY_SHARE

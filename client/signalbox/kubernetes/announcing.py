@@ -1,4 +1,4 @@
-"""Derive the job spec of an annotated job of a cluster, or why there is none now.
+"""Derive the job spec of an annotated job of a cluster, or the reason why there is none now.
 
 A job is annotated with ``signalbox/announce``. The prefix is a single word, so it cannot be a domain that someone else
 owns."""
@@ -39,7 +39,7 @@ class Pod:
     - ``place``: its place in its job
     - ``created``: creation time in the API's form, which sorts by time
     - ``living``: whether it has neither ended nor is being deleted
-    - ``addresses``: those in the cluster's network; with ``hostNetwork`` those of its node
+    - ``addresses``: its addresses in the cluster's network; with ``hostNetwork`` the addresses of its node
     - ``networks``: text of its network status"""
 
     uid: str
@@ -108,7 +108,7 @@ def job_id(key: JobKey) -> str:
 
 
 def is_annotated(job: Body) -> bool:
-    """Return whether a job is annotated itself; a job made by another training job, as by a JobSet, is not."""
+    """Return whether a job is annotated; False for a job that another training job, such as a JobSet, has made."""
     owners = job["metadata"].get("ownerReferences") or ()
     part = any(owner.get("controller") and owner.get("kind") in KINDS for owner in owners)
     return not part and any(name.startswith(PREFIX) for name in _annotations(job))
@@ -169,7 +169,7 @@ def _living(pods: Iterable[Pod], since: str) -> dict[Place, Pod]:
 def _address(pod: Pod, network: str) -> str:
     """Return a pod's IPv4 address in the network, or in the cluster's network for an empty name.
 
-    The result is empty while the pod has none. Raises ``InvalidInput`` when it will have none."""
+    The result is empty while the pod has no address there. Raises ``InvalidInput`` when all its addresses are IPv6."""
     addresses = _addresses_in(pod, network) if network else pod.addresses
     found = next((ip for ip in addresses if ":" not in ip), "")
     if addresses and not found:

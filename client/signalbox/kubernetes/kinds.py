@@ -41,8 +41,8 @@ class Kind:
     - ``places``: yields the places of the pods in rank order, from the job's ``spec`` and the names in
       ``signalbox/workers``; raises ``InvalidInput``
     - ``ranks_per_pod``: returns the number in the ``spec``, default 1
-    - ``versions``: versions of the API that are understood, when the cluster's preferred one has other kinds of the
-      group"""
+    - ``versions``: versions of the API to watch, for a group whose preferred version may lack this kind; empty for the
+      version that the cluster prefers"""
 
     name: str
     group: str
@@ -92,7 +92,7 @@ def place_of(pod: Body) -> tuple[JobKey, Place] | None:
                 number = labels.get("training.kubeflow.org/replica-index", "")
                 return JobKey("PyTorchJob", metadata["namespace"], name), (role, number)
             case "mpi-operator" | "mpijob-controller":
-                # From its name: the label counts the launcher too when that is also a worker.
+                # The number is from the pod's name: the label counts the launcher too when it is also a worker.
                 worker = re.search(r"-worker-(\d+)$", metadata["name"])
                 return JobKey("MPIJob", metadata["namespace"], name), (role, worker[1] if worker else "")
     if name := labels.get("batch.kubernetes.io/job-name"):

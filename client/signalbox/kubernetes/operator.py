@@ -41,8 +41,8 @@ MakeKeeper = Callable[[Callable[[str, Ended], None]], Keeper]
 def run(make_keeper: MakeKeeper, namespaces: Sequence[str] = ()) -> None:
     """Follow the cluster until SIGTERM or SIGINT.
 
-    ``namespaces``: those to watch; empty for all. Jobs stay registered for the next process while their leases last.
-    Raises ``SignalboxError`` when no cluster is configured."""
+    ``namespaces``: namespaces to watch; empty for all. Jobs stay registered for the next process while their leases
+    last. Raises ``SignalboxError`` when no cluster is configured."""
     operator = _Operator(make_keeper)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, operator.end)
@@ -107,7 +107,7 @@ class _Operator:
         return registry
 
     def _login(self, **_: Any) -> kopf.ConnectionInfo:
-        """Read the credentials again when the API server refuses them: those of a pod are replaced every hour."""
+        """Read the credentials again when the API server refuses them: a pod's credentials are replaced every hour."""
         self._server = _server()
         return self._server
 

@@ -1,6 +1,6 @@
 """Run a command as a child of this process, with its signals, its terminal, and its exit status.
 
-The child is in the process group of this process. So it has the terminal when this process has it, and a shell's job
+The child is in the process group of this process. So both have the terminal at the same time, and a shell's job
 control stops and continues both. Signals from the terminal reach both; signals sent to this process alone are
 forwarded. SIGKILL cannot be forwarded: the child then continues."""
 
@@ -26,8 +26,8 @@ _OF_JOB_CONTROL = {signal.SIGTSTP, signal.SIGCONT}
 class Child:
     """A command that runs from its creation on.
 
-    It must be made by the first thread of a process without other threads; threads made later leave all signals to it.
-    Raises ``OSError``."""
+    It must be made by the first thread of a process without other threads. Threads made later leave all signals to the
+    first thread. Raises ``OSError``."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         # The child inherits ignored signals, as after nohup.
@@ -38,7 +38,7 @@ class Child:
         self._process = subprocess.Popen(
             command,
             env=environ,
-            close_fds=False,  # the command needs some of them, such as that of PMI
+            close_fds=False,  # the command needs some descriptors, such as PMI's
             preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, former),
         )
 

@@ -1,7 +1,7 @@
 """Hosts of the ranks that ``mpirun`` starts, from its command line: Open MPI, and Hydra of MPICH and Intel MPI.
 
-When the number of ranks on a host depends on something unwritten, such as its cores, each host counts as one rank. A
-host too many does no harm, but a missing host gets no routes."""
+When the number of ranks on a host depends on something that is not written there, such as its cores, each host counts
+as one rank. A host too many does no harm, but a missing host gets no routes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ranks_and_interfaces(
 ) -> tuple[list[str], list[str]]:
     """Return the host of each rank, and the interfaces or networks that Open MPI uses.
 
-    ``words``: those after the name of the program. Raises ``InvalidInput``."""
+    ``words``: words after the name of the program. Raises ``InvalidInput``."""
     interfaces = environ.get(f"OMPI_MCA_{INTERFACES}", "")
     files = [environ[name] for name in (*HOST_FILES, *HYDRA_FILES) if environ.get(name)]
     parts = []

@@ -24,8 +24,8 @@ class Host(NamedTuple):
 def allocated(environ: Mapping[str, str], step: bool) -> list[Host]:
     """Return the allocated hosts; none without a scheduler. Raises ``InvalidInput``.
 
-    ``step``: return the hosts of this process's Slurm step. Otherwise return those of the job, which launchers in it
-    use."""
+    ``step``: return the hosts of this process's Slurm step. Otherwise return the hosts of the job, which launchers
+    inside the job use."""
     for nodes, tasks in _SLURM[0 if step else 1 :]:
         if environ.get(nodes):
             return _of_slurm(environ[nodes], environ.get(tasks, ""))

@@ -1,7 +1,7 @@
 """Read the options of PyTorch's launchers: ``torchrun``, ``python -m torch.distributed.run``, ``accelerate launch``.
 
-A launcher runs once per node and knows no other nodes. It knows their number, which one this is, and where they
-meet."""
+A launcher runs once per node and does not know the other nodes. It knows the number of nodes, which node this is, and
+where the nodes meet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Nodes:
     - ``count``: largest number of nodes; None when it is unknown
     - ``ranks_per_node``: ranks on each node; 1 when the option is not a number
     - ``first``: whether this is the first node; None when it is unknown
-    - ``meeting``: host where they meet, which is the first one; empty when it is unknown"""
+    - ``meeting``: host where the nodes meet, which is the first node; empty when it is unknown"""
 
     count: int | None
     ranks_per_node: int

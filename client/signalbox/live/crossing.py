@@ -1,6 +1,6 @@
 """Find the flows that cross a link or a switch, from the routes that switches hold.
 
-Hashed flows cross links too, but which ones is unknown. The time is linear in the routes."""
+Flows that ECMP hashes cross links too, but which links is unknown. The time is linear in the number of routes."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Following:
         self._client.close()
 
     def changes(self, wait_s: float = 0.0) -> frozenset[Kind]:
-        """Apply what has arrived; without it, wait up to ``wait_s`` seconds. Return what has changed."""
+        """Apply the messages that have arrived; wait up to ``wait_s`` seconds for the first. Return the changes."""
         changed = frozenset[Kind]()
         try:
             changed |= self._waiting.get(timeout=wait_s)() if wait_s else self._waiting.get_nowait()()

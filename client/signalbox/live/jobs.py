@@ -282,7 +282,7 @@ def job_facts(job: Job) -> dict[str, object]:
 
 
 def job_cells(job: Job, state: str) -> Sequence[str]:
-    """Return the cells of ``JOB_COLUMNS``. ``state``: the state in words, as long as there is room for."""
+    """Return the cells of ``JOB_COLUMNS``. ``state``: state in words, in the length that the table has room for."""
     predicted, measured = efficiencies(job)
     return (
         job.spec.job_id,

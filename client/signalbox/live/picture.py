@@ -53,7 +53,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """Title that no other switch has."""
+        """Title of the switch, unique among the switches."""
         return _title(self.name, self.part)
 
 
@@ -79,14 +79,14 @@ class Cable:
 
     @property
     def load(self) -> float | None:
-        """Load of the fuller direction."""
+        """Load of the direction with the higher load; None while both are unknown."""
         if self.up_load is None or self.down_load is None:
             return self.up_load if self.down_load is None else self.down_load
         return max(self.up_load, self.down_load)
 
     @property
     def title(self) -> str:
-        """Title that no other cable has."""
+        """Title of the cable, unique among the cables."""
         return _title(self.name, self.part)
 
 
@@ -242,8 +242,8 @@ def _tiers(state: State, names: Mapping[int, str], hosts: Mapping[int, Sequence[
     """Return the tier of each switch: its distance from switches with hosts, over cables.
 
     Hosts are found only when jobs name them. So switches named like those with hosts (``leaf3`` like ``leaf1``) count
-    too, unless that would make two of them neighbours. Before any host is found, switches with an up port without a
-    link count. A switch that cannot be reached has the tier of those with similar names."""
+    too, unless that would make two of them neighbours. Before any host is found, switches count that have an up port
+    without a link. A switch that cannot be reached has the tier of switches with similar names."""
     neighbours: dict[int, set[int]] = {dpid: set() for dpid in names}
     for link in state.links.values():
         if link.one_way:
@@ -294,7 +294,9 @@ def _cables(state: State, nodes: Mapping[int, Node]) -> list[Cable]:
 
 
 def _ends_of(part: pb.DownPart, dpids: Mapping[str, int]) -> tuple[int, int] | None:
-    """Return the dpids of a cable that is down. A cable that is only declared has none in its id, and no known port."""
+    """Return the dpids of a cable that is down.
+
+    The id of a cable that is only declared has no dpids, and its ports are unknown; its name has the switches."""
     if ends := re.fullmatch(r"(0x[0-9a-f]{1,16}):\d+ (0x[0-9a-f]{1,16}):\d+", part.id):
         return int(ends[1], 16), int(ends[2], 16)
     if (ends := re.fullmatch(r"(.+):[^:>]+>(.+)", part.name)) and dpids.keys() >= {ends[1], ends[2]}:
@@ -325,7 +327,7 @@ def _cable(state: State, nodes: Mapping[int, Node], at: LinkAt, back: LinkAt, dr
 
 
 def _circuit(link: pb.Link, nodes: Mapping[int, Node], drained: Collection[str]) -> Cable:
-    """Return the picture of a circuit. Its name is that of the port where it begins, so names are unique."""
+    """Return the picture of a circuit. It is named after the port where it begins, so names are unique."""
     at, dst = (link.src.dpid, link.src.port), nodes[link.dst.dpid]
     src = nodes[at[0]]
     unique = src.part == src.name and dst.part == dst.name

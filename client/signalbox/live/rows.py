@@ -64,8 +64,8 @@ def links(state: State, most: int) -> Rows:
 def link_cells(link: Link) -> tuple[str, str, str, str, str]:
     """Return name, use of the capacity, rate, capacity and unannounced traffic of a link.
 
-    The last is known later than the rate, because the jobs' traffic over the link must be counted for a whole
-    window."""
+    The unannounced traffic is known later than the rate, because the jobs' traffic over the link must be counted for a
+    whole window."""
     unannounced = rate(optional(link, "background_bps"))
     return link.name, percent(load(link)), rate(optional(link, "rate_bps")), rate(link.capacity_bps), unannounced
 

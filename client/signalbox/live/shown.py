@@ -126,7 +126,7 @@ def drain_state(part: pb.DrainedPart) -> str:
 
 
 def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
-    """Return a route switch by switch, or subflow by subflow with shares. ``without``: text when there is no route."""
+    """Return the switches of a route, or of each subflow with its share. ``without``: text when there is no route."""
     known = list(paths)
     if len(known) == 1:
         return " > ".join(known[0].switches)
@@ -134,7 +134,7 @@ def route_words(paths: Iterable[pb.RoutePath], without: str = "ecmp") -> str:
 
 
 def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str:
-    """Return which paths the proofs of slowdowns cover, to follow the number of slowdowns.
+    """Return words for the paths that the proofs of slowdowns cover; they follow the number of slowdowns.
 
     - ``slowdowns_listed``: number of slowdowns proven only over candidate paths, or 0
     - ``candidates``: largest number of candidate paths per pair of switches; 0 when all shortest paths are candidates
@@ -148,7 +148,7 @@ def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str
 
 
 def target(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str:
-    """Return what a plan leads to. ``max_slowdown``: worst slowdown of the goal plan; None without one."""
+    """Return words for the goal plan that a plan leads to. ``max_slowdown``: its worst slowdown; None without one."""
     if max_slowdown is None:
         return "none"
     worst = f"worst slowdown {slowdown(max_slowdown)}"

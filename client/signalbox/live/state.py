@@ -128,8 +128,8 @@ class State:
     def take_events(self, events: Iterable[pb.Event]) -> frozenset[Kind]:
         """Append events that are not known yet, ordered by their numbers.
 
-        A controller without its saved state restarts the numbers, so later events may have lower ones; then the time
-        decides."""
+        A controller without its saved state restarts the numbers, so later events may have lower numbers; then the
+        time decides."""
         newest = self.events[-1] if self.events else pb.Event()
         new = [event for event in events if event.number > newest.number or _time(event) > _time(newest)]
         self.events.extend(new)

@@ -42,7 +42,7 @@ class RankReport:
     - ``groups``: process groups that it belongs to
     - ``gradients``: gradients of its models
     - ``problem``: why the job cannot be announced; empty when it can
-    - ``key``: random key of each rank; that of rank 0 names this announcement"""
+    - ``key``: random key of the rank; the key of rank 0 names this announcement"""
 
     endpoint: str | None = None
     groups: tuple[Group, ...] = ()
@@ -88,7 +88,7 @@ def groups_of(reports: Iterable[RankReport]) -> list[Group]:
 def gradients_of(reports: Sequence[RankReport], groups: Sequence[Group]) -> dict[str, Any]:
     """Return the fields ``collectives`` and ``library`` if gradients are all that the groups can send, else none.
 
-    In the other case the job's traffic must be observed first."""
+    If the groups may send more, the job's traffic must be observed first."""
     sizes: dict[tuple[int, ...], int] = {}
     for one in reports:
         for ranks in {gradients.ranks for gradients in one.gradients}:

@@ -23,7 +23,7 @@ LEAST_POLL_S = 0.1
 IDLE_S = 3600.0
 """Pause in seconds until a window is complete, which ends the pause."""
 GIVE_UP_S = 600.0
-"""Seconds that rank 0 waits for the others after its own window; theirs end at about the same time."""
+"""Seconds that rank 0 waits, after its own window, for the other ranks' windows, which end at about that time."""
 
 log = logging.getLogger("signalbox")
 
@@ -46,7 +46,7 @@ class Store(Protocol):
 class Exchange:
     """Exchange of recorded calls for one job.
 
-    ``key``: prefix of all its keys. ``on_end``: called when recording is over."""
+    ``key``: prefix of all its keys in the store. ``on_end``: called when recording is over."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Exchange:
             return None
 
     def round(self, now: float) -> float | None:
-        """Do one round; return the seconds until the next one, or None when there is none any more."""
+        """Do one round; return the seconds until the next round, or None after the last one."""
         while self._recorded < len(WINDOWS) and (window := self.marks.window(self._recorded)):
             if self._recorded and self._store.check([f"{self._key}/done"]):
                 return None

@@ -25,8 +25,8 @@ WINDOWS = (Window(0, 1, provisional=True), Window(2, 2), Window(10, 2), Window(5
 """Windows of iterations that are evaluated, until one is understood.
 
 The first iterations differ from later ones: gradient buckets are rebuilt, and optimizers allocate their state. The
-traffic of the first one is good enough for routes until more is known. Later windows serve jobs whose earlier ones
-could not be evaluated."""
+traffic of the first iteration is good enough for routes until more is known. Later windows serve jobs whose earlier
+windows could not be evaluated."""
 
 
 class Marks:

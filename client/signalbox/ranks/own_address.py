@@ -43,7 +43,8 @@ def is_loopback(address: str) -> bool:
 def _interfaces(text: str, exact: bool) -> Iterator[str]:
     """Yield the interfaces that a setting selects.
 
-    Gloo's has names. NCCL's has prefixes, names after ``=``, or after ``^`` prefixes to exclude."""
+    Gloo's setting lists names. NCCL's setting lists prefixes; after ``=`` it lists names, and after ``^`` prefixes to
+    exclude."""
     rule, names = ("=", text) if exact else (text[:1], text.lstrip("^="))
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     there = [name for _, name in socket.if_nameindex()] if wanted else []
@@ -64,7 +65,7 @@ def _of_interface(name: str) -> str | None:
 
 
 def _towards(host: str) -> str | None:
-    """Return this host's source address towards another one; sends nothing."""
+    """Return this host's source address towards another host; send nothing."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
             asked.connect((host, 9))

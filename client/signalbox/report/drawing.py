@@ -127,7 +127,7 @@ def _circuit(cable: Cable, picture: Picture, at: Mapping[int, tuple[float, float
 
 
 def _cable(cable: Cable, picture: Picture, places: Mapping[int, tuple[float, float]], place: float) -> Element:
-    """Return two lines, one for each direction, coloured by its load. ``place``: among cables of the same switches."""
+    """Return two lines, one per direction, coloured by load. ``place``: position among cables of the same switches."""
     (x1, y1), (x2, y2) = (places[end] for end in cable.ends)
     far = hypot(x2 - x1, y2 - y1) or 1.0
     across, along = (y1 - y2) / far, (x2 - x1) / far
@@ -187,9 +187,10 @@ def _title(tier: int, picture: Picture) -> str:
 
 
 def _matrix(matrix: Matrix, picture: Picture) -> Element:
-    """Return a matrix with a cell per pair of switches: left the direction to the column, right that to the row.
+    """Return a matrix with a cell per pair of switches.
 
-    Cells of circuits have one direction only."""
+    The left half of a cell is the direction to the column, the right half the direction to the row. Cells of circuits
+    have one direction only."""
     left, top, rows, columns = 80.0, 80.0, matrix.rows, matrix.columns
     width = min(28.0, max(5.0, (WIDTH - left) / len(columns)))
     high = min(width, 14.0)

@@ -52,9 +52,9 @@ class Gathered:
 
 
 def of_controller(client: Client, unix_s: float) -> Gathered:
-    """Return the content from a controller; other data that it does not give becomes ``missing``.
+    """Return the content from a controller; data that it does not return is listed in ``missing``.
 
-    Raises ``SignalboxError`` when the controller does not give its status."""
+    Raises ``SignalboxError`` when the controller does not return its status."""
     status = client.get_status()
     missing: list[str] = []
 
@@ -110,5 +110,5 @@ def _is_slow(job: pb.Job) -> bool:
 
 
 def _waits(job: pb.Job) -> bool:
-    """Return whether a job waits for hosts or circuits, or is refused these: there is nothing to explain then."""
+    """Return whether a job waits for hosts or has no circuits; the controller cannot explain such a job's speed."""
     return bool(job.missing_hosts or job.wiring.unwired)

@@ -45,7 +45,7 @@ COLUMNS: Mapping[str, Columns] = {
 """Columns of each table."""
 
 WIDE = 140
-"""Width from which tables stand side by side, so that link names such as spine12:34>leaf16 remain legible."""
+"""Smallest width at which tables are side by side: link names such as spine12:34>leaf16 remain legible."""
 
 HELP = """\
 /        find jobs by a part of their ids; Enter returns to them,

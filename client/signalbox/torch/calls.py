@@ -81,8 +81,8 @@ class Calls:
     def communicated_s(self) -> float:
         """Return the seconds during which calls were under way since the last call of this method.
 
-        Only calls made in Python count, each until it ended. When the library does not report its end, a call counts
-        until the program waited for it."""
+        Only calls made in Python count, each until it ended. When the library does not report the end of a call, the
+        call counts until the program has waited for it."""
         with self._lock:
             if self._open:
                 self._open.clear()
@@ -106,7 +106,7 @@ class Calls:
                     if not self._open:
                         self._since_s = began
                     self._open.add(id(work))
-                # A future takes 20 microseconds; other calls are waited for at once.
+                # A future takes 20 microseconds; the program waits for all other calls at once.
                 if any(getattr(option, "asyncOp", False) for option in args):
                     with suppress(Exception):
                         work.get_future().add_done_callback(partial(self._ended, id(work)))

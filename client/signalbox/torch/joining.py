@@ -1,7 +1,7 @@
 """``signalbox.torch.join``, and the job that it returns.
 
 Each rank reports to all others in one collective. Then rank 0 announces the job, and each rank measures its iterations.
-If the traffic was not known before, each rank records that of its first iterations, and rank 0 announces it."""
+If the traffic was not known before, each rank records the traffic of its first iterations, and rank 0 announces it."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _joins = count()
 log = logging.getLogger("signalbox")
 
 _not_compiled = getattr(torch, "_disable_dynamo", torch.compiler.disable)
-"""Return the function excluded from compilation, as PyTorch does for its own.
+"""Return the given function excluded from compilation, as PyTorch excludes its own functions.
 
 ``torch.compiler.disable`` imports torch._dynamo at once, which takes 3 s of processor time; this variant imports it at
-the function's first call. A program's first optimizer imports it anyway, and a program without one need not."""
+the function's first call. A program's first optimizer imports it anyway; without an optimizer it is not needed."""
 
 
 def join(
@@ -139,7 +139,7 @@ def _gathered(given: Any, endpoint: str | None) -> list[RankReport]:
 
 
 def _store() -> Any:
-    """Return the program's key-value store over its own connection: the first one may be blocked in a call."""
+    """Return the program's key-value store over a new connection: a call may block the program's connection."""
     store = dist.distributed_c10d._get_default_store()
     return store.clone() if hasattr(store, "clone") else store
 
@@ -263,7 +263,7 @@ class Job(joining.Job):
         self.update(**{name: getattr(spec, name) for name in TRAFFIC}, provisional=window.provisional)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
-        """Note a step of an optimizer; of several, the first one counts as long as it exists."""
+        """Note a step of an optimizer; of several optimizers, only the first counts, as long as it exists."""
         if self._by_step or self._ended:
             return
         counted = self._optimizer()

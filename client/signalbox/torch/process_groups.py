@@ -91,7 +91,7 @@ def _reduced(model: nn.parallel.DistributedDataParallel) -> Iterator[nn.Paramete
 
 
 def _width(model: nn.parallel.DistributedDataParallel, parameter: nn.Parameter) -> int:
-    """Return the bytes per number of a gradient."""
+    """Return the bytes of one element of the parameter's gradient, as it is all-reduced."""
     reduced = getattr(getattr(model, "mixed_precision", None), "reduce_dtype", None)
     return int(reduced.itemsize if reduced is not None else parameter.element_size())
 

@@ -2,12 +2,13 @@
 
 ``per_iteration`` takes each rank's calls in order, and returns bytes and phase of one iteration for each kind of call.
 
-The calls of a rank are assumed to repeat in each iteration. The longest part at the end of the trace decides that
-repeats at least once and is at least half of the trace; its period is one iteration. Calls before it (start of the
+The calls of a rank are assumed to repeat in each iteration. One iteration is the period of the longest part at the end
+of the trace that repeats at least once and is at least half of the trace. Calls before that part (start of the
 training) are left out, and so are up to ``MAX_AFTER`` calls after it.
 
-Two kinds of calls overlap in time if an iteration has one between two calls of the other. They also overlap if the
-trace shows one while the other is under way. Otherwise they follow each other, and so do their phases."""
+Two kinds of calls overlap in time if an iteration has a call of one kind between two calls of the other kind. They also
+overlap if the trace shows a call of one kind while a call of the other is under way. Otherwise they follow each other,
+and so do their phases."""
 
 from __future__ import annotations
 
@@ -74,8 +75,8 @@ class TooManyCalls(InvalidInput):
 def refuse_incomplete(calls: Mapping[int, Sequence[Call]], ranks: int) -> None:
     """Raise ``InvalidInput`` for a rank whose traffic is unknown, and for one that the job does not have.
 
-    The traffic of a rank without a trace is known if all calls of the others include all ranks. Then there is no group
-    that could appear only in the missing trace."""
+    The traffic of a rank without a trace is known if all calls of the other ranks include all ranks. Then no group can
+    appear only in the missing trace."""
     everyone = range(ranks)
     for rank in calls:
         if rank not in everyone:
@@ -127,7 +128,10 @@ def _iteration(rank: int, made: Sequence[Call]) -> slice:
 
 
 def _borders(text: Sequence[Call]) -> list[int]:
-    """Return the longest border of each prefix, by its length; its smallest period is the length minus the border.
+    """Return the length of the longest border of each prefix, by the prefix's length.
+
+    A border is both a beginning and an end of the prefix, and shorter than it. The prefix's smallest period is its
+    length minus the length of its longest border.
 
     Knuth, Morris and Pratt, "Fast pattern matching in strings", SIAM Journal on Computing 6(2), 1977."""
     borders = [0] * (len(text) + 1)
@@ -173,8 +177,8 @@ def _follow_each_other(window: Sequence[Call]) -> list[set[Kind]]:
 def _phases(orders: Sequence[Sequence[set[Kind]]]) -> dict[Kind, int]:
     """Return the lowest phases that fit to the orders of all ranks; all 0 when ranks contradict each other.
 
-    On every rank, each set must have one phase, later than that of the set before it. Kinds that overlap on one rank
-    share a phase on all: on another rank one of them may have ended just before."""
+    On every rank, each set must have one phase, later than the phase of the set before it. Kinds that overlap on one
+    rank share a phase on all ranks: on another rank, one kind may have ended just before the other began."""
     part = _parts(orders)
     sequences = [dict.fromkeys(part[kind] for kinds in order for kind in kinds) for order in orders]
     phases = dict.fromkeys(part.values(), 0)

@@ -1,11 +1,11 @@
 """Read dumps of PyTorch's flight recorder: what the collectives of all ranks send.
 
-Dumps are JSON (``_dump_fr_trace_json``, ``_dump_nccl_trace_json``) or pickles (``TORCH_NCCL_DUMP_ON_TIMEOUT``). Of a
-pickle only plain data is accepted.
+Dumps are JSON (``_dump_fr_trace_json``, ``_dump_nccl_trace_json``) or pickles (``TORCH_NCCL_DUMP_ON_TIMEOUT``). A
+pickle is accepted only if it has nothing but plain data.
 
-A dump has the last calls of one rank. The ranks of a process group are the first of these that is known: those of the
-user's group of that name, those in ``pg_config``, all ranks for the default group, the ranks whose dumps have calls of
-the group.
+A dump has the last calls of one rank. The ranks of a process group come from the first source that knows them. The
+sources are, in this order: the user's group of that name, ``pg_config``, all ranks (for the default group only), and
+the ranks whose dumps have calls of the group.
 
 PyTorch does not record the root of a broadcast, reduction, gather or scatter. It is taken to be the group's first rank,
 unless an entry has a field ``root``, the root's position in the group. A field ``overlaps`` says that an earlier call
@@ -253,7 +253,7 @@ def _configured(dumps: Mapping[int, _Dump]) -> dict[str, tuple[int, ...]]:
 
 
 def _group_name(entry: Mapping[str, Any]) -> tuple[str, str]:
-    """Return name and description of a call's group; that of all ranks for PyTorch before 2.4, which records none."""
+    """Return name and description of a call's group: the default group when none is recorded (PyTorch before 2.4)."""
     group = entry.get("process_group", ("0", "default_pg"))
     if not isinstance(group, list | tuple) or len(group) != 2 or not all(isinstance(part, str) for part in group):
         raise InvalidInput.of("process_group", "must be a name and a description")

@@ -2,13 +2,13 @@
 
 The spec has transfers, or only endpoints when no bytes are known.
 
-``Ring previous -> self -> next`` of all ranks and channels decides; the rings that rank 0 lists are compared with it.
-When no rank of a communicator reports it (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed rings count if they have
-all ranks. A log that lacks a rank or channel, or contradicts itself, is refused.
+The lines ``Ring previous -> self -> next`` of all ranks and channels determine the rings, and must agree with the rings
+that rank 0 lists. When no rank of a communicator has such lines (``NCCL_DEBUG_SUBSYS`` without ``GRAPH``), the listed
+rings count if they have all ranks. A log that lacks a rank or channel, or contradicts itself, is refused.
 
-A call divides its bytes over all channels. On each ring it sends what ``library_profiles`` has for NCCL, in the ring's
-order. All-reduces use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``). Each rank
-then sends M divided by the number of channels to its parent, and receives as much."""
+A call divides its bytes over all channels. On each ring it makes the transfers of ``library_profiles`` for NCCL, in the
+ring's order. All-reduces use the trees when the log says so (``NCCL_ALGO``, or a line of the subsystem ``TUNING``).
+Each rank then sends M divided by the number of channels to its parent, and receives as many bytes from it."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
 def _communicators(log: Log) -> list[Communicator]:
     """Return the communicators, largest first.
 
-    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id: then the first, second ...
-    communicator of one size that each process makes belong together."""
+    Ranks with the same communicator id belong together. NCCL before 2.18 logs no id: then the n-th communicators of one
+    size of all processes belong together."""
     together: defaultdict[tuple[str, int, int], list[Member]] = defaultdict(list)
     made: defaultdict[tuple[Process, int], int] = defaultdict(int)
     for member in log.members:
@@ -191,7 +191,7 @@ def _ring(where: str, channel: int, members: Sequence[Member]) -> tuple[int, ...
 
 
 def _job_ranks(communicators: Sequence[Communicator]) -> dict[Process, int]:
-    """Return the ranks of the job: those of the largest communicator, then those that are only in others."""
+    """Return the ranks of the job: first the largest communicator's, then processes that are only in others."""
     found: dict[Process, int] = {}
     for communicator in communicators:
         for member in communicator.members:

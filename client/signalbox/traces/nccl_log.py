@@ -3,8 +3,8 @@
 The lines of different processes may be in any order, and launchers may write before them. The result is a ``Log``.
 
 A line is ``host:pid:tid [device] NCCL INFO text``. A thread's lines about rings and trees belong to the communicator
-that it is making. That begins and ends with a line of ``comm 0x... rank 3 nranks 4``; before NCCL 2.18 only the last
-line exists. The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385, #514, #1605 and
+that it is making. These lines begin and end with a line of ``comm 0x... rank 3 nranks 4``; before NCCL 2.18 only the
+last line exists. The formats are those of the logs in NVIDIA/nccl #1189, #447, #226, #302, #385, #514, #1605 and
 NVIDIA/nccl-tests #128:
 
 - ``Ring 02 : 2 -> 0 -> 1``: previous, self, next. With two numbers it is a connection (to 2.6).
@@ -61,7 +61,7 @@ class NcclCall(NamedTuple):
 class Member:
     """A rank of one communicator.
 
-    - ``where``: its first line
+    - ``where``: place of its first line, ``FILE:NUMBER``
     - ``listed``: whole rings by channel, as listed by rank 0; ``listed_channels``: number of channels that it names
     - ``tuned``: algorithm by name and bytes of a call"""
 

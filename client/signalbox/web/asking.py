@@ -39,7 +39,7 @@ class Asking:
             self.say(f"{loads}\n{carried(cable, routes)}")
 
     async def known(self, ask: Callable[[], Any]) -> Any:
-        """Return an answer for a picture; None without one: the page already shows that the controller is away."""
+        """Return an answer for a picture; None after an error: the page already shows that the controller is away."""
         with suppress(SignalboxError):
             return await run.io_bound(ask)
 

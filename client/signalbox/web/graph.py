@@ -12,9 +12,9 @@ from signalbox.live.picture import Cable, Condition, Node, Picture, described
 from signalbox.web.options import Options, common, on_route, shown
 
 MOST_HOSTS = 64
-"""Largest number of hosts that are drawn; of more only the number is shown."""
+"""Largest number of hosts that are drawn; with more hosts, none is drawn."""
 FADED = 0.25
-"""Opacity of cables that a highlighted job does not use; parts that are down or drained keep theirs."""
+"""Opacity of cables that a highlighted job does not use; cables that are down or drained stay opaque."""
 EMPTY, FULL, OF_ROUTE, CHOSEN = 1.5, 4.5, 6, 9
 """Widths of an empty and a full cable, of a highlighted job's cables, and of the chosen cable."""
 SWITCH, CHOSEN_SWITCH = 18, 30
@@ -135,7 +135,7 @@ def _hosts_of(node: Node) -> str:
 
 
 def edges(picture: Picture, paper: Paper, route: Collection[LinkAt], chosen: str) -> list[Options]:
-    """Return a cable or circuit each, in the order of ``picture.cables``."""
+    """Return an edge per cable or circuit, in the order of ``picture.cables``."""
     circuits = {cable.ends for cable in picture.cables if cable.one_way}
     seen = {ends: 0 for ends in circuits if ends[::-1] in circuits}
     found = []

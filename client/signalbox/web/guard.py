@@ -1,8 +1,8 @@
 """Decide which requests the page answers: those of browsers that opened it, not those of other sites' pages.
 
-A site can point a name of its own at this address (DNS rebinding), so names must be known; addresses need not be. Its
-pages can connect here, or show this page in a frame to capture clicks. So the origin of a request must be known too,
-and answers forbid frames."""
+A site can point a name of its own at this address (DNS rebinding), so names must be known; addresses need not be. Pages
+of such a site can connect here, or show this page in a frame to capture clicks. So the origin of a request must be
+known too, and answers forbid frames."""
 
 from __future__ import annotations
 

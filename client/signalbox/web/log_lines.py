@@ -1,4 +1,4 @@
-"""Log of the page's process: one line per record, without control characters, and few of them.
+"""Log of the page's process: one line per record, without control characters, and a limited number of lines.
 
 Data from browsers reaches NiceGUI and its server unfiltered: a wrong event raises an error in one of their tasks, and a
 browser can cause log messages. So the log has the kind and the place of an error, without a traceback."""

@@ -109,7 +109,7 @@ def _overlays(shown: Matrix, paper: Paper, route: Collection[LinkAt], chosen: st
 
 
 def _names(nodes: Iterable[Node], chosen: str) -> list[Options]:
-    """Return the names of columns or rows; that of the chosen switch is bold and large."""
+    """Return the names of columns or rows; the name of the chosen switch is bold and large."""
     styles = {chosen: {"textStyle": {"fontWeight": "bold", "fontSize": 14}}}
     return [{"value": node.title, **styles.get(f"{node.dpid:#x}", {})} for node in nodes]
 
@@ -117,13 +117,13 @@ def _names(nodes: Iterable[Node], chosen: str) -> list[Options]:
 def cells(shown: Matrix) -> list[list[Any]]:
     """Return per pair of switches its position, and the loads of its fullest cable in per cent; ``-`` for unknown.
 
-    The loads are that of the cable, and those of its two directions."""
+    The loads are the higher load of the two directions, then the load of each."""
     of_pairs = ((x, y, fullest(cables)) for (x, y), cables in shown.cells.items())
     return [[x, y, _whole(each.load), _whole(each.up_load), _whole(each.down_load)] for x, y, each in of_pairs]
 
 
 def fullest(cables: Iterable[Cable]) -> Cable:
-    """Return the cable whose loads a cell shows and which a click on it chooses; of equally full ones the first."""
+    """Return the fullest cable, whose loads a cell shows and which a click on the cell chooses; the first of equals."""
     return max(cables, key=lambda cable: -1.0 if cable.load is None else cable.load)
 
 

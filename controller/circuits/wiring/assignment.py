@@ -1,8 +1,8 @@
 """Choice of the peers for one interface of each server, so that as much traffic as possible goes directly. Exact.
 
-An optical switch connects the sending side of each server to the receiving side of another one. So this is a matching
-of maximum weight in a bipartite graph, not in a graph of servers as for duplex links. OR-Tools finds it as a flow of
-least cost."""
+An optical switch connects the sending side of each server to the receiving side of another one. So the choice is a
+matching of maximum weight in a bipartite graph, not in a graph of servers as for duplex links. OR-Tools finds the
+matching as a flow of least cost."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 COST_RATIO = 3.2
 """Cost of an ideal switch of the same rate, relative to direct connection (TopoOpt, NSDI 2023, section 5.2).
 
-At the same cost a switch therefore has d B / 3.2 per server (Wang et al.)."""
+At the same cost a switch therefore has a rate of d B / 3.2 per server (Wang et al.)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class BreakEven:
     def most_ratio(self) -> float:
         """Ratio r at which both are equal, with the same h.
 
-        ``inf`` when direct connection loses with no r, 0 when it loses with rings alone."""
+        ``inf`` when there is no r at which direct connection loses, 0 when it loses even with rings alone."""
         if self.direct_bps <= self.other_bps:
             return 0.0 if self.direct_bps < self.other_bps or self.hops > 1 else math.inf
         if self.hops * self.other_bps <= self.direct_bps:

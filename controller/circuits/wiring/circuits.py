@@ -24,7 +24,7 @@ class Port(NamedTuple):
 
 
 class Circuit(NamedTuple):
-    """Connection from ``src`` to ``dst``. Both are the same interface, whose number is that of the optical switch."""
+    """Connection from ``src`` to ``dst``. Both ends have the same interface number, that of the optical switch."""
 
     src: Port
     dst: Port

@@ -3,7 +3,8 @@
 Think of steps as values of coins. The shortest paths for an offset are the ways to pay it, modulo the number of
 servers, by the fewest coins (Wang et al., TopoOpt, NSDI 2023). First, all servers take the same steps for the same
 offset. When all servers send alike, all circuits of one interface then have the same load; the steps are chosen so that
-interfaces do, too. Then single flows take other steps, or the same steps in another order, where loads are lower.
+the loads of different interfaces are as equal as possible. Then single flows take other steps, or the same steps in
+another order, where loads are lower.
 
 In: servers, steps, bytes or rates. Out: steps of each offset, and of each flow; paths of flows."""
 
@@ -33,7 +34,7 @@ _WAYS_OF_ONE = 16
 Way = tuple[int, ...]
 """Interfaces in the order in which a packet leaves by them."""
 Sends = Mapping[tuple[int, int], float]
-"""Amount that is sent by server and offset, in any unit."""
+"""Amount that each server sends to the server at each offset, in any unit; the keys are (server, offset)."""
 
 
 def ways_by_offset(servers: int, steps: Sequence[int], sent: Sequence[float]) -> tuple[Way | None, ...]:
@@ -81,9 +82,10 @@ def ways_of_flows(servers: int, steps: Sequence[int], sent: Sends) -> dict[tuple
 def _evened(
     servers: int, steps: Sequence[int], sent: Sends, ways: Mapping[tuple[int, int], Way]
 ) -> dict[tuple[int, int], Way]:
-    """Return ways in which each flow has taken the way with the least loaded circuits, until none improves.
+    """Return the ways after flows have changed, one by one, to the way with the least loaded circuits.
 
-    The sum of squares of all loads decreases with each change."""
+    This ends when no flow improves, or after ``_ROUNDS`` rounds. The sum of squares of all loads decreases with each
+    change."""
     hops = hops_by_offset(servers, steps)
     others = {
         offset: _in_other_orders(islice(_ways(offset, 0, servers, steps, hops), _WAYS_OF_ONE))
@@ -110,8 +112,8 @@ def _evened(
 def coin_change_routes(problem: Problem, wiring: Wiring, dpids: Sequence[Dpid], ports: Sequence[PortNo]) -> Routes:
     """Return a route for every flow between servers that circuits connect.
 
-    ``dpids``: switch inside each server. ``ports``: port of each interface, on all of them. Raises ``ValueError`` for a
-    wiring that is not circulant."""
+    ``dpids``: switch inside each server. ``ports``: port of each interface, the same on all switches. Raises
+    ``ValueError`` for a wiring that is not circulant."""
     steps = wiring.steps
     if steps is None:
         raise ValueError("the wiring is not circulant")
@@ -166,5 +168,5 @@ def _ways(offset: int, first: int, servers: int, steps: Sequence[int], hops: Seq
 
 
 def _height(carried: Floats) -> tuple[float, float]:
-    """Return the largest load of any interface, then the sum of squares, which measures how uneven they are."""
+    """Return the largest load of any interface, then the sum of squares, which measures how uneven the loads are."""
     return float(carried.max()), float((carried**2).sum())

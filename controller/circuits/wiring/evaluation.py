@@ -2,8 +2,9 @@
 
 In: ``Offer``s, and the available servers, interfaces and rates. Out, for every strategy of every job: its wiring, the
 planner's routes there, the time of an iteration with its bound, and the time on the alternative, one switch. For each
-job the strategy with the least time is named. Each strategy has the wiring that was found for it, so these pairs
-include every end point of an alternation between strategies and wirings. docs/wiring.md has the model."""
+job the strategy with the least time is named. Each strategy has the wiring that was found for it. A search that
+alternates between strategies and wirings could therefore end only at one of these pairs. docs/wiring.md has the
+model."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from signalbox.jobs.subflows import Dividing, Pair
 MOST_SEARCHED = 5_000
 """Number of flows up to which the planner searches.
 
-It then looks for better routes than those of coin change on a circulant wiring, and plans more than one wiring."""
+With no more flows than this, the planner looks for better routes than those of coin change on a circulant wiring, and
+plans more than one wiring."""
 
 MOST_PLANNED = 4
 """Largest number of wirings of one strategy whose routes are planned."""
@@ -97,7 +99,7 @@ class Evaluated:
     name: str
     found: Found
     spec: JobSpec
-    """Spec as it runs there, with the addresses of that fabric's hosts."""
+    """Spec as it runs on the wiring, with the addresses of the hosts of ``fabric_of`` the wiring."""
     plan: Plan
     alone_s: float
     """Seconds of computation that overlaps with no phase."""
@@ -174,15 +176,15 @@ class Answer:
     def refused(self) -> bool:
         """Whether the job should run on the alternative, for one of two reasons.
 
-        Either all circuits together cannot carry the forwarded traffic as fast as the alternative carries what is sent
-        (``BreakEven``). Or an iteration is shorter there."""
+        Either all circuits together cannot carry all traffic, including forwarded bytes, as fast as the alternative
+        carries what servers send (``BreakEven``). Or an iteration is shorter on the alternative."""
         return self.best.break_even.loses or _rounded(self.best.planned_s) > _rounded(self.other.other_s)
 
 
 def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: PlanLimits) -> list[Answer]:
     """Evaluate all strategies of these jobs. Raises ``SignalboxError`` when the planner has no answer.
 
-    ``limits``: of each plan."""
+    ``limits``: limits of each plan."""
     return [Answer(offer, tuple(evaluated(way, interfaces, rates, limits) for way in offer.ways)) for offer in offers]
 
 

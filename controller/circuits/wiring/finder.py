@@ -81,10 +81,10 @@ class Found:
 
         It is the largest of four times:
 
-        - of all circuits together for all bytes, including forwarded ones;
-        - of the circuits between two neighbours;
-        - of the largest subflow from one server to another;
-        - of the busiest server."""
+        - that all circuits together need for all bytes, including forwarded ones;
+        - that the circuits from one server to a neighbour need for the bytes between the two;
+        - that one circuit needs for the largest subflow from one server to another;
+        - that the interfaces of the busiest server need to send or to receive."""
         return {phase: self._least_s(phase) for phase in self.traffic.phases}
 
     @cached_property
@@ -108,8 +108,8 @@ class Found:
         if math.isinf(self.least_s[phase]):
             return 0.0
         if self.wiring.steps is not None and self.traffic.even and all(self.orders):
-            # The load of one circuit from traffic to all servers equals that of all circuits of its interface to one
-            # server.
+            # By symmetry, the traffic to all servers loads one circuit as much as the traffic to one server loads all
+            # circuits of that interface together.
             loads = spread(self.wiring, self.hops[:, :1], self._sent_in(phase)[:, :1]).sum(axis=1)
         elif self.hops.size * self.wiring.interfaces * int(self.hops.max()) <= MOST_SPREAD:
             loads = spread(self.wiring, self.hops, self._sent_in(phase))
@@ -144,9 +144,9 @@ class Found:
         return sent
 
     def _pairs_of(self, phase: int) -> Floats:
-        """Return the bytes of pairs in a phase, with the rings that have no interface.
+        """Return the bytes of pairs in a phase, including the bytes of rings that have no interface.
 
-        These run in the order that the job specifies."""
+        Such rings run in the order that the job specifies."""
         pairs = self.traffic.pairs.get(phase, np.zeros((self.traffic.servers, self.traffic.servers))).copy()
         for rings, orders in zip(self.traffic.rings, self.orders, strict=True):
             for group, of_group in () if orders else zip(rings.groups, rings.sent, strict=True):
@@ -166,7 +166,7 @@ def find(traffic: Traffic, interfaces: int, interface_bps: float) -> Found:
 
 
 def ranked(traffic: Traffic, interfaces: int, interface_bps: float, most: int) -> list[Found]:
-    """Return the ``most`` candidates with the least ``cost``, in its order; among equal ones the first come first.
+    """Return the ``most`` candidates with the least ``cost``, cheapest first; equal candidates keep their order.
 
     Raises ``ValueError`` without servers or interfaces to connect."""
     if traffic.servers < 2 or interfaces < 1:
@@ -238,8 +238,8 @@ def _divided(
 ) -> tuple[Wiring, tuple[Orders, ...]]:
     """Return a wiring with ``shares`` interfaces for each ``Rings``, and the others for ``matchings``.
 
-    ``connected``: whether one of the others becomes a ring over all servers when there is none, so that every server
-    reaches every other."""
+    ``connected``: whether one of the other interfaces gets a ring over all servers when no ring spans them, so that
+    every server reaches every other."""
     orders = tuple(_orders(rings, count) for rings, count in zip(traffic.rings, shares, strict=True))
     layers = [_layer(traffic.servers, layer) for of in orders for layer in of]
     over_all = any(len(order) == traffic.servers for of in orders for layer in of for order in layer)

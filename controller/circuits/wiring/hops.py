@@ -45,7 +45,7 @@ def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
     """Return the hops from any server i to server (i + offset) mod n, for each offset, over circuits of these steps.
 
     This is the least number of coins with these values that add up to the offset modulo the number of servers. It is
-    ``UNREACHED`` where none do."""
+    ``UNREACHED`` where no coins add up to the offset."""
     hops: Ints = np.full(servers, UNREACHED)
     for count, reached in enumerate(_unpacked([1, *_first_reached(servers, steps)], servers)):
         hops[reached] = count
@@ -55,7 +55,7 @@ def hops_by_offset(servers: int, steps: Sequence[int]) -> tuple[int, ...]:
 def total_and_most(servers: int, steps: Sequence[int]) -> tuple[int, int] | None:
     """Return the sum and the largest of ``hops_by_offset`` over all offsets; None when an offset is not reached.
 
-    It is fast, because a search calls it for thousands of sets of steps."""
+    This must be fast, because a search calls it for thousands of sets of steps."""
     counts = [reached.bit_count() for reached in _first_reached(servers, steps)]
     if sum(counts) < servers - 1:
         return None

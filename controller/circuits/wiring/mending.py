@@ -116,8 +116,8 @@ def _exchanged(
 ) -> Iterator[Wiring]:
     """Yield wirings in which one lost pair of servers is connected again through another interface.
 
-    The former receiver of the sending server, and the former sender to the receiving one, are connected to each other
-    if possible."""
+    If possible, the server that sent to the receiving server before is connected to the server that the sending server
+    sent to before."""
     pairs = dict.fromkeys((each.src.server, each.dst.server) for each in gone)
     for interface, (src, dst) in product(interfaces, pairs):
         peers = wiring.peers[interface]

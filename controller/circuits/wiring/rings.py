@@ -1,4 +1,4 @@
-"""Steps of ring permutations: all of them, those that make paths of other traffic short, and the best.
+"""Steps of ring permutations: all possible ones, near-geometric ones, and those that a search finds for other traffic.
 
 In a ring over n servers each sends to the server ``step`` higher (modulo n). The ring visits all servers exactly when
 the step is coprime to n. Every such ring takes the same time for an all-reduce. So the steps can be chosen for the
@@ -28,8 +28,8 @@ def totient_steps(servers: int) -> tuple[int, ...]:
 def geometric_steps(servers: int, rings: int) -> tuple[int, ...]:
     """Return near-geometric steps of rings, starting with 1.
 
-    Each further step is the free one closest to n^(1/rings) times the previous one, the smaller of two equally close
-    ones. When there are fewer steps than rings, steps are repeated, which gives parallel rings."""
+    Each further step is the unused step closest to n^(1/rings) times the previous one; of two equally close steps it is
+    the smaller. When there are fewer steps than rings, steps are repeated, which gives parallel rings."""
     allowed = totient_steps(servers)
     chosen: list[int] = []
     ratio = servers ** (1 / rings) if rings else 1.0
@@ -62,7 +62,7 @@ def chosen_steps(
 ) -> Steps | None:
     """Return near-geometric steps, changed one by one as long as the mean number of hops decreases.
 
-    ``others``: number of steps besides those of rings. ``weights``: weight of each offset, None for equal weights.
+    ``others``: number of steps that no ring uses. ``weights``: weight of each offset, None for equal weights.
     ``tried``: number of sets to consider.
 
     None when the steps do not connect all servers."""

@@ -1,8 +1,9 @@
 """Traffic of a job as a wiring sees it: rings whose order is free, and bytes between pairs of servers.
 
 In: a ``JobSpec``. Ranks with the same address are on one server, and servers are numbered in the order in which ranks
-name them. Out: ``Traffic``. An all-reduce, and its halves, may run over any ring of its servers, and over several at
-once, each with a part of the bytes. All other traffic (all-to-all, pipelines and transfers) is counted pair by pair.
+name them. Out: ``Traffic``. An all-reduce, and its halves (reduce-scatter and all-gather), may run over any ring of its
+servers, and over several rings at once, each with a part of the bytes. All other traffic (all-to-all, pipelines and
+transfers) is counted pair by pair.
 
 ``in_rings`` describes the job as it runs on chosen rings: a normal spec for planner, checker and simulator."""
 
@@ -32,7 +33,7 @@ RINGS: Mapping[Algorithm, Algorithm] = MappingProxyType(
         Algorithm.RING_ALL_GATHER: Algorithm.RING_ALL_GATHER,
     }
 )
-"""Collectives for which any order of the ranks is as good, and the ring algorithm that each uses."""
+"""Collectives for which every order of the ranks is equally good, and the ring algorithm that each uses."""
 
 Order = tuple[int, ...]
 """Servers in the order of a ring."""
@@ -144,7 +145,7 @@ def servers_of(spec: JobSpec) -> dict[str, int]:
 def in_rings(spec: JobSpec, rings: Iterable[tuple[Rings, Sequence[Sequence[Order]]]]) -> JobSpec:
     """Return the job with its all-reduces in these orders.
 
-    Each ``Rings`` has several orders, and each order has one ring per group. Without any order, the ring is that of
+    Each ``Rings`` has several orders, and each order has one ring per group. Without any order, the ring follows
     ``groups``. All rings of a group have the same part of the bytes, rounded up. Ranks of one server stay adjacent.
     Collectives of the same ranks have the same rings.
 
@@ -196,7 +197,7 @@ def _without(spec: JobSpec, number: int, gone: set[Part]) -> Collective | None:
 def _together(collectives: Iterable[Collective]) -> list[Collective]:
     """Return collectives that differ only in their groups as one, because a spec has a limit of collectives.
 
-    The same group twice, as from two collectives of one group, gives two collectives."""
+    A group that occurs twice, because two collectives have it, is put into two collectives."""
     alike = defaultdict[tuple[Algorithm, int, int], list[list[str]]](list)
     for each in collectives:
         rows = alike[each.algorithm, each.bytes_per_iteration, each.phase]
@@ -215,7 +216,7 @@ def _merged(parts: Iterable[tuple[Part, Collective, Sequence[int]]]) -> tuple[Ri
     """Return the rings of these collectives.
 
     Collectives of the same servers run in the same rings. Groups without a common server are kept together, because one
-    interface can have a ring of each."""
+    interface can have a ring of each group."""
     of_group = defaultdict[Order, list[tuple[Part, Collective, int]]](list)
     for part, collective, of_ranks in parts:
         if len(servers := tuple(sorted(set(of_ranks)))) > 1:

@@ -1,7 +1,7 @@
 """Dispatch of analysis requests, and the proofs that no routes are better than those in force.
 
-In: a request of the control loop, with all that it needs of the state. Out: its result. Analyses that take many plans
-run in a process of their own, in an ``Answerer``."""
+In: a request of the control loop, with all parts of the state that the analysis needs. Out: its result. Analyses that
+need many plans run in a process of their own, in an ``Answerer``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def analyse(request: AnalysisRequest) -> Analysis:
 def prove_routes(request: ProveRoutes) -> PlanProof:
     """Return the routes in force with the proofs that none are better, for a checker without a solver.
 
-    The planner makes no new routes; only its lower bounds are used. Its search may prove these for more slowdowns than
-    there are witnesses for. Flows without any path are left out.
+    The planner makes no new routes; only its lower bounds are used. Its search may prove the bounds of more slowdowns
+    than there are witnesses for. Flows without any path are left out.
 
     Raises ``NotKnownYet`` while other flows have no route in force: nobody knows how switches hash them, so no slowdown
     would be right. Raises ``SignalboxError`` when the planner has no answer, or when capacities are too far apart for a

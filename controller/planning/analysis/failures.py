@@ -6,15 +6,15 @@ In: ``AnalyseFailures``, for each single failure, or for the failure of all name
 Two switches at which no flow begins or ends are *interchangeable* when they have the same cables, with the same
 capacities, to the same neighbours. Swapping them is a symmetry of the problem that moves no end of any flow. Failures
 that such swaps turn into each other are one *case*. They have the same bounds, the same distribution under hashing, and
-the same routings but for the names. Only the number of running routes over the failed links may differ between them.
-The failure with the most such routes is computed for the case.
+the same possible routings, apart from the names of switches. Only the number of running routes over the failed links
+may differ between them. The failure with the most such routes is computed for the case.
 
 The cheap steps come first:
 
 1. the bound of every case in closed form;
 2. hashing, and the repair: valid routes stay, and the greedy finds paths for the other flows;
-3. the planner, where the repair misses the bound. A plan can only improve on the repair. So for the worst N cases no
-   plan is made where the repair is already better than N plans."""
+3. the planner, where the repair misses the bound. A plan can only improve on the repair. So when only the N worst cases
+   are wanted, no plan is made for a case whose repair is already better than N finished cases."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Analysis of whether the network slows a job: its most loaded links, the jobs that share them, and possible gains.
 
-In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's slowdown is compared with three others: its lower bound, that under
-the planner's routes, and that under the planner's routes if all flows could be split. Slowdown, load and phase are
-defined in ``efficiency``."""
+In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's slowdown is compared with three others: its lower bound, its
+slowdown under the planner's routes, and its slowdown under the planner's routes if all flows could be split. Slowdown,
+load and phase are defined in ``efficiency``."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def _verdict(slowdown: float, nic_slowdown: float, least: float, best: FoundRout
 
 
 def _if_hashed(problem: Problem, own: Sequence[Flow], running: Routes, limits: PlanLimits) -> EcmpSlowdown | None:
-    """Return the job's slowdown if its flows were hashed and those of other jobs kept their routes.
+    """Return the job's slowdown if its flows were hashed and the flows of other jobs kept their routes.
 
-    None when none of its flows has a choice of paths."""
+    None when no flow of the job has a choice of paths."""
     if not any(len(problem.candidates(flow)) > 1 for flow in own if problem.reachable(flow)) or not limits.ecmp_draws:
         return None
     hashed = {flow.id for flow in own}
@@ -194,7 +194,7 @@ def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLin
 def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None:
     """Return the cut that bounds the job most, with the flows of all jobs; None when no flow leaves its leaf.
 
-    Among equal cuts that of a whole leaf comes first, then the one with the most flows of the job."""
+    Among equally tight cuts, the cut of a whole leaf is preferred, then the cut with the most flows of the job."""
     crossings = cuts.crossings
     jobs: defaultdict[int, Counter[JobId]] = defaultdict(Counter)
     for flow, cut in zip(crossings.flow.tolist(), crossings.cut.tolist(), strict=True):

@@ -159,7 +159,7 @@ class AnalyseJob:
     awaits_iterations: bool = False
     """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
     efficiency_usual: float | None = None
-    """Measured efficiency of most iterations after the job's first ones; None without any."""
+    """Measured efficiency at the median time of the iterations after the job's first ones; None without any."""
     min_gain: float = 0.0
     """Smallest relative gain in slowdown for which pinning counts as better than hashing."""
 
@@ -246,7 +246,9 @@ def analysis_request(
 
 
 def _efficiencies_measured(fabric: Fabric, job: Job) -> tuple[float | None, float | None]:
-    """Return the mean measured efficiency, and that of most iterations after the first ones; None without any."""
+    """Return the measured efficiency at the mean time of iterations, and at the median time after the first ones.
+
+    Both are None without measured times; the second is None without iterations after the first ones."""
     reported = job.vitals.reported
     if reported.planned is not job.sending or not reported.mean_communication_s or not job.per_iteration:
         return None, None

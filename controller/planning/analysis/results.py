@@ -34,9 +34,9 @@ class Verdict(StrEnum):
 
     - ``cut-off``: some flows have no path.
     - ``nothing``: the job is not slowed by more than ``NOTICEABLE``.
-    - ``routing``: better routes for it are known.
-    - ``nic``: one of its NICs.
-    - ``fabric``: the links, with any routes.
+    - ``routing``: its routes; better routes for the job are known.
+    - ``nic``: one of the job's NICs.
+    - ``fabric``: the links; the job would be as slow with any other routes.
     - ``unproven``: the links; whether other routes would help is not known."""
 
     CUT_OFF = "cut-off"
@@ -80,8 +80,9 @@ class BusyLink:
 class LeafCut:
     """Cut that bounds a job: flows that share the links of a leaf, out of it or into it.
 
-    These are all such flows, or only those to or from ``other_leaf``. On three tiers they may also be the flows between
-    some leaves of a pod and other pods. ``leaf`` then gives the number of leaves, and names one."""
+    The cut has all flows out of (or into) the leaf, or only the flows to (or from) ``other_leaf``. On three tiers it
+    may also have the flows between some leaves of a pod and other pods. ``leaf`` then gives the number of these leaves,
+    and names one of them."""
 
     leaf: str
     other_leaf: str | None
@@ -134,9 +135,9 @@ class Arranged:
     sentences: tuple[str, ...]
     """Sentences for people, which follow the other sentences."""
     limits: str = ""
-    """Sentence that replaces the one on what slows the job."""
+    """Sentence that replaces the sentence on what slows the job."""
     gain: str = ""
-    """Sentence that replaces the one on what routing could gain."""
+    """Sentence that replaces the sentence on what routing could gain."""
     link: str = "link"
     """Word for one of the arrangement's links."""
     at_bound: bool = False
@@ -163,7 +164,7 @@ class JobAnalysis:
     """Number of flows without a route."""
     flows_without_a_path: int
     equally_full_links: int
-    """Number of links whose load equals that of the first of ``fullest_links``."""
+    """Number of links whose load equals the load of the first of ``fullest_links``."""
     fullest_links: tuple[BusyLink, ...]
     cut: LeafCut | None
     """Cut that bounds the job most; None when no flow leaves its leaf."""
@@ -179,9 +180,9 @@ class JobAnalysis:
     awaits_iterations: bool = False
     """Whether iterations were reported, but none of them began in the present epoch (``jobs.job``)."""
     efficiency_usual: float | None = None
-    """Measured efficiency of most iterations after the job's first ones; None without any."""
+    """Measured efficiency at the median time of the iterations after the job's first ones; None without any."""
     hashed_slowdown: float | None = None
-    """Mean slowdown if the job's flows were hashed and those of other jobs kept their routes.
+    """Mean slowdown if the job's flows were hashed and the flows of other jobs kept their routes.
 
     None when no flow has a choice of paths."""
     pinning_gains_nothing: bool = False
@@ -299,9 +300,9 @@ class FailureAnalysis:
     """Whether the routes in force were analysed; if not, the routes that would be planned were."""
     present: Present
     outcomes: tuple[Outcome, ...]
-    """Outcomes, the worst first; those of which only the bound is known come last."""
+    """Outcomes, the worst first; outcomes of which only the bound is known come last."""
     felt: tuple[Case, ...]
-    """All cases that change something; those without an outcome are no worse than the outcomes."""
+    """All cases that change something; cases without an outcome are no worse than the outcomes."""
     unfelt: tuple[Case, ...]
     """Cases that change nothing for any flow."""
 

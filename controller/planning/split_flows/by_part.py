@@ -124,10 +124,11 @@ def _draft(part: Problem, routes: Routes) -> Draft:
 
 
 def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
-    """Return lower bounds of all jobs' sorted slowdowns from those of a part: as many jobs have its worst slowdown.
+    """Return lower bounds of all jobs' sorted slowdowns, derived from the bounds ``proven`` of one part.
 
-    When that is above the first entry of ``bounds.vector``, the other entries do not hold, because they assume that the
-    first is reached. The own bound of each job does."""
+    The worst entry of ``proven`` bounds as many jobs as there are entries equal to it. When this entry is above the
+    first entry of ``bounds.vector``, the other entries of that vector do not hold, because they assume that the first
+    one is reached. The own bound of each job still holds."""
     worst = proven[0] if proven else 1.0
     if not bounds.vector or worst <= bounds.vector[0]:
         return bounds.vector

@@ -4,10 +4,10 @@ In: a ``Problem``. Out: arrays that say to which rows of load a column adds, and
 with the same demands per phase form one class. The reason is that loads depend only on how much of the class takes
 which path. Rates are rounded up a little (``coarse``); ``FluidModel.lower_bound`` takes that into account.
 
-A *row* is part of every link's load: row 0 is the load of all jobs with one phase that counts, each further row that of
-one phase of another job. Only for these other jobs does the largest phase depend on the routing. A *key* is row * links
-+ link. Loads, capacities and rates are in units of a typical capacity, amounts in flows: a class of 5 flows has an
-amount of 5 to spread."""
+A *row* is a part of every link's load. Row 0 is the load of all jobs with only one phase that counts. Each further row
+is the load of one phase of another job. Only for these other jobs does the largest phase depend on the routing. A *key*
+is row * links + link. Loads, capacities and rates are in units of a typical capacity. Amounts are in flows: a class of
+5 flows has an amount of 5 to spread."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Commodities:
     - ``slowdown``: per class the slowdown at which its jobs aim.
     - ``column_class``, ``path``: class and path of each column.
     - ``opened``: per class whether each of its candidates has a column.
-    - ``cut``: per class whether it has more shortest paths than candidates; ``cheapest_walks`` finds these by their
-      prices."""
+    - ``cut``: per class whether it has more shortest paths than candidates; ``cheapest_walks`` finds the cheapest of
+      all shortest paths."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Commodities:
         self.number_columns()
 
     def amounts(self, routes: Routes) -> Floats:
-        """Return the amounts of these routes per column, without those on barred links.
+        """Return the amounts of these routes per column, without the subflows on barred links.
 
         A flow without a route adds nothing."""
         total: defaultdict[int, float] = defaultdict(float)

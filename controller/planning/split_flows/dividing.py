@@ -1,7 +1,7 @@
 """Division of the fluid optimum into routes.
 
 Amounts are divided into the subflows of flows. Classes whose flows would need too many subflows are restricted to fewer
-paths, and the fluid optimum of all others is found again.
+paths, and the fluid optimum of all other classes is found again.
 
 In: a spread and the room that it fits into. Out: the best routes found, if possible within the room."""
 
@@ -22,14 +22,14 @@ from controller.planning.split_flows.shares import SMALLEST_SHARE, exactly_one, 
 _ROUNDS = 20
 _PASSES = 3
 _EXCEEDED = 1e-6
-"""Load beyond a link's room that still counts as within it."""
+"""Load beyond a link's room that still counts as within the room."""
 _ROUNDING = 1e-9
 
 
 class Divider:
     """Divides spreads of one problem.
 
-    ``before``: routes from which the spreads start; as many flows as possible keep theirs."""
+    ``before``: routes from which the spreads start; as many flows as possible keep their routes."""
 
     def __init__(self, problem: Problem, of: Commodities, before: Routes, limits: PlanLimits) -> None:
         self._problem = problem
@@ -40,8 +40,9 @@ class Divider:
     def divide(self, amounts: Floats, room: Floats) -> Routes:
         """Return routes. ``amounts`` are per column, ``room`` is per link.
 
-        First, flows that need too many subflows keep the paths with their largest amounts, which changes least for
-        others. If that exceeds the room, they take the paths with the most room."""
+        First, flows that need too many subflows keep the paths with their largest amounts. This changes least for other
+        flows. If the result exceeds the room, the flows that need too many subflows take the paths with the most room
+        instead."""
         best = self._attempt(amounts, room, roomiest=False)
         if not best.within_room:
             best = min(best, self._attempt(amounts, room, roomiest=True), key=lambda outcome: outcome.slowdowns)
@@ -114,10 +115,10 @@ class Divider:
     def _restricted(
         self, model: FluidModel, amounts: Floats, unfit: Iterable[int], laid: Routes, roomiest: bool, room: Floats
     ) -> Floats:
-        """Return the amounts without those of the unfit classes, and restrict these classes to fewer paths.
+        """Return the amounts of all but the unfit classes, and restrict the unfit classes to fewer paths.
 
-        Each keeps as many paths as its flows may have subflows: those of ``laid``, or the ``roomiest``. Flows that stay
-        whole are fixed there."""
+        Each class keeps the paths of ``laid``, or with ``roomiest`` the paths with the most room, as many as its flows
+        may have subflows. Flows that stay whole are fixed on these paths."""
         of = self._of
         unfit = sorted(unfit, key=lambda number: -of.rate[number])
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)

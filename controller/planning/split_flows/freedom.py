@@ -1,8 +1,8 @@
 """Plans with fewer subflows, down to whole flows, which compete when a plan with all subflows misses its bound.
 
 Rounding a fluid optimum to k subflows can end above what a search with k - 1 subflows, or with whole flows, finds. Near
-the bound of the worst slowdown this is tried only for few flows, because it takes as long again for each number of
-subflows.
+the bound of the worst slowdown, fewer subflows are tried only for few flows, because each number of subflows takes
+another search.
 
 In: a problem, its bounds, candidates. Out: further candidates, and the lower bounds of slowdowns that are proven."""
 
@@ -31,11 +31,11 @@ _NEAR = 0.01
 _FEW = 200
 """Number of flows up to which fewer subflows are tried even near the bound."""
 _BEGIN_S = 10e-6
-"""Seconds per flow to find the parts and what they miss."""
+"""Seconds per flow to find the parts of the problem, and the parts that miss their aims."""
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft) -> Drafts:
-    """Return candidates and bounds. If a solver fails, the candidates of the others remain.
+    """Return candidates and bounds. If a solver fails, the candidates of the other solvers remain.
 
     ``kept``: the candidate with the fewest moves."""
     found: list[Draft] = []

@@ -3,11 +3,11 @@
 The usual programme has a variable per class and path, and takes seconds. Here the variables are changes of a given
 spread: ``more`` of a class on a path, ``less`` on a path that it uses. A spread that is nearly optimal, such as that of
 a colouring, needs few changes, and a vertex solution leaves nearly all flows whole. Columns that lower the objective
-are added until there are none.
+are added until there are no more such columns.
 
 The objective is the *excess*: the largest amount (relative to its capacity) by which the load of a link exceeds its
 *room*, the load that it may have. The number of moved flows is added with a small weight. In: commodities, amounts to
-start from, the room of each link. Out: the amounts, the excess and the prices that prove it.
+start from, the room of each link. Out: the amounts, the excess, and the prices that prove the excess.
 
 Proof (Lagrange duality): take link prices y >= 0, each divided over a job's phases. Then every routing has a link whose
 load is at least (sum over classes of flows * cheapest path) / (sum of y * capacity)."""
@@ -46,7 +46,7 @@ _SMALL = 0.009
 """Excess that ends the search after ``_STRICT_ROUNDS`` rounds."""
 _STRICT_ROUNDS = 30
 _AMPLE = 1.5
-"""Room on a class's columns, relative to its need, above which the other classes on them need not change."""
+"""Room on a class's columns, relative to its need, above which the other classes on its paths need not change."""
 _LARGEST_PRICE = 10**9
 
 
@@ -115,10 +115,10 @@ class FluidModel:
         return best and replace(best, amounts=of.padded(best.amounts))
 
     def lower_bound(self, spread: Spread) -> tuple[float, list[int]]:
-        """Return the bound that the prices prove for the largest load / capacity of any routing, and the classes at it.
+        """Return the lower bound of the largest load / capacity of a link that the prices prove, and the classes at it.
 
-        The bound holds however flows are split. In every routing that reaches it, each of these classes uses a link
-        with such a load."""
+        The bound holds for every routing, however flows are split. In every routing that reaches the bound, each of
+        these classes uses a link with that load / capacity."""
         of = self._of
         total = float(spread.link_prices @ of.capacity)
         if total <= 0:
@@ -138,10 +138,11 @@ class FluidModel:
     # ---- columns
 
     def _first_columns(self, start: Floats, goal: Goal) -> tuple[Ints, Ints]:
-        """Return the columns that may take more, and those that may take less.
+        """Return the columns that may get a larger amount, and the columns that may get a smaller amount.
 
-        They belong to classes that are not fully placed or use links without room. When the paths of these do not have
-        enough room either, the other classes on these paths are added. When there are few columns, all are returned."""
+        The columns belong to classes that are not fully placed or use links without room. When the paths of these
+        classes do not have enough room either, the other classes on these paths are added. When there are few columns,
+        all are returned."""
         of = self._of
         spare = goal.room - of.link_loads(of.loads(start))
         over = spare < -_ROUNDING
@@ -256,8 +257,8 @@ class FluidModel:
 class _LoadRows:
     """Constraints that keep loads within the rooms.
 
-    Every link that matters has one. When a job's peak on such a link depends on the routing, the peak is a variable
-    with a constraint per phase.
+    Every link that matters has one constraint. When a job's peak on such a link depends on the routing, the peak is a
+    variable with a constraint per phase.
 
     ``links``: links with a constraint. ``of_key``: constraint of each key, -1 for none."""
 

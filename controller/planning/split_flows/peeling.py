@@ -4,11 +4,11 @@ Some flows are whole on residual links, the others take the common links, and so
 does not matter.
 
 Cable by cable, as many whole flows as fit are *peeled* off: a subgraph in which no leaf has more than that many flows.
-Leaves that need it most get most. The remaining flows are coloured with N colours, their largest degree, and laid on
-the line of the common links, as in ``closed_forms``. If they need more than the line, some colours are *shortened*:
-their flows put a share on a residual cable that still has room for it. With p shortened colours the slowdown is that at
-which N - p shares are as long as the line. Flows with two subflows can have shortened colours only where these lie on
-one common link.
+Flows of leaves that must lose flows come first. The remaining flows are coloured with N colours, their largest degree,
+and laid on the line of the common links, as in ``closed_forms``. If they need more than the line, some colours are
+*shortened*: their flows put a share on a residual cable that still has room for it. With p shortened colours the
+slowdown is that at which N - p shares are as long as the line. Flows with two subflows can have shortened colours only
+where these lie on one common link.
 
 The result is the fluid optimum when as many colours can be shortened as a leaf has residual cables. With two subflows
 and hardly more flows than links this may be two. Each missing colour costs about the unused room of a cable, divided by
@@ -39,7 +39,7 @@ _MISSED = 1e3
 
 Pair = tuple[Dpid, Dpid]
 Side = tuple[bool, Dpid]
-"""Side of a leaf: whether its links in (else those out), and the leaf."""
+"""Side of a leaf: True for the links into the leaf or False for the links out of it, and the leaf."""
 
 
 def route(part: Problem, lanes: Lanes, bound: float) -> dict[FlowId, Route] | None:
@@ -166,7 +166,8 @@ class _Besides:
     def _slowdown(self, colors: int, count: int, line: float) -> float:
         """Return the slowdown with ``count`` shortened colours.
 
-        At it, the unused room of every cable is what the colours must be shortened by, which is at most all of them."""
+        At this slowdown, ``count`` times the unused room of each cable is at least the length by which the colours
+        exceed the line. The line always carries the colours that are not shortened."""
         rest = max((colors + count * self._whole[cable]) / (line + count * room) for cable, room in self._room.items())
         return max(rest, (colors - count) / line)
 

@@ -41,7 +41,7 @@ class Programme:
         return first
 
     def add(self, rows: Ints, columns: Ints, values: Floats) -> None:
-        """Add coefficients; those of one constraint and one variable are summed."""
+        """Add coefficients; several coefficients of one variable in one constraint are summed."""
         self._rows.append(rows)
         self._columns.append(columns)
         self._values.append(values)

@@ -2,10 +2,10 @@
 
 1. Aim: every job at the slowdown that results when the links of the cuts it crosses are equally loaded (``bounds``).
 2. Start with whole routes, or with the running ones; find the fluid optimum with the fewest moves (``lp``).
-3. When the aim cannot be reached, find the least worst slowdown, with its proof; then come as close to the aim as that
-   allows.
-4. Divide the amounts into the subflows of flows (``dividing``, ``shares``): few, and at most as many as a flow may
-   have.
+3. When the aim cannot be reached, find the least worst slowdown, with its proof; then come as close to the aim as this
+   slowdown allows.
+4. Divide the amounts into the subflows of flows (``dividing``, ``shares``): few subflows, and at most as many as a flow
+   may have.
 
 In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when there was not enough time."""
 
@@ -102,7 +102,7 @@ class Fluid:
         return self.of.link_loads(self.of.loads(amounts))
 
     def fullness(self, room: Floats) -> float:
-        """Return the largest ratio, at least 1, of a link's load under the routes before to its room."""
+        """Return the largest quotient (at least 1) of the load and the room of a link, under the routes ``before``."""
         loads = self.link_loads(self.of.padded(self._start))
         return float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
 
@@ -139,8 +139,9 @@ class _Search:
     def relieved(self, aim: Routes) -> Routes | None:
         """Return routes for ``relieve``.
 
-        A link may have the load that the fastest job on it allows. A job is barred from links that may have a larger
-        load than its slowdown. A link without jobs may have the load that the fastest job allows that could use it."""
+        A link may have a load up to the smallest slowdown of the jobs on it. A job is barred from links that may have a
+        larger load than its slowdown. A link without jobs may have a load up to the smallest slowdown of the jobs that
+        could use it."""
         slowdown, links = job_slowdowns(self._problem, aim), self._problem.link_number
         least = np.full(len(links), np.inf)
         for link, jobs in job_loads(self._problem, aim).items():
@@ -243,7 +244,7 @@ def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
 
 
 def _placed(problem: Problem, limits: PlanLimits) -> Routes:
-    """Return routes of whole flows, which may have to move."""
+    """Return routes of whole flows; running flows may have to move."""
     routes = greedy.assign(problem, keep_current=True)
     bounds = slowdown_bounds(problem)
     if max(job_slowdowns(problem, routes).values(), default=1.0) <= bounds.worst or problem.paths.stretch:

@@ -2,10 +2,10 @@
 
 The flows of a class are bins of size 1. The amounts of its paths are laid into them and cut where a bin is full. This
 is McNaughton's wrap-around rule ("Scheduling with deadlines and loss functions", 1959). In any order, n flows on m
-paths need at most n + m - 1 subflows. The order decides how many a single flow gets. Here every bin takes its part of
-the small amounts, and is filled up from the largest one.
+paths need at most n + m - 1 subflows. The order decides how many subflows a single flow gets. Here every bin takes its
+part of the small amounts, and is filled up from the largest amount.
 
-In: amounts that add up to the number of flows, and the flows' routes before. Out: a route per flow."""
+In: amounts that add up to the number of flows, and the previous routes of the flows. Out: a route per flow."""
 
 from __future__ import annotations
 

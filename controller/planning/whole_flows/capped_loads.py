@@ -1,7 +1,7 @@
 """Link loads under a ceiling per job, updated flow by flow: the state of the local search.
 
 The *ceiling* of a job is the slowdown that it must not exceed: no link that it uses may have a larger load. The ceiling
-of a link is the least of the jobs on it. A flow that leaves its *pinned* path is moved.
+of a link is the least ceiling of the jobs on it. A flow that leaves its *pinned* path is moved.
 
 In: a ``Problem``. Out: for a flow, the excess load that each of its paths would have; for an overloaded link, the
 effect of removing each flow. Flows are whole. Flows, links and jobs have the numbers of ``Numbers``; a path is a tuple
@@ -21,7 +21,7 @@ from controller.planning.problem import Floats, Ints, Problem
 Links = tuple[int, ...]
 
 ROUNDING = 1e-7
-"""Load beyond its ceiling that still counts as within it."""
+"""Load of a link beyond its ceiling that still counts as within the ceiling."""
 
 
 class CappedLoads:
@@ -73,7 +73,7 @@ class CappedLoads:
         return self._paths[pair]
 
     def put(self, flow: int, path: Links) -> None:
-        """Put a flow that has no path on this one."""
+        """Put a flow that has no path yet on ``path``."""
         job = self.job[flow]
         limit = self._limit[job]
         off_pin = path != self.pinned[flow]
@@ -108,9 +108,9 @@ class CappedLoads:
         self.at[flow] = None
 
     def excess(self, flow: int, paths: Ints) -> Floats:
-        """Return the load beyond its ceiling of each link of these paths, with the flow on it.
+        """Return, for each link of these paths, the load beyond the link's ceiling if the flow used the link.
 
-        It is infinite when the flow alone exceeds the ceiling."""
+        The excess is infinite when the flow alone exceeds the ceiling of its job."""
         limit = self._limit[self.job[flow]]
         added = self._increments.added(flow, paths)
         beyond: Floats = self.load[paths] + added - np.minimum(self.ceiling[paths], limit)

@@ -29,7 +29,7 @@ _FINEST = 1e-7
 
 Loads are rounded down to it, so that a bound of the model is a bound of the problem."""
 _MAX_LOAD = 100_000.0
-"""Largest load of a single flow; larger ones count as this one, so that sums of 10^5 flows fit into 64 bits."""
+"""Largest load of a single flow; larger loads count as this one, so that sums of 10^5 flows fit into 64 bits."""
 _MOST_SIZES = 64
 """Number of different loads above which they are assumed to have no common unit."""
 _ENDLESS = 1 << 62
@@ -64,7 +64,7 @@ def solve(
 
     ``start``: routing to start from.
     ``max_moves``: number of flows that may leave a current path that still exists. When it is not None, ``proven``
-    holds only for such routings.
+    holds only for routings within this number of moves.
     ``known``: lower bounds of the sorted slowdowns, like ``proven``. When ``start`` reaches them, nothing is left to
     find.
     Raises nothing for a valid problem."""
@@ -167,8 +167,8 @@ class _RoutingModel:
     def _find_unit(self, contested: Mapping[LinkId, Iterable[tuple[int, int]]]) -> float:
         """Return the unit of which all loads, and the slowdowns that NICs impose, are multiples.
 
-        With equal flows on equal links it is the load of one flow. Without a common unit, return one so small that it
-        does not matter."""
+        With equal flows on equal links the unit is the load of one flow. Without a common unit, return a unit so small
+        that rounding to it does not matter."""
         demands = {
             (bps, self._problem.capacity_bps[link])
             for link, those in contested.items()
@@ -322,7 +322,7 @@ class _RoutingModel:
     ) -> dict[JobId, cp_model.IntVar]:
         """Return for each job a variable that says whether its slowdown may be above ``slowdown``.
 
-        Jobs that were above the previous ``slowdown`` still are."""
+        A job that was above the previous, larger ``slowdown`` also counts as above this one."""
         flags = {job: self.cp.new_bool_var(f"{job} above {slowdown}") for job in slowdowns}
         for job, flag in flags.items():
             self.cp.add(slowdowns[job] <= slowdown).only_enforce_if(~flag)
@@ -343,7 +343,8 @@ class _RoutingModel:
     def _total_load(self) -> list[Any]:
         """Return the terms of the total load; none when it is the same for all routings.
 
-        It is the sum over flows of their largest demand / capacity, on every link of their path."""
+        The total load is the sum, over all flows and the links of their paths, of the flow's largest demand / the
+        link's capacity."""
         terms = []
         for c, counts in zip(self._classes, self._count, strict=True):
             peak = max((bps for _, bps in c.demand_bps), default=0.0)
@@ -356,7 +357,7 @@ class _RoutingModel:
         return int(slowdown / self._unit * (1 + _ROUNDING))
 
     def _read(self, search: StagedSearch) -> dict[FlowId, Route]:
-        """Return one path per flow: flows keep their current path where they can, the others fill the rest in order."""
+        """Return one path per flow: flows keep their current path if possible, other flows fill the rest in order."""
         routes: dict[FlowId, Route] = dict(self._fixed)
         for c, counts in zip(self._classes, self._count, strict=True):
             room = {whole(path): search.value(count) for path, count in zip(c.paths, counts, strict=True)}
@@ -375,7 +376,7 @@ class _RoutingModel:
 def _classes(problem: Problem, start: Routes) -> tuple[_Class, ...]:
     """Return the classes of the flows that cross the fabric: same job, demands and pair of leaves.
 
-    Flows without a candidate are left out. The paths are the candidates, and those of ``start``."""
+    Flows without a candidate are left out. The paths are the candidates, and the paths of ``start``."""
     members: defaultdict[tuple[object, ...], list[Flow]] = defaultdict(list)
     for flow in problem.flows:
         if flow.src_leaf != flow.dst_leaf and problem.candidates(flow):

@@ -1,11 +1,11 @@
 """Local search for whole flows on irregular fabrics, by ejection chains, with few moves.
 
-It looks for routes under which no job exceeds its ceiling. A flow without a path takes the one with the least excess
-load. Flows in its way are ejected and look for paths themselves, until all have one. Links on which a flow was just
-placed are avoided for some steps, so that a chain does not turn back on itself. When all leaves and flows are alike,
-chains become the alternating paths in two colours of König's theorem (Kempe chains). They also work with missing
-cables, unequal links and three tiers. The search proves nothing: ``slowdown_vector`` gives the slowdowns to aim at, and
-proves that no routing does better.
+It looks for routes under which no job exceeds its ceiling. A flow without a path takes the path with the least excess
+load. Flows in its way are ejected and look for paths themselves, until all flows have one. Links on which a flow was
+just placed are avoided for some steps, so that a chain does not turn back on itself. When all leaves and flows are
+alike, chains become the alternating paths in two colours of König's theorem (Kempe chains). Ejection chains also work
+with missing cables, unequal links and three tiers. The search proves nothing: ``slowdown_vector`` gives the slowdowns
+to aim at, and proves that no routing does better.
 
 In: a ``Problem``, the slowdowns to aim at, routes to start from. Out: routes. Steps are limited, so that the same input
 gives the same routes, unless the time ends before."""
@@ -43,7 +43,7 @@ _DESCENT_STEPS = 10_000
 _AVOIDED = 10
 """Number of steps for which a link is avoided after a flow was placed on it."""
 _AVOIDANCE = 3.0
-"""Cost of ejecting a flow from such a link, as a multiple of the excess."""
+"""Cost of ejecting a flow from a link that is avoided, as a multiple of the excess."""
 _MOVE = 0.5
 """Cost of ejecting a flow from its pinned path, as a multiple of the excess.
 
@@ -92,7 +92,7 @@ class _Search:
         self._loads = CappedLoads(problem)
         self._begin: list[Links | None] = [None] * len(problem.flows)
         self._keeps_pins = False
-        """Whether flows stay on their pinned paths once as many have moved as may."""
+        """Whether flows stay on their pinned paths once as many flows have moved as the cap allows."""
         self._apart = 0.0
         self._most_moves = len(problem.flows) if limits.max_moves is None else limits.max_moves
         self._left = int(limits.time_limit_s * _STEPS_PER_S)
@@ -257,7 +257,7 @@ class _Search:
     def _place_all(self, steps: int, patience: int) -> bool:
         """Place all waiting flows within ``steps`` steps; return whether all have a path.
 
-        Give up after ``patience`` steps in which their number has not decreased."""
+        Give up after ``patience`` steps in which the number of waiting flows has not decreased."""
         end = self._step + min(steps, self._left)
         fewest, since = len(self._waiting), self._step
         while self._waiting and self._left and self._step < min(end, since + patience):

@@ -53,7 +53,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kep
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: SlowdownVector, kept: Draft) -> list[Draft]:
     """Return the candidate that local search finds from ``kept``.
 
-    Return none when it is the same, or when paths have unequal lengths."""
+    Return no candidate when the search changes no route, when paths may be detours, or when there is no time."""
     if problem.paths.stretch or not limits.allows("local search", _LOCAL_S * len(problem.flows)):
         return []
     try:
@@ -79,8 +79,8 @@ def _by_cpsat(
 ) -> Drafts:
     """Return the candidates of CP-SAT, and bounds.
 
-    ``known``: lower bounds that are proven without it. With a cap on moves, half of the time goes to the problem
-    without the cap: its proofs hold for all routings, and its fewest moves are often within the cap."""
+    ``known``: lower bounds that are proven without CP-SAT. With a cap on moves, half of the time is spent on the
+    problem without the cap: its proofs hold for all routings, and its fewest moves are often within the cap."""
     attempt = partial(_attempt, problem, bounds, known)
     pinned = sum(flow.current is not None for flow in problem.flows)
     cap = limits.max_moves

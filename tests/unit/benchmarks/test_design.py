@@ -33,7 +33,7 @@ def test_gpt_3_in_three_dimensions_gets_what_libra_gives_it() -> None:
 
 
 def test_gpt_3_in_three_dimensions_is_as_a_formula_says() -> None:
-    """Tensor ranks send in the first dimension alone, replicas in the others: a split by roots, then in proportion."""
+    """Tensor ranks send in the first dimension, replicas in all others: a split by roots, then in proportion."""
     tensor = 8 * 2 * 805306368 * 15 / 16 + 2 * 15 * 50331648
     node, pod = (2 * 452984832 * share for share in (7 / 8, 31 / 32 / 8))
     root = math.sqrt(tensor / (node + pod))

@@ -213,7 +213,7 @@ def test_a_change_moves_no_more_than_a_plan_from_scratch(change: Change, split: 
 
 
 def test_moves_are_proven_to_be_the_fewest() -> None:
-    """A cable fails where every other one is full: a flow has to move, and fewer moves are not enough."""
+    """A cable fails where all other cables are full: a flow has to move, and fewer moves are not enough."""
     setting = next(of for of in small_settings() if of.name == "4x4x4 fragmented seed 3")
     row = changed(setting, "cable fails", False, LIMITS)
     assert row.moves > 0

@@ -90,7 +90,7 @@ def test_three_jobs_take_turns_one_spec_after_the_other(controller: Controller, 
 
 
 def test_a_change_that_cannot_be_does_not_keep_others_from_theirs(controller: Controller, keeper: Keeper) -> None:
-    """The hosts that it wants belong to a job of another process."""
+    """The hosts that the job wants belong to a job of another process."""
     controller.registry.register(RegisterJob(job("foreign", 3), uid="foreign"), 0.0)
     keeper.keep(job("c", 3))
     until(lambda: "update" in controller.told("c"))

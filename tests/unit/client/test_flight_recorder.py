@@ -99,7 +99,7 @@ def test_a_reduction_is_a_chain_to_the_first_rank(tmp_path: Path) -> None:
 
 
 def test_a_reduction_of_gloo_is_a_ring_and_a_gather(tmp_path: Path) -> None:
-    """Gloo sends (n-1)/n·M from each rank to the one before, and M/n from each other rank to the root.
+    """Gloo sends (n-1)/n·M from each rank to the rank before, and M/n from each other rank to the root.
 
     M is 300 bytes here. With 1.6 MB over 4 ranks the kernel has counted 1.2 and 0.4 MB."""
     spec = of_all(tmp_path, entry("reduce", [150], profiling_name="gloo:reduce", root=1))

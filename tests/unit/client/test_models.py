@@ -68,7 +68,7 @@ def test_what_is_given_counts_more_than_the_preset() -> None:
 
 
 def test_groups_are_those_of_megatron() -> None:
-    """The example is that of the docstring of ``initialize_model_parallel``: 16 ranks, tensor 2, pipeline 4."""
+    """The example is from the docstring of ``initialize_model_parallel``: 16 ranks, tensor 2, pipeline 4."""
     groups = [*groups_of(Parallelism(tensor=2, pipeline=4), 2)]
     of = {kind: [members for k, members in groups if k == kind] for kind in ("data", "tensor", "pipeline", "embedding")}
     assert of["data"] == [(0, 2), (1, 3), (4, 6), (5, 7), (8, 10), (9, 11), (12, 14), (13, 15)]

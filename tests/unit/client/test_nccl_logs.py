@@ -115,7 +115,7 @@ def test_logs_may_be_in_a_file_per_rank(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["NCCL_ALGO set by environment to Tree", "TUNED"])
 def test_trees_are_taken_where_the_log_says_so(line: str, tmp_path: Path) -> None:
-    """NVIDIA/nccl #1453: Algo 0 is the tree. Each channel sends 2,000 bytes to the parent, and as many back."""
+    """NVIDIA/nccl #1453: Algo 0 is the tree. Each channel sends 2,000 bytes to the parent, and 2,000 back."""
     lines = everyone()
     if line == "TUNED":
         lines += [call(0, "AllReduce", 1000, 9, 4), head(0) + "4000 Bytes -> Algo 0 proto 2 time 37.8"]
@@ -148,7 +148,7 @@ def test_older_forms_of_trees(trees: Lines, tmp_path: Path) -> None:
 
 
 def test_single_lines_of_trees_have_the_parent_first(tmp_path: Path) -> None:
-    """NVIDIA/nccl #1189: single lines have to agree with the others, or the log is refused."""
+    """NVIDIA/nccl #1189: each line must agree with all other lines, or the log is refused."""
     line = head(2) + "Tree 1 : 0 -> 2 -> 3/-1/-1"
     lines = everyone()
     lines.insert(lines.index(comm(2, 4, "COMPLETE")), line)
@@ -186,7 +186,7 @@ def test_listed_rings_do_where_no_rank_has_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_other_collectives(what: str, sizes: dict[tuple[int, int], int], tmp_path: Path) -> None:
-    """Counts of an all-gather and a reduce-scatter are those of a rank's share.
+    """Counts of an all-gather and a reduce-scatter are counts of a rank's share.
 
     The root is rank 2, in the rings 0 1 3 2 and 0 2 3 1. A broadcast leaves out the links 3 to 2 and 0 to 2, a
     reduction 2 to 0 and 2 to 3."""

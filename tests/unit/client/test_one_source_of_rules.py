@@ -86,7 +86,7 @@ def in_call(spec: dict[str, Any]) -> JobSpec | dict[str, str]:
 
 
 def problems(error: InvalidInput) -> dict[str, str]:
-    """Return the problems by path; those of enums without text, because files and calls word them differently."""
+    """Return the problems by path, for enums without text, because files and calls word these differently."""
     found = {}
     for problem in error.problems:
         path, enum = mapping.path_in_proto(pb.JobSpec, problem.path)

@@ -89,7 +89,7 @@ def test_a_rank_without_an_address_or_with_a_problem_is_named(wrong: RankReport,
 
 
 def test_groups_are_those_of_all_ranks_and_their_names_tell_them_apart() -> None:
-    """Ranks 0 to 3 form two tensor groups and two data groups. One has a name of PyTorch beside that of the program."""
+    """Ranks 0 to 3 form two tensor groups and two data groups. One group has names from PyTorch and the program."""
     ranks = [
         told({"tensor": (0, 1), "data": (0, 2), "default": (0, 1, 2, 3)}),
         told({"tensor": (0, 1), "data": (1, 3), "default": (0, 1, 2, 3)}),

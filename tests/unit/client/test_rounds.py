@@ -8,7 +8,7 @@ DEADLINE_S = 60.0
 
 
 def test_an_end_just_before_a_round_is_not_missed() -> None:
-    """The round that begins then is the last one, however long the pause after it."""
+    """A round that begins just after the end is the last one, however long the pause after it."""
     made: list[str] = []
 
     def one() -> float:

@@ -49,7 +49,7 @@ def test_calls_that_alternate_share_a_phase_and_others_follow_each_other() -> No
 
 
 def test_calls_that_begin_while_another_is_under_way_share_its_phase() -> None:
-    """Each of a, b and c begins before the one before it has ended; d begins when all have ended."""
+    """The calls b and c begin before the previous call has ended; d begins when all have ended."""
     made = [Call(kind, 8, overlaps) for kind, overlaps in ((A, False), (B, True), (C, True))]
     last = Call(Kind("all_reduce", (0, 1), "d"), 8)
     found = per_iteration({rank: [*made, last] * 2 for rank in (0, 1)}, 2)

@@ -354,7 +354,7 @@ def counted_again(fabric: FakeFabric) -> None:
 
 
 def test_a_refused_rule_holds_only_the_part_that_it_sends_to(fabric: FakeFabric) -> None:
-    """The leaf refuses changes of the groups that send to spine2 first, and of the pins to them."""
+    """The leaf refuses changes of groups that send to spine2 first, and of pins that lead to these groups."""
     leaf1, held = fabric.switches[LEAF1], Output(PortNo(2))
     first = {n: group.buckets[0].action for n, group in leaf1.groups.items() if group.kind == "fast_failover"}
     groups = {n for n, action in first.items() if action == held}

@@ -19,7 +19,7 @@ from tests.support.three_rings import CONFIG, RINGS
 
 STRAY = FlowId("10.0.1.4", "10.0.2.4")
 HALF = 0.5 * FABRIC_BPS
-"""Rate in bit/s of an elephant on a link beside a flow that takes as much."""
+"""Rate in bit/s of an elephant (a large flow) on a link that it shares with a flow of the same rate."""
 
 
 def training(count: int = 2, spines: int = 4, duty: Callable[[float], float] = lambda _: 1.0) -> BusyFabric:

@@ -114,7 +114,7 @@ def test_a_job_that_begins_to_send_late_is_planned_in_full_again() -> None:
 
 
 def test_a_thousand_times_the_bytes_change_nothing() -> None:
-    """A plan uses the share of its NIC's time that a flow takes, whatever the number of bytes."""
+    """A plan uses the share of the NIC's time that a flow takes, not the number of its bytes."""
     seen = []
     for factor in (1, 1000):
         collective = {"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": factor * 1_000_000}

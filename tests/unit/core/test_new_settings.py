@@ -36,7 +36,7 @@ def other(**sections: Mapping[str, object]) -> Config:
 
 
 def plans(fabric: FakeFabric, seconds: float) -> list[SolvePlan]:
-    """Return the plans requested within so many seconds."""
+    """Return the plans requested within ``seconds``."""
     asked: list[SolvePlan] = []
     answers = fabric.planner.answers
 

@@ -37,7 +37,7 @@ def fabric() -> FakeFabric:
 
 
 def test_nothing_is_planned_while_only_switches_without_rules_have_connected(fabric: FakeFabric) -> None:
-    """Two leaves and a spine had no power, and connect first: a plan would put all flows over that spine."""
+    """Two leaves and a spine had lost power, and connect before the rest: a plan would use that spine alone."""
     fabric.send(RegisterJob(ring_job("pair", ["10.0.1.3", "10.0.2.2"])))
     fabric.run(3)
     rebooted = [Dpid(1), Dpid(2), Dpid(257)]

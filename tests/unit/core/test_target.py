@@ -43,7 +43,7 @@ class Recorded(FakeFabric):
         return found
 
     def slowdowns(self) -> Slowdowns:
-        """Return the slowdowns by the routes that the switches have confirmed."""
+        """Return the slowdowns under the routes that the switches have confirmed."""
         assert self._asked
         routes = {
             flow: route for job in self.status.jobs.values() for flow, route in job.routes.items() if route is not None

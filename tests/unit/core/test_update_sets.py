@@ -206,7 +206,7 @@ def test_a_refused_set_changes_nothing(fabric: Planned, why: str) -> None:
 
 @pytest.mark.parametrize("then", ["nothing", "one deregisters", "one is updated", "they exchange again"])
 def test_a_set_that_cannot_be_saved_is_undone_as_a_whole(fabric: Planned, then: str) -> None:
-    """The later changes are undone with it, newest first."""
+    """Changes after the set are undone too, newest first."""
     before, spines = everything(fabric)[:2], spines_used(fabric)
     fabric.slow = True
     fabric.send(rings(1, 2, 0))

@@ -1,4 +1,4 @@
-"""The systemd units: systemd accepts them, they have few rights, and their folders are those of the configurations."""
+"""The systemd units: systemd accepts them, they have few rights, and their folders match the configurations."""
 
 import re
 import shutil

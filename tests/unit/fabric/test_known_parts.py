@@ -1,4 +1,4 @@
-"""Remembered parts: those that are down, since when, the cause, and parts that are forgotten."""
+"""Remembered parts: which of them are down, since when and why, and which are forgotten."""
 
 from __future__ import annotations
 

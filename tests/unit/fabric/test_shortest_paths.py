@@ -1,4 +1,4 @@
-"""Next hops that are updated link by link equal those of a search from scratch."""
+"""Next hops that are updated link by link equal the next hops of a search from scratch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All pairs of a small new job are counted until its announcement is confirmed; a right one does not suffer from it."""
+"""All pairs of a small new job are counted until its announcement is confirmed, without harm to a right one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters that are polled more often: those of jobs that have lately begun to be learnt."""
+"""Counters of jobs that the controller has lately begun to learn: they are polled more often."""
 
 from __future__ import annotations
 

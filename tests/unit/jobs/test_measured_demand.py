@@ -344,7 +344,7 @@ def test_a_job_on_many_hosts_is_not_spelt_out_pair_by_pair() -> None:
 
 @pytest.mark.parametrize("steady", [True, False])
 def test_no_job_keeps_the_rules_for_learning_from_others(steady: bool) -> None:
-    """The first job sends nothing, or never the same."""
+    """The first job sends nothing, or never the same traffic twice."""
     others = ADDRESSES[4:]
     pairs = list(permutations(others, 2))
     cluster = Cluster(JobSpec.parse({**spec(others, []).model_dump(), "job_id": "first"}), spec(FOUR, []), max_rules=12)
@@ -355,7 +355,7 @@ def test_no_job_keeps_the_rules_for_learning_from_others(steady: bool) -> None:
 
 
 def test_a_tenant_does_not_wait_for_all_jobs_of_another_to_be_learnt() -> None:
-    """Fifty observed jobs on the same four hosts that send nothing registered before it."""
+    """Fifty observed jobs, which send nothing, registered on the same four hosts before this job."""
     cluster = Cluster(max_rules=24)
     for number in range(50):
         one = JobSpec.parse({**spec(ADDRESSES[4:], []).model_dump(), "job_id": f"idle{number}"})
@@ -528,7 +528,7 @@ def test_any_matrix_of_an_observed_job_is_learnt(seed: int) -> None:
 def test_an_observed_job_whose_iterations_are_longer_than_a_short_window_settles() -> None:
     """The first plan is for traffic from before the training.
 
-    Amounts counted anew over 4 s are those of a part of an iteration of 5 s, and differ again and again."""
+    Amounts counted anew over 4 s cover only a part of an iteration of 5 s, and differ again and again."""
     forward, backward = ring(FOUR), ring(FOUR, -1)
     cluster = Cluster(spec(FOUR, []), reports=False)
     cluster.train(7, forward | {pair: 3 * size for pair, size in backward.items()})

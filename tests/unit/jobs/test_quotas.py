@@ -19,7 +19,7 @@ TWENTY_RULES = Quota(max_learning_rules=20)
 
 
 def spec(number: int, links: int = 1, size: int = 1000) -> JobSpec:
-    """Return the spec of job ``number`` with so many virtual links between hosts that no other job has."""
+    """Return the spec of job ``number`` with ``links`` virtual links between hosts that no other job has."""
     endpoints = [f"10.{number}.0.{host + 1}" for host in range(links + 1)]
     transfers = [{"src": 0, "dst": dst, "bytes_per_iteration": size} for dst in range(1, links + 1)]
     return JobSpec.parse({"job_id": f"job{number}", "endpoints": endpoints, "transfers": transfers})

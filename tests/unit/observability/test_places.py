@@ -1,4 +1,4 @@
-"""Places of the metrics server: which client gets one, and which client loses one for it."""
+"""Places of the metrics server: which client gets a place, and which client loses its place then."""
 
 import socket
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from controller.observability.metrics import _Client, displaced
 
 
 class Clients:
-    """Connections of clients by address, in the order of their beginnings.
+    """Connections of clients by address, in the order in which they began.
 
     A name in capitals stands for a client that has sent a request."""
 

@@ -61,7 +61,7 @@ def test_routes_go_where_cables_are_and_are_no_fuller_than_lanes_alone(
 
 
 def shifted(each: int, gone: Gone, spines: int, subflows: int = 1) -> Problem:
-    """Return a problem in which every leaf sends half of ``each`` flows to the next leaf and half to the one after.
+    """Return a problem in which leaf n sends half of ``each`` flows to leaf n + 1 and half to leaf n + 2.
 
     Job 'a' has the flows that leave or enter leaf 1."""
     flows = [
@@ -74,7 +74,7 @@ def shifted(each: int, gone: Gone, spines: int, subflows: int = 1) -> Problem:
 
 
 def test_with_one_cable_failed_only_jobs_at_its_leaf_are_slow() -> None:
-    """Leaf 1 has seven links for eight flows out and as many in."""
+    """Leaf 1 has seven links for eight flows out and eight flows in."""
     problem = shifted(SPINES, [(1, 1)], SPINES)
     lanes = lanes_of(problem, problem.numbers.crossing)
     found = closed_forms.route(problem, slowdown_bounds(problem))

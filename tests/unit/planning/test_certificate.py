@@ -63,7 +63,7 @@ def test_a_full_cut_is_the_witness_of_every_job_across_when_flows_may_be_split()
 
 
 def test_of_two_jobs_one_must_be_slow() -> None:
-    """Either of them may be the slow one, and the other need not be."""
+    """Either job may be the slow one, and the other job need not be slow."""
     assert summary(proven(leaf_spine(2, 2), across("aab"))) == (1, 0, [(1, 2.0)])
 
 

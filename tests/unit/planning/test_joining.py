@@ -35,7 +35,7 @@ def even(fabric: Fabric, name: str, hosts: list[Host], subflows: int) -> Workloa
 
 
 def ring(hosts: int, first: int = 0) -> list[Host]:
-    """Return so many hosts of each leaf, leaf by leaf in turn."""
+    """Return ``hosts`` hosts of each leaf, leaf by leaf in turn."""
     return [(leaf, host) for host in range(first, first + hosts) for leaf in range(LEAVES)]
 
 
@@ -140,7 +140,7 @@ def problems(draw: st.DrawFn) -> Problem:
 @given(problems())
 @settings(max_examples=60, deadline=None)
 def test_no_slowdown_is_above_that_of_subflows_that_are_not_joined(problem: Problem) -> None:
-    """The worst slowdown in closed form, with whole flows first, is not above it either."""
+    """The worst slowdown in closed form, with whole flows first, is not above that of unjoined subflows either."""
     bounds = slowdown_bounds(problem)
     exact = route(problem, bounds)
     if exact is None:

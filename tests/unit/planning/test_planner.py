@@ -1,4 +1,4 @@
-"""Plans on typical fabrics: that of the demo, with failures, with background traffic, and when solvers fail."""
+"""Plans on typical fabrics: the demo's fabric, with failures, with background traffic, and when solvers fail."""
 
 from __future__ import annotations
 

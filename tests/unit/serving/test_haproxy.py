@@ -1,4 +1,4 @@
-"""HAProxy's configuration, made from that of the API. ``tests/wire/test_haproxy.py`` runs it."""
+"""HAProxy's configuration, made from the API's configuration. ``tests/wire/test_haproxy.py`` runs it."""
 
 from pathlib import Path
 from typing import Any

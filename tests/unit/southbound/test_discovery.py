@@ -65,7 +65,7 @@ class Clock:
         self.news: list[LinkSeen | LinkLost] = []
 
     def sent_from(self, at: PortRef, seconds: float) -> list[float]:
-        """Run for so many seconds, and return the times when probes left a port."""
+        """Run for ``seconds``, and return the times when probes left a port."""
         self.run(seconds)
         return self.sent_at[at]
 
@@ -160,7 +160,7 @@ def test_a_fabric_too_large_for_its_rate_is_probed_at_that_rate_and_keeps_its_li
 
 
 def test_a_switch_with_thousands_of_ports_delays_the_probes_of_no_other_switch() -> None:
-    """A silent cut is found in spite of the first and of all later probes of such switches."""
+    """Neither the first nor the later probes of such switches keep the controller from finding a silent cut."""
     discovery = Discovery(INTERVAL, TIMEOUT, 200.0)
     for dpid in (A, B):
         discovery.switch_connected(dpid, [port(1), port(2)])

@@ -98,7 +98,7 @@ def test_a_part_that_arrives_twice_changes_nothing() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_switch_without_meters_has_none(first: bool) -> None:
-    """The switch may refuse them before or after its other answers."""
+    """The switch may refuse the request for meters before or after its other answers."""
     wire = Wire()
     wire.reader.read(A, 0.0)
     if first:
@@ -143,7 +143,7 @@ def test_meters_come_back() -> None:
 
 
 def test_what_others_made_of_a_group_and_a_meter_is_counted_and_put_right() -> None:
-    """The ids are those of rules of ours, so the group and the meter have to be modified."""
+    """The ids belong to rules of the controller, so the group and the meter have to be modified."""
     wire = Wire()
     wire.reader.read(A, 0.0)
     kbps = ofp.OFPMF_KBPS | ofp.OFPMF_BURST

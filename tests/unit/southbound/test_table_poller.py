@@ -155,7 +155,7 @@ def test_a_switch_that_does_not_answer_is_asked_again_when_the_poll_is_given_up(
 
 
 def asked_for_limits(wire: Wire, seconds: float, entries: int, limit: int) -> list[float]:
-    """Return the times of requests for limits, with so many rows in a table of this limit."""
+    """Return the times of requests for limits, with ``entries`` rows in a table of this limit."""
     bodies = {ENTRIES: table_entry(1, entries), LIMITS: table_limit(1, limit)}
     bodies |= {GROUPS: group_room(9, 9), METERS: meter_room(9)}
     already = len(wire.asked)

@@ -507,7 +507,7 @@ def test_damaged_files_open_at_one_earlier_commit_or_are_refused(
 
 @pytest.fixture(scope="session")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedState]]:
-    """Return a state directory as a killed process leaves it at worst, and its commits.
+    """Return a state directory in the worst state that a killed process leaves, and its commits.
 
     The second half of the commits is only in SQLite's log, not in the database file."""
     original, copy = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("killed") / "state"

@@ -158,7 +158,7 @@ def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -
 
 
 def test_meters_of_ports_that_the_switch_does_not_have_count_nothing(counts: Counts) -> None:
-    """A hostile switch may report any number of meters, and others each time."""
+    """A hostile switch may report any number of meters, and other meters each time."""
     for turn in range(3):
         counts.take(drops={HOST_PORT: 50 * turn, **{PortNo(1000 * turn + n): 7 for n in range(500, 900)}})
     assert counts.intake.drops.keys() == {PortRef(LEAF, HOST_PORT)}

@@ -1,4 +1,4 @@
-"""Next hops of prefixes, and ECMP groups: a packet that meets two choices gets two independent ones."""
+"""Next hops of prefixes, and ECMP groups: two choices on the path of a packet are independent."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_where_there_is_one_choice_a_hop_has_one_bucket_in_port_order(ports: lis
 
 
 def test_switches_assign_the_hops_to_hash_values_in_different_orders() -> None:
-    """The unevenness of one switch then differs from that of the next one in three tiers."""
+    """In three tiers the unevenness of one switch then differs from the unevenness of the next switch."""
     orders = {
         tuple(
             bucket.watch_port
@@ -118,6 +118,6 @@ def test_a_prefix_stays_where_it_leads_while_a_host_of_it_is_there() -> None:
 
 
 def test_the_rule_of_a_host_is_installed_before_any_rule_that_leads_to_its_switch() -> None:
-    """Stages go by distance, and that of a neighbour is 1."""
+    """Stages are ordered by distance, and the distance of a neighbour is 1."""
     host = Host("10.0.1.1", None, PortRef(Dpid(1), PortNo(5)), 1e9)
     assert {rule.distance for rule in host_rules([host])} == {0}

@@ -60,7 +60,7 @@ def test_it_takes_nothing_that_the_full_computation_keeps_and_leaves_no_dead_end
 
 
 def follow(rules: Mapping[Dpid, RuleSet], fabric: Fabric, lost: set[LinkId], dpid: Dpid, leaf: Dpid) -> None:
-    """Assert that every choice of a group leads on over existing links, where the group still has a choice."""
+    """Assert that every choice of a group continues over existing links, where the group still has a choice."""
     group = rules[dpid].groups.get(ecmp_group_id(leaf))
     if dpid == leaf or group is None or len(ports(group)) < 2:
         return

@@ -1,4 +1,4 @@
-"""Running routes that have pins: those in force."""
+"""Running routes that have pins: the routes in force."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_a_path_group_comes_after_the_group_of_its_fallback() -> None:
 
 
 def test_the_tables_are_three_in_the_order_in_which_packets_pass_them() -> None:
-    """OpenFlow 1.3.5, 5.1: a packet goes on only to a table with a larger number."""
+    """OpenFlow 1.3.5, 5.1: a packet continues only to a table with a larger number."""
     assert [int(table) for table in (Table.CONTROL, Table.PINNED, Table.DEFAULT)] == [0, 1, 2]
 
 

@@ -192,7 +192,7 @@ def test_a_silent_switch_is_read_back_less_and_less_often_until_it_answers() -> 
     synced(sync, leaf=RuleSet())
 
     def pause_after_silence() -> float:
-        """Return the seconds from an unanswered barrier to the next read; the switch answers that without rules."""
+        """Return the seconds from an unanswered barrier to the next read; the switch then reports no rules."""
         nonlocal now
         since = now
         sync.stage_done(done(sync.next_stage(wanted), leaf=SwitchResult(timed_out=True)), now)

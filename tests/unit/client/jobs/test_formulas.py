@@ -78,7 +78,7 @@ def test_these_all_reduces_send_as_little_as_possible(formula: Formula, k: int, 
 
 @given(n=st.integers(2, 15))
 def test_reduce_scatters_and_all_gathers_bring_every_rank_what_it_lacks(n: int) -> None:
-    """An all-gather must bring (n-1)/n·M into each rank. A reduce-scatter sends as much out of each rank."""
+    """An all-gather must bring (n-1)/n·M into each rank. A reduce-scatter must send it out of each rank."""
     lacks = dict.fromkeys(range(n), (n - 1) * SIZE // n)
     _, received = volumes(f.DOUBLING_ALL_GATHER, n, SIZE)
     assert received == lacks

@@ -54,7 +54,7 @@ def rows(file: Path) -> list[dict[str, str]]:
 def job_slowdowns(found: list[dict[str, str]]) -> dict[str, float]:
     """Return the slowdown of each job from the CSV alone, for flows that each fill a NIC.
 
-    The load of a hop is the sum of shares; a job takes that of its worst hop."""
+    The load of a hop is the sum of shares; a job has the load of its worst hop."""
     load: defaultdict[tuple[str, str], float] = defaultdict(float)
     hops = [(row, list(pairwise(row["path"].split(">")))) for row in found]
     for row, path in hops:
@@ -230,7 +230,7 @@ def test_the_help_names_every_strategy(signalbox: Signalbox) -> None:
 
 
 def test_a_written_plan_is_verified(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
-    """A spine of four is gone: whole flows of full leaves need slowdown 2, and split ones 4/3."""
+    """One of four spines is gone: whole flows of full leaves need slowdown 2, and split flows 4/3."""
     file = tmp_path / "plan.json"
     for subflows, slowdown in ((1, "2"), (2, "1.33333")):
         options = ("--fail-spines", 3, "--max-subflows", subflows, "--proof", file)

@@ -29,7 +29,7 @@ def test_the_bound_of_hops_is_reached_where_servers_send_to_their_neighbours() -
 
 
 def brute_force(servers: int, interfaces: int, rings: int, weights: list[float]) -> tuple[float, int]:
-    """Return the smallest mean, and for it the smallest diameter, of any steps."""
+    """Return the smallest mean of hops over all choices of steps, and the smallest diameter with that mean."""
     best = (math.inf, 0)
     for steps in combinations(range(1, servers), min(interfaces, servers - 1)):
         hops = hops_by_offset(servers, steps)

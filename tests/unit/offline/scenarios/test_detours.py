@@ -1,4 +1,4 @@
-"""Paths longer than the shortest: which there are, and that packets arrive where only some switches have their pins."""
+"""Paths longer than the shortest: which paths exist, and that packets arrive where only some switches have pins."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_the_checker_accepts_only_detours_that_are_candidates(beside_a_slow_cabl
 
 @st.composite
 def problems(draw: st.DrawFn, subflows: int) -> Problem:
-    """Draw up to four flows of two jobs on a graph of up to six switches, with paths of up to two links more."""
+    """Draw up to four flows of two jobs on up to six switches, with paths up to two links above the shortest."""
     switches, rates = draw(st.integers(3, 6)), st.sampled_from([1.0, 2.0, 5.0])
     tree = [(draw(st.integers(1, here - 1)), here) for here in range(2, switches + 1)]
     others = [(a, b) for b in range(1, switches + 1) for a in range(1, b)]

@@ -46,7 +46,7 @@ def test_compute_phases_lie_between_all_reduces() -> None:
 
 
 def test_parts_of_an_iteration_follow_each_other_and_what_is_no_ring_has_one_step() -> None:
-    """A ring of two takes 2 x 0.1 s, then its bytes in one step 0.2 s, beside something of 0.3 s."""
+    """A ring of two takes 2 x 0.1 s. Then its bytes in one step take 0.2 s, beside a transfer of 0.3 s."""
     fabric = fabric_of(leaves=2, spines=1)
     ring = job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.5)
     more = replace(ring.virtual_links[0], src_ip=list(fabric.hosts)[1], phase=1, bytes=3 * STEP_BYTES)
@@ -143,7 +143,7 @@ def split_evenly(problem: Problem) -> Plan:
 
 
 def test_a_full_leaf_that_splits_over_the_spines_left_reaches_the_bound() -> None:
-    """A leaf has three hosts, and two of three spines are left: 3/2 with flows split in two, 2 with whole ones."""
+    """A leaf has three hosts, and two of three spines are left: 3/2 with flows split in two, 2 with whole flows."""
     fabric = fabric_of(leaves=2, spines=3, hosts=3)
     fabric = without(fabric, spine_links(fabric, ["2"]))
     full = job(fabric, "a", [[(0, host), (1, host)] for host in range(3)])
@@ -208,7 +208,7 @@ def with_subflows(jobs: list[WorkloadJob], striping: Striping, subflows: int = 2
 
 
 def two_and_one(problem: Problem) -> Plan:
-    """Return two subflows of every flow: those of ``a`` over a spine each, those of ``b`` both over spine 0."""
+    """Return two subflows of every flow: for ``a`` over two spines, for ``b`` both over spine 0."""
     return every_flow(lambda p, f: whole(p.candidates(f)[f.job_id == "a" and f.id.subflow]))(problem)
 
 
@@ -245,7 +245,7 @@ def test_a_subflow_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(stripin
 
 @pytest.mark.parametrize(("sharing", "slowdown"), [(Sharing.WEIGHTED, 1.0), (Sharing.EQUAL, 1.25)])
 def test_weights_give_the_busy_host_what_it_needs(sharing: Sharing, slowdown: float) -> None:
-    """A host sends twice as much as the two others; together they send just what the uplink carries.
+    """One host sends twice as much as each of two others; all together send just what the uplink carries.
 
     In equal shares (2/3 each) the others finish after 0.15 s. The rest of 0.2 s cannot be sent faster than the NIC
     sends."""
@@ -431,7 +431,7 @@ def test_of_jobs_striped_in_several_ways_only_the_outweighed_are_slower_than_pla
 
 @pytest.mark.parametrize(("striping", "slower"), [(Striping.PACED, True), (Striping.EVEN, False)])
 def test_a_ring_is_slower_than_its_slowdown_beside_more_connections(striping: Striping, slower: bool) -> None:
-    """All rings go over one spine, and the others have four connections per flow, some of which begin later."""
+    """All rings go over one spine; the other jobs have four connections per flow, some of which begin later."""
     fabric = fabric_of(leaves=4, spines=1)
     ring = replace(job(fabric, "ring", [[(leaf, 0) for leaf in range(4)]]), max_subflows=4, striping=striping)
     others = [job(fabric, f"b{leaf}", [[(leaf, 1), (leaf + 1, 1)]], 0.05 * leaf, 0.1) for leaf in (0, 2)]

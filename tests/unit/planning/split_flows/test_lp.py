@@ -22,7 +22,7 @@ quick = settings(max_examples=150)
 
 
 def improved(problem: Problem, routes: Routes, slowdown: float, moves_count: bool = True) -> tuple[Commodities, Spread]:
-    """Return the spread from these routes to ones that load no link beyond ``slowdown``, or as little as possible."""
+    """Return the spread from these routes to routes that load links above ``slowdown`` as little as possible."""
     of = Commodities(problem)
     start = of.amounts(routes)
     goal = Goal(slowdown * of.capacity, of.capacity, moves_count)

@@ -218,7 +218,7 @@ def test_a_leaf_without_cables_leaves_its_flows_unrouted_and_the_others_split() 
 
 
 def test_the_slowdowns_of_an_aim_are_kept_with_fewer_moves() -> None:
-    """The goal plan moves a flow more than is needed; flows of the slow job have to avoid the link of the fast one."""
+    """The goal plan moves one flow more than needed; flows of the slow job have to avoid the fast job's link."""
     flows = split([flow("slow", (1, h), (2, h), RATE) for h in (1, 2, 3, 4)] + [flow("fast", (1, 5), (2, 5), RATE)], 2)
     problem = problem_of(leaf_spine(2, 3), flows)
     spines = problem.candidates(flows[0])

@@ -62,7 +62,7 @@ def test_full_leaves_with_jobs_dealt_at_random_share_no_link(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_where_cables_are_missing_only_the_jobs_that_must_are_slow(seed: int) -> None:
-    """The number of slow jobs is that of the bound, which no routing undercuts."""
+    """The number of slow jobs equals the bound, which no routing undercuts."""
     rng = random.Random(seed)
     cut = [(leaf, rng.randint(1, 8)) for leaf in rng.sample(range(1, 9), 3)]
     problem = problem_of(leaf_spine(8, 8, 1.0, without=cut), dealt(2, 8, 8, seed), nic_bps=1.0)
@@ -70,7 +70,7 @@ def test_where_cables_are_missing_only_the_jobs_that_must_are_slow(seed: int) ->
 
 
 def test_mixed_sizes_are_packed() -> None:
-    """Ten flows of a third of a link and two whole ones share six uplinks per leaf: 2 + 10/3 fill them almost."""
+    """Ten flows of a third of a link and two of a whole link almost fill six uplinks per leaf: 2 + 10/3 links."""
     sizes = [3.0] * 2 + [1.0] * 10
     flows = [flow("a", (leaf, h), (leaf % 4 + 1, h), bps) for leaf in (1, 2, 3, 4) for h, bps in enumerate(sizes)]
     problem = problem_of(leaf_spine(4, 6, 3.0), flows, nic_bps=3.0)
