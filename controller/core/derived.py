@@ -142,7 +142,7 @@ class Derived:
         )
         """Fabric of the forwarding links, from which rules are derived."""
         self.closed = Row(_closed, lambda: (one_way, extension.links))
-        """One-way ports that lead nowhere at the moment."""
+        """Ports declared one-way that lead nowhere at the moment."""
         self.routed_lost_links = Row(lost_links, lambda: (self.flows_by_link(), s.fabric.links))
         """Lost links that running routes use."""
 

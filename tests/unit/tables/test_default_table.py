@@ -76,7 +76,7 @@ def test_where_there_is_one_choice_a_hop_has_one_bucket_in_port_order(ports: lis
 
 
 def test_switches_assign_the_hops_to_hash_values_in_different_orders() -> None:
-    """In three tiers the unevenness of one switch then differs from the unevenness of the next switch."""
+    """The unevenness of one switch in three tiers then differs from the unevenness of the next switch."""
     orders = {
         tuple(
             bucket.watch_port

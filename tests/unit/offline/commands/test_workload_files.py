@@ -230,7 +230,7 @@ def test_the_help_names_every_strategy(signalbox: Signalbox) -> None:
 
 
 def test_a_written_plan_is_verified(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
-    """One of four spines is gone: whole flows of full leaves need slowdown 2, and split flows 4/3."""
+    """Whole flows of full leaves need slowdown 2 without one of four spines, and split flows 4/3."""
     file = tmp_path / "plan.json"
     for subflows, slowdown in ((1, "2"), (2, "1.33333")):
         options = ("--fail-spines", 3, "--max-subflows", subflows, "--proof", file)

@@ -245,7 +245,7 @@ def test_a_subflow_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(stripin
 
 @pytest.mark.parametrize(("sharing", "slowdown"), [(Sharing.WEIGHTED, 1.0), (Sharing.EQUAL, 1.25)])
 def test_weights_give_the_busy_host_what_it_needs(sharing: Sharing, slowdown: float) -> None:
-    """One host sends twice as much as each of two others; all together send just what the uplink carries.
+    """A host sends twice as much as each of two others; all together send just what the uplink carries.
 
     In equal shares (2/3 each) the others finish after 0.15 s. The rest of 0.2 s cannot be sent faster than the NIC
     sends."""
