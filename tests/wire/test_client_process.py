@@ -126,7 +126,7 @@ joined()
 
 
 def test_a_process_that_forks_while_it_connects_goes_on_and_so_do_its_children(api: Running) -> None:
-    """A signal ended, with gRPC in the program itself, a child in 7 of 178 such processes, and the process in one."""
+    """A signal ended a child in 7 of 178 such processes, and the process in one, when gRPC ran in the program."""
     with program(api, MANY_CHILDREN) as process:
         assert ended(process)[0] == 0
 
