@@ -52,7 +52,7 @@ Cell = dict[str, Any]
 class Trial(NamedTuple):
     """Scheme, and behaviour of the simulated controller and senders."""
 
-    strategy: str
+    scheme: str
     """Name of the scheme in ``SCHEMES``."""
     replan: Replan = Replan.PUBLISHED
     lose_sent: bool = False
@@ -127,7 +127,7 @@ def _train(trial: Trial, seed: int, problem: Problem, jobs: Sequence[WorkloadJob
         lose_sent=trial.lose_sent,
         seed=seed,
     )
-    plan = SCHEMES[trial.strategy]
+    plan = SCHEMES[trial.scheme]
     return simulate([Stage(0.0, problem)], jobs, lambda asked: plan(asked, limits), options)
 
 

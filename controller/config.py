@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 from controller.toml_files import Table, matching, read_toml, refuse_above
 from signalbox.addresses import listen_address
 from signalbox.jobs.spec import HostAddress, at_most
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 MAX_S = 365 * 24 * 3600
 """Longest duration in seconds that a setting may have."""
@@ -380,8 +380,8 @@ class CountersConfig(Table):
 class PlanningConfig(Table):
     """Settings of the planner."""
 
-    strategy: Strategy = Strategy.PLANNED
-    """ecmp, planned, or shadow (no pins); ``signalbox strategy`` takes precedence."""
+    mode: Mode = Mode.PLANNED
+    """ecmp, planned, or shadow (no pins); ``signalbox mode`` takes precedence."""
     time_limit_s: Annotated[Seconds, Reloaded.ANY] = 2.0
     """Seconds for all searches of one plan; the best plan found by then is used."""
     interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0

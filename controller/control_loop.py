@@ -32,7 +32,7 @@ from controller.status import Status
 from controller.tables.lost_next_hops import narrowed
 from controller.tables.messages import PollLearning
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 DRAIN_REST_S = 0.1
 """Seconds between planning cycles that move flows off drained parts."""
@@ -148,7 +148,7 @@ class ControlLoop:
         until the next plan."""
         s = self.state
         made = {} if Work.RULES in self._pending.due else self.extension.begin(now)
-        for job_id, routes in made.items() if s.strategy is Strategy.PLANNED else ():
+        for job_id, routes in made.items() if s.mode is Mode.PLANNED else ():
             if routes is not None:
                 s.routes.begin(self.derived.jobs()[job_id], routes)
         if None in made.values():
@@ -189,7 +189,7 @@ class ControlLoop:
         # Drained links still carry their flows: each of these flows moves once, to its path in the plan.
         repairs = is_loss or not self.derived.drained_flows()
         sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
-        asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.strategy, s.fabric.links, repairs, is_loss, now)
+        asked = s.cycle.begin(snapshot, self.derived.jobs(), sources, s.mode, s.fabric.links, repairs, is_loss, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
         return asked
@@ -262,10 +262,10 @@ class ControlLoop:
         if s.commits.busy or not self._is_due(Work.SAVE, now):
             return []
         of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
-        # A configured strategy is not saved: the next controller may be configured with another one.
-        strategy = s.strategy if s.commits.holding or s.commits.latest.strategy else None
+        # A configured mode is not saved: the next controller may be configured with another one.
+        mode = s.mode if s.commits.holding or s.commits.latest.mode else None
         of_operators = s.drains.parts, s.silences.of
-        of_network = self.derived.registrations(), strategy, s.routes.shares
+        of_network = self.derived.registrations(), mode, s.routes.shares
         state = SavedState(*of_network, *of_jobs, *of_operators, self.derived.saved_parts())
         return list(s.commits.begin(state, KnownJobs(self.derived.jobs(), s.demand.demands), now))
 

@@ -35,7 +35,7 @@ from controller.tables.table_use import TableUse
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Dividing
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
@@ -220,7 +220,7 @@ class Status:
     """Published state of the controller. Totals and distributions are since the start."""
 
     fabric: Fabric = field(default_factory=Fabric)
-    strategy: Strategy = Strategy.PLANNED
+    mode: Mode = Mode.PLANNED
     adopting: bool = False
     switches: Mapping[Dpid, SwitchStatus] = field(default_factory=dict)
     links: Mapping[LinkId, LinkStatus] = field(default_factory=dict)
@@ -330,7 +330,7 @@ class Status:
         if job.flows_without_path:
             return "no_path"
         planned = job.slowdown or job.state == "pinned" or not job.routes
-        return "unplanned" if self.strategy is Strategy.PLANNED and not planned else None
+        return "unplanned" if self.mode is Mode.PLANNED and not planned else None
 
     @property
     def network_efficiency(self) -> float | None:

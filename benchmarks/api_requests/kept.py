@@ -14,7 +14,7 @@ KEPT: tuple[Case, ...] = (
         (bytes.fromhex("d4d19ebd9b27b24ef96f2e95d3b50887ef2f1688"),),
     ),
     Case("no such method: no details", "/signalbox.v1.JobService/", (b"",)),
-    Case("no such service: no details", "/SetStrategy", (bytes.fromhex("0801"),)),
+    Case("no such service: no details", "/SetMode", (bytes.fromhex("0801"),)),
 )
 
 KEPT_RAW = (

@@ -128,9 +128,9 @@ def spec(rng: Random, job_id: str) -> pb.JobSpec:
             pass
         case 1:
             for number in range(rng.randint(1, 3)):
-                strategy = made.strategies.add(name=f"strategy {number}")
-                _sends(rng, strategy, ranks)
-                strategy.compute.add(seconds=rng.choice((0.0, 0.5)), phase=rng.choice((None, 1)))
+                parallelization = made.parallelizations.add(name=f"parallelization {number}")
+                _sends(rng, parallelization, ranks)
+                parallelization.compute.add(seconds=rng.choice((0.0, 0.5)), phase=rng.choice((None, 1)))
         case _:
             _sends(rng, made, ranks)
     if rng.random() < 0.1:
@@ -139,7 +139,7 @@ def spec(rng: Random, job_id: str) -> pb.JobSpec:
 
 
 def _sends(rng: Random, made: Any, ranks: range) -> None:
-    """Add what a job sends. ``made``: a spec or a strategy."""
+    """Add what a job sends. ``made``: a spec or a parallelization."""
     if rng.randrange(3) == 0:
         src, dst = rng.sample(ranks, 2)
         made.transfers.add(src=src, dst=dst, bytes_per_iteration=rng.choice((1, 1000, 1 << 30)), phase=1, step=2)
@@ -220,8 +220,8 @@ def _watch(rng: Random, request: Any, known: Known) -> None:
     request.resume_token = rng.choice(("", *known.resume.get(request.DESCRIPTOR.name, ())))
 
 
-def _strategy(rng: Random, request: Any, _: Known) -> None:
-    request.strategy = rng.choice(pb.Strategy.values())
+def _mode(rng: Random, request: Any, _: Known) -> None:
+    request.mode = rng.choice(pb.Mode.values())
 
 
 def _forget(rng: Random, request: Any, _: Known) -> None:
@@ -269,7 +269,7 @@ _FILL: Mapping[str, Callable[[Random, Any, Known], None]] = {
     "WatchFabric": _watch,
     "WatchPlan": _watch,
     "WatchAlarms": _watch,
-    "SetStrategy": _strategy,
+    "SetMode": _mode,
     "ForgetParts": _forget,
     "Explain": _of_job,
     "WhatIf": _what_if,

@@ -45,11 +45,11 @@ from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import Iteration
+from signalbox import words
 from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.errors import SignalboxError
 from signalbox.mapping import word_in
-from signalbox.words import Strategy
 
 HOSTS = LEAVES * HOSTS_PER_LEAF
 MBPS = RATE_BPS / 1e6
@@ -60,7 +60,7 @@ CYCLES_S = 30.0
 """Seconds of three planning cycles."""
 SETTLE_S = 7.0
 POLL_S = 0.1
-SETTINGS: Settings = {"planning": {"strategy": "ecmp"}}
+SETTINGS: Settings = {"planning": {"mode": "ecmp"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def fabric_rows(
         running(lab, seed, library, logs, draws + len(sources)) as jobs,
     ):
         yield from hashed(jobs, seed, draws, sizes.draw_iterations)
-        client.set_strategy(Strategy.PLANNED)
+        client.set_mode(words.Mode.PLANNED)
         for number, announced in enumerate(sources if Mode.PLANNED in modes else (), draws):
             yield from planned(jobs, seed, number, sizes.iterations, client, announced)
 

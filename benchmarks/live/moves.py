@@ -4,7 +4,7 @@
 
 Rings of hosts on the demo's fabric send numbered UDP packets at half the link rate over their pins. The controller's
 planner always answers with the plan that is not in force (``moves_controller``). Then the pins are removed and
-installed again, by setting the strategy to ECMP and to planned. The result is a table, and ``moves.json``; ``--json``
+installed again, by setting the mode to ECMP and to planned. The result is a table, and ``moves.json``; ``--json``
 prints the JSON instead.
 
 The exit status is 1 when a packet was lost that no queue dropped, or one arrived twice.
@@ -43,7 +43,7 @@ from signalbox.client import Client
 from signalbox.commands.output import AsJson
 from signalbox.jobs.spec import Algorithm
 from signalbox.mapping import word_in
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 JOBS = 2
 FRAME_BYTES = 1000
@@ -58,7 +58,7 @@ losses do not count."""
 TIMEOUT_S = 60.0
 POLL_S = 0.02
 LEASE_S = 3600.0
-PLANNING: Settings = {"planning": {"strategy": "ecmp", "interval_s": 3600}}
+PLANNING: Settings = {"planning": {"mode": "ecmp", "interval_s": 3600}}
 """Settings with which the controller makes only the plans that the benchmark requests."""
 
 
@@ -98,9 +98,9 @@ class Traffic:
         time.sleep(PAUSE_S)
         return took
 
-    def set_strategy(self, strategy: Strategy) -> float:
+    def set_mode(self, mode: Mode) -> float:
         start = time.monotonic()
-        self.client.set_strategy(strategy)
+        self.client.set_mode(mode)
         took = time.monotonic() - start
         time.sleep(PAUSE_S)
         return took
@@ -143,7 +143,7 @@ def traffic_of(
             probing.send(pair, frame_bytes * 8 / (load * rate_bps), frame_bytes)
         wait_for(lambda: client.get_status().jobs_pending == 0, "every host", TIMEOUT_S)
         traffic = Traffic(lab, client, watch, probing, pairs)
-        client.set_strategy(Strategy.PLANNED)
+        client.set_mode(Mode.PLANNED)
         wait_for(lambda: traffic.spines().keys() == pairs, "every pin", TIMEOUT_S, POLL_S)
         time.sleep(1.0)  # the first packets of a pair wait for an ARP reply
         yield traffic
@@ -156,7 +156,7 @@ def moving(traffic: Traffic, times: int) -> Phase:
 
 def switching(traffic: Traffic, times: int) -> Phase:
     """Remove all pins and install them again, ``times`` times."""
-    off = [lambda: traffic.set_strategy(Strategy.ECMP), lambda: traffic.set_strategy(Strategy.PLANNED)]
+    off = [lambda: traffic.set_mode(Mode.ECMP), lambda: traffic.set_mode(Mode.PLANNED)]
     return _phase(traffic, "pins gone and back", off * times)
 
 
@@ -244,13 +244,13 @@ def table_of(found: Mapping[str, Any]) -> Group:
 
 def main(
     times: Annotated[int, typer.Option(min=1, help="Number of moves, each there and back.")] = 200,
-    strategies: Annotated[int, typer.Option(min=0, help="Changes of the strategy, each there and back.")] = 20,
+    modes: Annotated[int, typer.Option(min=0, help="Changes of the mode, each there and back.")] = 20,
     out: Annotated[Path, typer.Option(help="Directory for the results.")] = Path("out/bench/moves"),
     as_json: AsJson = False,
 ) -> None:
     """Move every pinned flow under traffic and count the packets that arrive."""
     with demo_fabric("mv", out) as (topo, folder), traffic_of(topo, folder, JOBS) as traffic:
-        phases = [moving(traffic, times), *([switching(traffic, strategies)] if strategies else [])]
+        phases = [moving(traffic, times), *([switching(traffic, modes)] if modes else [])]
         found = build_report(phases, *traffic.probing.finish())
     report(found, out / "moves.json", lambda: table_of(found), as_json)
     if any(

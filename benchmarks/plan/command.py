@@ -28,9 +28,9 @@ from offline.schemes import SCHEMES
 from signalbox.commands.output import AsJson, show
 
 SAVED_EVERY_S = 10.0
-QUICK_STRATEGIES = ("planned", "ecmp", "greedy")
+QUICK_SCHEMES = ("planned", "ecmp", "greedy")
 QUICK_FAILURES = ("none", "4-spines", "40-cables")
-"""Failures that ``--quick`` measures; ``QUICK_STRATEGIES`` are its strategies."""
+"""Failures that ``--quick`` measures; ``QUICK_SCHEMES`` are its schemes."""
 MOST_CHANGED = 10
 """Number of generated workloads whose changes are measured."""
 
@@ -42,7 +42,7 @@ def main(
         Path | None,
         typer.Option("--workloads", metavar="DIR", help="Folder of published workloads, with folders of job files."),
     ] = None,
-    strategies: Annotated[str, typer.Option(metavar="NAME,…", help="Schemes to measure.", show_default="all")] = "",
+    schemes: Annotated[str, typer.Option(metavar="NAME,…", help="Schemes to measure.", show_default="all")] = "",
     failures: Annotated[str, typer.Option(metavar="NAME,…", help="Failures to measure.", show_default="all")] = "",
     generated: Annotated[bool, typer.Option(help="Add 50 generated workloads, half of them fragmented.")] = True,
     irregular: Annotated[bool, typer.Option(help="Add unequal sizes and rates, parallel cables, a fat-tree.")] = True,
@@ -55,17 +55,17 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Plan every workload under every scheme and failure: slowdowns and what is proven, subflows, times, moves."""
-    schemes = _chosen("--strategies", strategies, SCHEMES, QUICK_STRATEGIES if quick else SCHEMES)
+    measured = _chosen("--schemes", schemes, SCHEMES, QUICK_SCHEMES if quick else SCHEMES)
     breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
     found = workloads(folder, GENERATED if generated else 0, irregular)
     found = few(found) if quick else found
     limits = PlanLimits(time_limit_s=time_limit)
     parts = {"generated": generated, "irregular": irregular, "changes": changes, "quick": quick}
-    results = Results({"strategies": schemes, "failures": breaks, **parts, "time_limit_s": time_limit})
+    results = Results({"schemes": measured, "failures": breaks, **parts, "time_limit_s": time_limit})
     steps = [
-        *_plans(results, (*found.published, *found.irregular), schemes, breaks, limits),
+        *_plans(results, (*found.published, *found.irregular), measured, breaks, limits),
         *(_changes(results, found, limits) if changes else ()),
-        *_plans(results, found.generated, schemes, breaks, limits),
+        *_plans(results, found.generated, measured, breaks, limits),
     ]
     with undisturbed():
         _run(steps, results, out / "plan.json")

@@ -1,6 +1,6 @@
-"""Measurement of single plans: slowdowns that a strategy reaches on a setting with a failure, and the time it takes.
+"""Measurement of single plans: slowdowns that a scheme reaches on a setting with a failure, and the time it takes.
 
-For a ``Case`` the result is a ``Row``, or ``Missing`` when the strategy gave no plan.
+For a ``Case`` the result is a ``Row``, or ``Missing`` when the scheme gave no plan.
 
 Times are the planner's own, from a ``Problem`` to a checked plan. They are medians of several runs after a first one
 that does not count, as far as the time budget of a case allows. Every run gets a new problem, so that nothing is
@@ -25,7 +25,7 @@ from offline.scenarios.scenario import problem_of
 from offline.schemes import SCHEMES
 
 PLANNED = "planned"
-"""Strategy that can split flows, and for which targets are set."""
+"""Scheme that can split flows, and for which targets are set."""
 _ROUNDING = 1e-6
 
 
@@ -50,15 +50,15 @@ class Case:
 
     setting: Setting
     failure: str
-    strategy: str
+    scheme: str
     max_subflows: int
 
     @property
     def runs(self) -> Runs:
-        return OF_PLANNED if self.strategy == PLANNED else OF_OTHERS
+        return OF_PLANNED if self.scheme == PLANNED else OF_OTHERS
 
     def __str__(self) -> str:
-        way = f"{self.strategy}, up to {self.max_subflows} subflows" if self.max_subflows > 1 else self.strategy
+        way = f"{self.scheme}, up to {self.max_subflows} subflows" if self.max_subflows > 1 else self.scheme
         return f"{self.setting.group}, {self.setting.name}; failed: {self.failure}; {way}"
 
 
@@ -84,7 +84,7 @@ class Row(Times):
     workload: str
     failure: str
     failed_spines: int
-    strategy: str
+    scheme: str
     max_subflows: int
     jobs: int
     flows: int
@@ -135,7 +135,7 @@ class Missing:
     group: str
     workload: str
     failure: str
-    strategy: str
+    scheme: str
     max_subflows: int
     reason: str
 
@@ -149,28 +149,28 @@ class Timed:
     times: Times
 
 
-def cases(settings: Sequence[Setting], strategies: Sequence[str], failures: Sequence[str]) -> list[Case]:
-    """Return the cases: all strategies keep flows whole, and ``planned`` also splits them."""
+def cases(settings: Sequence[Setting], schemes: Sequence[str], failures: Sequence[str]) -> list[Case]:
+    """Return the cases: all schemes keep flows whole, and ``planned`` also splits them."""
     return [
-        Case(setting, failure, strategy, max_subflows)
+        Case(setting, failure, scheme, max_subflows)
         for setting in settings
         for failure in setting.failures
         if failure in failures
-        for strategy in strategies
-        for max_subflows in ((1, FAILURES[failure].max_subflows) if strategy == PLANNED else (1,))
+        for scheme in schemes
+        for max_subflows in ((1, FAILURES[failure].max_subflows) if scheme == PLANNED else (1,))
     ]
 
 
 def measure(case: Case, limits: PlanLimits) -> Row | Missing:
     setting, failure = case.setting, FAILURES[case.failure]
-    if case.strategy not in (PLANNED, "ecmp") or case.max_subflows > 1:
+    if case.scheme not in (PLANNED, "ecmp") or case.max_subflows > 1:
         limits = replace(limits, ecmp_draws=0)
     fabric = failed(setting, failure)
     jobs = with_subflows(setting.jobs, case.max_subflows)
-    timed = timed_runs(lambda: problem_of(fabric, jobs), SCHEMES[case.strategy], limits, case.runs)
+    timed = timed_runs(lambda: problem_of(fabric, jobs), SCHEMES[case.scheme], limits, case.runs)
     answer = timed.answer
     if isinstance(answer, NoPlan):
-        return Missing(setting.group, setting.name, case.failure, case.strategy, case.max_subflows, answer.reason)
+        return Missing(setting.group, setting.name, case.failure, case.scheme, case.max_subflows, answer.reason)
     slowdowns = answer.sorted_slowdowns
     routed = max(1, len(answer.routes))
     classes, variables = sizes(timed.problem)
@@ -179,7 +179,7 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
         workload=setting.name,
         failure=case.failure,
         failed_spines=failure.spines,
-        strategy=case.strategy,
+        scheme=case.scheme,
         max_subflows=case.max_subflows,
         jobs=len(jobs),
         flows=len(timed.problem.flows),
@@ -205,19 +205,19 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
 
 def timed_runs(
     make: Callable[[], Problem],
-    strategy: Callable[[Problem, PlanLimits], Plan | NoPlan],
+    scheme: Callable[[Problem, PlanLimits], Plan | NoPlan],
     limits: PlanLimits,
     runs: Runs,
 ) -> Timed:
-    """Run a strategy several times, each time on a new problem from ``make``."""
+    """Run a scheme several times, each time on a new problem from ``make``."""
     began = time.perf_counter()
-    problem, first, snapshot_ms = _run(make, strategy, limits)
+    problem, first, snapshot_ms = _run(make, scheme, limits)
     times = [(snapshot_ms, first)]
     quiet = replace(limits, ecmp_draws=0)
     if time.perf_counter() - began < runs.budget_s:
         times.clear()
     while len(times) < runs.most and (not times or time.perf_counter() - began < runs.budget_s):
-        _, answer, snapshot_ms = _run(make, strategy, quiet)
+        _, answer, snapshot_ms = _run(make, scheme, quiet)
         times.append((snapshot_ms, answer))
     plans = [answer.times for _, answer in times if isinstance(answer, Plan)]
     medians = Times(
@@ -268,11 +268,11 @@ def closed_form(problem: Problem, setting: Setting, failure: Failure, split: boo
 
 
 def _run(
-    make: Callable[[], Problem], strategy: Callable[[Problem, PlanLimits], Plan | NoPlan], limits: PlanLimits
+    make: Callable[[], Problem], scheme: Callable[[Problem, PlanLimits], Plan | NoPlan], limits: PlanLimits
 ) -> tuple[Problem, Plan | NoPlan, float]:
     began = time.perf_counter()
     problem = make()
     snapshot_ms = 1000 * (time.perf_counter() - began)
     gc.collect()
     gc.freeze()
-    return problem, strategy(problem, limits), snapshot_ms
+    return problem, scheme(problem, limits), snapshot_ms

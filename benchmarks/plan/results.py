@@ -64,7 +64,7 @@ Line = dict[str, str]
 
 
 def scheme(row: Row | Missing) -> str:
-    return f"{row.strategy}, split" if row.max_subflows > 1 else row.strategy
+    return f"{row.scheme}, split" if row.max_subflows > 1 else row.scheme
 
 
 def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
@@ -250,7 +250,7 @@ _RULES = (
 
 
 def targets(rows: Sequence[Row], changes: Sequence[ChangeRow]) -> list[Target]:
-    planned = [row for row in rows if row.strategy == PLANNED]
+    planned = [row for row in rows if row.scheme == PLANNED]
     judged = [_judged(rule, [row for row in planned if rule.of(row)]) for rule in _RULES]
     return [target for target in (*judged, *_of_changes(changes)) if target.cases]
 

@@ -32,7 +32,7 @@ from mininet_topos.rewiring.random_wirings import random_wiring
 from mininet_topos.rewiring.report import CHOSEN, SWITCH, Row
 from signalbox.commands.output import AsJson
 from signalbox.errors import InvalidInput
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 RESULTS = Path("out/bench/rewiring.json")
 INTERFACES, MBPS, DIVISOR = 4, 2.0, 150.0
@@ -43,7 +43,7 @@ say = Console(stderr=True, highlight=False).print
 
 @dataclass(frozen=True)
 class Measuring:
-    """Job to measure: scaled, with the design's answer for it, and its strategies by name."""
+    """Job to measure: scaled, with the design's answer for it, and its parallelizations by name."""
 
     name: str
     job: Job
@@ -56,9 +56,9 @@ class Measuring:
         found = fabric.train(self.job, f"{self.name}-chosen", self.iterations)
         assert found.runs
         assert found.wiring
-        modelled_s = planned_s(self.ways[found.strategy], found.runs, found.wiring, self.size)
+        modelled_s = planned_s(self.ways[found.parallelization], found.runs, found.wiring, self.size)
         orders = self.answer.best.found.orders
-        return self._row(CHOSEN, found.strategy, max(map(len, orders), default=0), modelled_s, found)
+        return self._row(CHOSEN, found.parallelization, max(map(len, orders), default=0), modelled_s, found)
 
     def random(self, fabric: Circuits, number: int) -> Row:
         """Train on a random wiring. ``number``: its seed, from 1."""
@@ -66,18 +66,18 @@ class Measuring:
         wiring = random_wiring(SERVERS, self.size.interfaces, number)
         runs = on_wiring(self.ways[best.name], best.found.orders, wiring, self.size)
         found = fabric.train(self.job, f"{self.name}-random-{number}", self.iterations, (wiring, runs))
-        return self._row(f"random wiring {number}", runs.strategy, runs.rings, runs.planned_s, found)
+        return self._row(f"random wiring {number}", runs.parallelization, runs.rings, runs.planned_s, found)
 
     @property
     def elsewhere(self) -> Job:
-        """Job in the strategy that is best on the switch."""
+        """Job in the parallelization that is best on the switch."""
         return one_way(self.job, self.answer.other.name)
 
     def other(self, fabric: str, modelled_s: float, found: Trained) -> Row:
         return self._row(fabric, self.answer.other.name, 1, modelled_s, found)
 
-    def _row(self, fabric: str, strategy: str, rings: int, modelled_s: float, found: Trained) -> Row:
-        row = Row(fabric, strategy, rings, modelled_s, found.mean_s, found.iterations_s)
+    def _row(self, fabric: str, parallelization: str, rings: int, modelled_s: float, found: Trained) -> Row:
+        row = Row(fabric, parallelization, rings, modelled_s, found.mean_s, found.iterations_s)
         say(f"  {self.name}, {fabric}: measured {row.measured_s:.2f} s, modelled {modelled_s:.2f} s")
         return row
 
@@ -152,9 +152,9 @@ def _run(
     with leaves(size, LEAVES, SPINES, scratch / "leaves") as fabric_of_leaves:
         for each in asked:
             modelled_s = on_leaf_spine(each.ways[each.answer.other.name], LEAVES, SPINES, size)
-            kinds = ((ECMP, Strategy.ECMP), (PLANNED, Strategy.PLANNED))
-            for (name, strategy), time_s in zip(kinds, modelled_s, strict=True):
-                trained = fabric_of_leaves.train(each.elsewhere, f"{each.name}-{strategy}", each.iterations, strategy)
+            kinds = ((ECMP, Mode.ECMP), (PLANNED, Mode.PLANNED))
+            for (name, mode), time_s in zip(kinds, modelled_s, strict=True):
+                trained = fabric_of_leaves.train(each.elsewhere, f"{each.name}-{mode}", each.iterations, mode)
                 others[each.name].append(each.other(name, time_s, trained))
     rows = [
         OfJob(each.name, each.answer.refused, chosen[each.name], tuple(random[each.name]), tuple(others[each.name]))

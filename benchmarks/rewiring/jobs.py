@@ -30,7 +30,7 @@ DIVIDED = Parallelism(tensor=2, pipeline=2, data=3)
 
 
 def recommender() -> Job:
-    """Return a recommender: a model with large lookup tables and some dense layers. It has two strategies.
+    """Return a recommender: a model with large lookup tables and some dense layers. It has two parallelizations.
 
     ``hybrid``: each server has some of the tables. All-to-alls send looked-up rows to the servers that need them, and
     corrections (gradients) back; gradients of the dense layers are all-reduced. ``data``: every server has everything,
@@ -40,7 +40,7 @@ def recommender() -> Job:
     tables = TABLES * ROWS * EMBEDDING * FLOAT_BYTES
     looked_up = BATCH_PER_SERVER * TABLES * EMBEDDING * FLOAT_BYTES
     return {
-        "strategies": [
+        "parallelizations": [
             {
                 "name": "data",
                 "groups": everyone,

@@ -26,7 +26,7 @@ from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.mapping import checked, duration, number_of, path_in_proto, seconds, timestamp
 from signalbox.spec_messages import job_spec, spec_message
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.words import FailureKind, Strategy
+from signalbox.words import FailureKind, Mode
 
 LONG_CALL_S = 150.0
 """Smallest time-out, in seconds, of calls that wait for the solver or for switches."""
@@ -331,10 +331,10 @@ class Client(ClientConnection):
         """Plan now; return when the plan was adopted or rejected."""
         return self._call(self._controller.Replan, pb.ReplanRequest(), LONG_CALL_S)
 
-    def set_strategy(self, strategy: Strategy) -> pb.SetStrategyResponse:
+    def set_mode(self, mode: Mode) -> pb.SetModeResponse:
         """Set the controller's mode; return when the switches have confirmed its rules."""
-        request = pb.SetStrategyRequest(strategy=number_of(pb.Strategy.DESCRIPTOR, strategy))
-        return self._call(self._controller.SetStrategy, request, LONG_CALL_S)
+        request = pb.SetModeRequest(mode=number_of(pb.Mode.DESCRIPTOR, mode))
+        return self._call(self._controller.SetMode, request, LONG_CALL_S)
 
     def explain(self, job_id: str) -> pb.ExplainResponse:
         """Explain whether the network slows the job. Raises ``NotFound``, or ``Conflict`` while hosts are missing."""

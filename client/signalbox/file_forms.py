@@ -20,14 +20,14 @@ from signalbox.errors import FieldProblem, InvalidInput, cut, field_problems
 from signalbox.jobs.collectives import check
 from signalbox.jobs.spec import (
     MAX_ENDPOINTS,
+    MAX_PARALLELIZATIONS,
     MAX_RAILS,
-    MAX_STRATEGIES,
     SAID_BY_EACH,
     SENDS,
     HostAddress,
     JobSpec,
     Library,
-    ParallelStrategy,
+    Parallelization,
     Rail,
     Whole,
     at_most,
@@ -35,7 +35,7 @@ from signalbox.jobs.spec import (
 from signalbox.models import NamedModel, Parallelism, traffic
 
 SAYS = (*SENDS, "model", "parallelism")
-"""Fields of a file that describe the traffic of a job or of one of its strategies."""
+"""Fields of a file that describe the traffic of a job or of one of its parallelizations."""
 
 _RANGE = re.compile(r"(0|[1-9]\d{0,2})(?:-(0|[1-9]\d{0,2}))?")
 
@@ -73,8 +73,8 @@ class RailInFile(Rail):
     hosts: Hosts | None = None
 
 
-class StrategyInFile(ParallelStrategy):
-    """A strategy that may have ``model`` and ``parallelism``, as in a ``JobInFile``."""
+class ParallelizationInFile(Parallelization):
+    """A parallelization that may have ``model`` and ``parallelism``, as in a ``JobInFile``."""
 
     model: NamedModel | None = None
     parallelism: Parallelism | None = None
@@ -92,7 +92,7 @@ class JobInFile(JobSpec):
     ranks_per_host: Whole = Field(default=1, ge=1, le=MAX_ENDPOINTS)
     model: NamedModel | None = None
     parallelism: Parallelism | None = None
-    strategies: Annotated[tuple[StrategyInFile, ...], at_most(MAX_STRATEGIES)] = ()
+    parallelizations: Annotated[tuple[ParallelizationInFile, ...], at_most(MAX_PARALLELIZATIONS)] = ()
 
 
 def job_in(data: Any) -> JobSpec:
@@ -105,8 +105,8 @@ def job_in(data: Any) -> JobSpec:
     except ValidationError as error:
         raise InvalidInput(field_problems(error, JobInFile)) from None
     InvalidInput.refuse(_misplaced(job, data))
-    if job.strategies:
-        return _with_strategies(job, strategies_in(job, data))
+    if job.parallelizations:
+        return _with_parallelizations(job, parallelizations_in(job, data))
     plain = {name: getattr(job, name) for name in JobSpec.model_fields if name in data}
     plain |= _without_hosts(job)
     if job.model is not None:
@@ -119,54 +119,54 @@ def job_in(data: Any) -> JobSpec:
     return spec
 
 
-def strategies_in(job: JobInFile, data: Mapping[str, Any]) -> tuple[JobSpec, ...]:
-    """Return the spec of each strategy of ``job``, as if it were the only one.
+def parallelizations_in(job: JobInFile, data: Mapping[str, Any]) -> tuple[JobSpec, ...]:
+    """Return the spec of each parallelization of ``job``, as if it were the only one.
 
-    ``data``: all other fields, as ``job_in`` takes them. The caller checks the limits that concern all strategies
+    ``data``: all other fields, as ``job_in`` takes them. The caller checks the limits that concern all parallelizations
     together. Raises ``InvalidInput``."""
-    common = {name: value for name, value in data.items() if name != "strategies"}
+    common = {name: value for name, value in data.items() if name != "parallelizations"}
     found = []
     problems: list[FieldProblem] = []
-    for number, way in enumerate(job.strategies):
+    for number, way in enumerate(job.parallelizations):
         says = {name: getattr(way, name) for name in SAYS if name in way.model_fields_set}
         try:
             found.append(job_in({**common, **says}))
         except InvalidInput as error:
-            problems += [_in_strategy(problem, number) for problem in error.problems]
+            problems += [_in_parallelization(problem, number) for problem in error.problems]
     InvalidInput.refuse(dict.fromkeys(problems))
     return tuple(found)
 
 
-def _in_strategy(problem: FieldProblem, number: int) -> FieldProblem:
-    """Return the problem with the strategy in its path, unless it is about a field that all strategies share."""
-    of_strategy = re.split(r"[.\[]", problem.path)[0] in SAYS
-    return replace(problem, path=f"strategies[{number}].{problem.path}") if of_strategy else problem
+def _in_parallelization(problem: FieldProblem, number: int) -> FieldProblem:
+    """Return the problem with the parallelization in its path, unless it is about a field that all share."""
+    of_parallelization = re.split(r"[.\[]", problem.path)[0] in SAYS
+    return replace(problem, path=f"parallelizations[{number}].{problem.path}") if of_parallelization else problem
 
 
-def _with_strategies(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
-    """Return the job with its strategies; ``specs`` has the spec of each. Raises ``InvalidInput``."""
+def _with_parallelizations(job: JobInFile, specs: Sequence[JobSpec]) -> JobSpec:
+    """Return the job with its parallelizations; ``specs`` has the spec of each. Raises ``InvalidInput``."""
     common = {name: getattr(specs[0], name) for name in specs[0].model_fields_set if name not in SENDS}
-    strategies = [
+    parallelizations = [
         {"name": way.name, "compute": way.compute, **{name: getattr(spec, name) for name in SENDS}}
-        for way, spec in zip(job.strategies, specs, strict=True)
+        for way, spec in zip(job.parallelizations, specs, strict=True)
     ]
-    spec = JobSpec.parse({**common, "strategies": strategies})
+    spec = JobSpec.parse({**common, "parallelizations": parallelizations})
     InvalidInput.refuse(check(spec))
     return spec
 
 
-def misplaced_strategies(job: JobInFile, data: Mapping[str, Any]) -> Iterator[FieldProblem]:
-    """Yield what is wrong with the strategies taken together, and with fields that strategies exclude."""
-    for name in (*SAYS, "compute") if job.strategies else ():
+def misplaced_parallelizations(job: JobInFile, data: Mapping[str, Any]) -> Iterator[FieldProblem]:
+    """Yield what is wrong with the parallelizations taken together, and with fields that parallelizations exclude."""
+    for name in (*SAYS, "compute") if job.parallelizations else ():
         if name in data:
             yield FieldProblem(name, SAID_BY_EACH)
-    names = Counter(way.name for way in job.strategies)
-    for number, way in enumerate(job.strategies):
+    names = Counter(way.name for way in job.parallelizations)
+    for number, way in enumerate(job.parallelizations):
         if names[way.name] > 1:
-            yield FieldProblem(f"strategies[{number}].name", f"'{cut(way.name)}' is the name of several")
+            yield FieldProblem(f"parallelizations[{number}].name", f"'{cut(way.name)}' is the name of several")
         if way.model is None and not way.collectives and not way.transfers:
             message = "what it sends is not known: give a model, collectives or transfers"
-            yield FieldProblem(f"strategies[{number}]", message)
+            yield FieldProblem(f"parallelizations[{number}]", message)
 
 
 def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
@@ -182,8 +182,8 @@ def _misplaced(job: JobInFile, data: Any) -> Iterator[FieldProblem]:
             yield FieldProblem(f"rails[{r}]", "give endpoints or hosts, one of them")
         elif rail.hosts and "hosts" not in data:
             yield FieldProblem(f"rails[{r}].hosts", "is for jobs with hosts; give endpoints, an address per rank")
-    if job.strategies:
-        yield from misplaced_strategies(job, data)
+    if job.parallelizations:
+        yield from misplaced_parallelizations(job, data)
     elif job.model is not None:
         for name in SENDS:
             if name in data:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Strategy(StrEnum):
+class Mode(StrEnum):
     """Mode of the controller. ``shadow`` plans and reports what a plan would gain, but installs nothing."""
 
     ECMP = "ecmp"
@@ -50,7 +50,7 @@ class EventKind(StrEnum):
     DRAIN = "drain"
     RULES = "rules"
     PLAN = "plan"
-    STRATEGY = "strategy"
+    MODE = "mode"
     JOB = "job"
     ALARM = "alarm"
     JOB_ALARM = "job_alarm"

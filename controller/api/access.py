@@ -60,7 +60,7 @@ RULES: Mapping[str, Rule] = {
     "/signalbox.v1.ControllerService/GetPlan": Rule(_READS),
     "/signalbox.v1.ControllerService/GetStatus": Rule(_ALL),
     "/signalbox.v1.ControllerService/Replan": Rule(_OPERATOR, audited=True),
-    "/signalbox.v1.ControllerService/SetStrategy": Rule(_OPERATOR, audited=True),
+    "/signalbox.v1.ControllerService/SetMode": Rule(_OPERATOR, audited=True),
     "/signalbox.v1.ControllerService/Explain": Rule(_READS, of_job=True),
     "/signalbox.v1.ControllerService/WhatIf": Rule(_READS),
     "/signalbox.v1.ControllerService/GetPlanProof": Rule(_READS),

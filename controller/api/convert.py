@@ -1,6 +1,6 @@
 """Converter between protobuf messages and the frozen types of the controller, in both directions.
 
-From the wire: requests become ``JobSpec``, ``IterationTime`` and ``Strategy``, or raise ``InvalidInput`` whose paths
+From the wire: requests become ``JobSpec``, ``IterationTime`` and ``Mode``, or raise ``InvalidInput`` whose paths
 are the proto's field names. To the wire: the status and its parts become responses. Routes and plans are in
 ``convert_plan``, analyses in ``convert_analysis`` and ``convert_explain``. Pure; time is linear in the size of the
 message.
@@ -19,7 +19,7 @@ from controller.api.pages import filled
 from controller.fabric.parts import PartKind
 from controller.jobs.demand import JobDemand
 from controller.jobs.reported_connections import MAX_CONNECTIONS
-from controller.planning.messages import StrategySet
+from controller.planning.messages import ModeSet
 from controller.silence import Silence, SilenceKey
 from controller.status import JobStatus, Status
 from signalbox.addresses import MAX_PORT
@@ -40,7 +40,7 @@ from signalbox.mapping import (
 )
 from signalbox.spec_messages import job_spec, spec_message
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 MAX_SILENCE_S = 365 * 86400
 MAX_COMMENT = 200
@@ -216,13 +216,13 @@ def _wrong_connection(connection: pb.Connection, address: str) -> Iterator[tuple
             yield name, f"a port from 1 to {MAX_PORT} is needed (given: {port})"
 
 
-def strategy(value: pb.Strategy) -> Strategy:
-    """Return the strategy. Raises ``InvalidInput`` for a value that names none."""
-    enum = pb.Strategy.DESCRIPTOR
+def mode(value: pb.Mode) -> Mode:
+    """Return the mode. Raises ``InvalidInput`` for a value that names none."""
+    enum = pb.Mode.DESCRIPTOR
     word = word_of(enum, value)
     if word is None:
-        raise InvalidInput.of("strategy", f"choose one of {', '.join(names(enum))} (given: {value})")
-    return Strategy(word)
+        raise InvalidInput.of("mode", f"choose one of {', '.join(names(enum))} (given: {value})")
+    return Mode(word)
 
 
 # ---- to the wire
@@ -377,5 +377,5 @@ def silence_key(request: pb.SilenceAlarmsRequest | pb.EndSilenceRequest) -> Sile
     return kind, request.subject
 
 
-def strategy_message(done: StrategySet) -> pb.SetStrategyResponse:
-    return message_of(pb.SetStrategyResponse, done, install_time=duration(done.install_s))
+def mode_message(done: ModeSet) -> pb.SetModeResponse:
+    return message_of(pb.SetModeResponse, done, install_time=duration(done.install_s))

@@ -190,7 +190,7 @@ async def _no_method(_request: bytes, _context: Context) -> NoReturn:
 
 def limit_s(method: str) -> float:
     """Return how many seconds a unary call may take, whatever the caller's deadline."""
-    if method in ("Replan", "SetStrategy"):
+    if method in ("Replan", "SetMode"):
         return INSTALL_S
     return ANALYSIS_S if method in ("Explain", "WhatIf", "GetPlanProof") else ANSWER_S
 

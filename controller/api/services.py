@@ -38,11 +38,11 @@ from controller.memo import Memo
 from controller.planning.analysis.requests import Explain, GetPlanProof, Question
 from controller.planning.analysis.results import PlanProof
 from controller.planning.messages import (
+    ModeSet,
     Replan,
     ReplanOutcome,
     Request,
-    SetStrategy,
-    StrategySet,
+    SetMode,
 )
 from controller.status import JobStatus, Status, StatusBoard
 from controller.tables.purpose import ordered
@@ -369,9 +369,9 @@ class Services(FabricWork, pb_grpc.JobServiceServicer):
         outcome: ReplanOutcome = await self._ask(Replan())
         return await self._long_work.run(lambda: convert_plan.replan_bytes(outcome, self._status))
 
-    async def SetStrategy(self, request: pb.SetStrategyRequest, _: Context) -> pb.SetStrategyResponse:  # noqa: N802
-        done: StrategySet = await self._ask(SetStrategy(convert.strategy(request.strategy)))
-        return convert.strategy_message(done)
+    async def SetMode(self, request: pb.SetModeRequest, _: Context) -> pb.SetModeResponse:  # noqa: N802
+        done: ModeSet = await self._ask(SetMode(convert.mode(request.mode)))
+        return convert.mode_message(done)
 
     async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:  # noqa: N802
         job = self._status.jobs.get(JobId(request.job_id))

@@ -91,8 +91,8 @@ def _names_of_switch(dpid: Dpid, fabric: Fabric) -> set[str]:
 class Use:
     """Use that a job makes of its circuits. Times are seconds of an iteration by the model."""
 
-    strategy: str
-    """Name of the job's strategy; empty when it has none."""
+    parallelization: str
+    """Name of the job's parallelization; empty when it has none."""
     circuits: int
     """Number of circuits."""
     flows: int
@@ -118,7 +118,7 @@ def use_of(arrangement: Arrangement, routes: Iterable[Route], usable: Container[
     wiring = JobWiring.of(arrangement)
     hops = [max(len(subflow.path) for subflow in route) for route in routes]
     return Use(
-        strategy=wiring.strategy,
+        parallelization=wiring.parallelization,
         circuits=len(wiring.circuits),
         flows=len(hops),
         flows_forwarded=sum(each > 1 for each in hops),
@@ -134,7 +134,7 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
     """Return the sentences about the job: the circuits that it runs on, and whether it should run elsewhere."""
     circuits = counted(use.circuits, "circuit")
     usable = f"{circuits}, of which {use.unusable:,} cannot be used now" if use.unusable else circuits
-    strategy = f"strategy {use.strategy} on {usable}" if use.strategy else f"on {usable}"
+    parallelization = f"parallelization {use.parallelization} on {usable}" if use.parallelization else f"on {usable}"
     forwarded = (
         f"other servers forward {use.flows_forwarded:,} of its {counted(use.flows, 'pinned flow')}, over at most "
         f"{use.most_hops} circuits"
@@ -142,7 +142,7 @@ def arranged(found: JobAnalysis, use: Use) -> Arranged:
         else "no server forwards any of its pinned flows"
     )
     sentences = (
-        f"It runs {strategy}: {forwarded}.",
+        f"It runs {parallelization}: {forwarded}.",
         f"By the model an iteration takes {use.iteration_s:.4g} s, no less than {use.bound_s:.4g} s with any routes on "
         f"these circuits, and {use.alternative_s:.4g} s on one switch of the same cost.",
     )

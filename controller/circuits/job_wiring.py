@@ -1,4 +1,4 @@
-"""Wiring of a job on a fabric with optical switches: its circuits, its strategy and its rings."""
+"""Wiring of a job on a fabric with optical switches: its circuits, its parallelization and its rings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from signalbox.jobs.spec import JobSpec
 class JobWiring:
     """Circuits of a job and how it runs on them. Times are seconds of an iteration by the model."""
 
-    strategy: str
-    """Name of the strategy; empty for a job without strategies."""
+    parallelization: str
+    """Name of the parallelization; empty for a job without parallelizations."""
     runs: JobSpec
     """Spec of what the job sends, with the rings of its all-reduces."""
     circuits: tuple[tuple[PortRef, PortRef], ...]
@@ -43,7 +43,7 @@ class JobWiring:
     def arrangement(self) -> Arrangement:
         """Wiring in the form that is a part of the job's registration."""
         details = {
-            "strategy": self.strategy,
+            "strategy": self.parallelization,
             "circuits": [[*src, *dst] for src, dst in self.circuits],
             "times_s": [self.planned_s, self.bound_s, self.other_s],
         }

@@ -1,4 +1,4 @@
-"""Wirings for a running controller: the best strategy of one job, its circuits, and replacements for lost ones.
+"""Wirings for a running controller: the best parallelization of one job, its circuits, and replacements for lost ones.
 
 In: a question of the control loop. Out: the answer, or an error with the reason why there is none. ``signalbox design
 wiring`` uses the same model (docs/wiring.md)."""
@@ -36,7 +36,9 @@ def find_wiring(asked: FindWiring) -> FoundWiring:
     """Return the best wiring for a job. Raises ``SignalboxError`` when the planner has no answer."""
     interface_gbps, interfaces = asked.interface_bps / GIGABIT, len(asked.optical)
     rates = Rates(interface_gbps, interfaces * interface_gbps / COST_RATIO)
-    ways = tuple(Way(each.name, asked.spec.of_strategy(each.name), each.compute) for each in asked.spec.strategies)
+    ways = tuple(
+        Way(each.name, asked.spec.of_parallelization(each.name), each.compute) for each in asked.spec.parallelizations
+    )
     offer = Offer(asked.job_id, len(asked.servers), ways or (Way("", asked.spec, ()),))
     (answer,) = answers([offer], interfaces, rates, asked.limits)
     best = answer.best
@@ -48,16 +50,16 @@ def find_wiring(asked: FindWiring) -> FoundWiring:
 
 def mend_wiring(asked: MendWiring) -> MendedWiring:
     """Return a wiring in place of a damaged one. Raises ``SignalboxError`` when the planner has no answer."""
-    runs, strategy = asked.wiring.runs, asked.wiring.strategy
+    runs, parallelization = asked.wiring.runs, asked.wiring.parallelization
     traffic = traffic_as_it_runs(runs)
     wiring = mended(traffic.pairs, Wiring(len(asked.servers), asked.peers), asked.lost, asked.dead, asked.fixed)
     found = Found(traffic, wiring, (), asked.interface_bps)
     if math.isinf(found.expected_time_s):
         return MendedWiring(wiring.peers, math.inf, math.inf)
-    compute = next((each.compute for each in asked.spec.strategies if each.name == strategy), ())
+    compute = next((each.compute for each in asked.spec.parallelizations if each.name == parallelization), ())
     interface_gbps = asked.interface_bps / GIGABIT
     rates = Rates(interface_gbps, wiring.interfaces * interface_gbps / COST_RATIO)
-    best = evaluated_on(found, Way(strategy, runs, compute), rates, MENDED_LIMITS)
+    best = evaluated_on(found, Way(parallelization, runs, compute), rates, MENDED_LIMITS)
     return MendedWiring(wiring.peers, best.planned_s, best.bound_s)
 
 

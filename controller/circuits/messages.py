@@ -20,7 +20,7 @@ PlacedRoutes = Mapping[FlowId, tuple[tuple[tuple[Port, ...], float], ...]]
 
 @dataclass(frozen=True, slots=True)
 class FindWiring:
-    """Question which strategy of the job is best, and on which circuits."""
+    """Question which parallelization of the job is best, and on which circuits."""
 
     job_id: JobId
     uid: str
@@ -39,7 +39,7 @@ class FindWiring:
 class FoundWiring:
     """Answer to ``FindWiring``. Times are as in ``JobWiring``."""
 
-    strategy: str
+    parallelization: str
     runs: JobSpec
     """Spec of what the job sends, with the chosen rings."""
     peers: tuple[Peers, ...]

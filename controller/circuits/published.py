@@ -18,7 +18,7 @@ def wiring_message(job: JobStatus) -> pb.Wiring:
     if wiring is None:
         return pb.Wiring(unwired=job.waiting)
     return pb.Wiring(
-        strategy=wiring.strategy,
+        parallelization=wiring.parallelization,
         runs=spec_message(wiring.runs),
         circuits=[
             pb.Circuit(src=message_of(pb.PortRef, src), dst=message_of(pb.PortRef, dst))
@@ -36,8 +36,8 @@ def job_events(known: JobStatus | None, job: JobStatus) -> Iterator[tuple[str, d
     ``known``: the same job before; None for a new one."""
     wiring = wiring_of(job.registration)
     if wiring and (known is None or job.registration.arrangement != known.registration.arrangement):
-        strategy = {"strategy": wiring.strategy} if wiring.strategy else {}
-        yield "job wired", {"job": job.spec.job_id, "circuits": len(wiring.circuits)} | strategy
+        parallelization = {"parallelization": wiring.parallelization} if wiring.parallelization else {}
+        yield "job wired", {"job": job.spec.job_id, "circuits": len(wiring.circuits)} | parallelization
     elif job.waiting and (known is None or job.waiting != known.waiting):
         yield "job has no circuits", {"job": job.spec.job_id, "why": job.waiting}
 

@@ -158,7 +158,7 @@ class Wirings:
             self.refuse(asked, found.refused)
         else:
             times_s = found.planned_s, found.bound_s, found.other_s
-            wiring = JobWiring(found.strategy, found.runs, circuits_of(asked, found.peers, cabling), *times_s)
+            wiring = JobWiring(found.parallelization, found.runs, circuits_of(asked, found.peers, cabling), *times_s)
             self.new = {**self.new, job.id: _New(wiring, routes_of(asked, found, cabling))}
             return wiring
         return None

@@ -42,7 +42,7 @@ from controller.planning.planned import Slowdowns
 from controller.tables.messages import Counters, LearningCounters, PollHalfway, StageDone, SwitchRules, TablesRead
 from controller.tables.running_routes import installed_hosts
 from signalbox.errors import SignalboxError
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 JOBS_REST_S = 0.1
 """Shortest time in seconds between two derivations of rules for changed jobs.
@@ -226,7 +226,7 @@ class Intake:
         if s.phases.awaits_repair:
             s.phases.take(Input.REPAIR_ANSWERED, now)
         before = s.routes.routes, s.cycle.unplanned
-        replies = s.cycle.take(message, s.strategy, s.fabric, now)
+        replies = s.cycle.take(message, s.mode, s.fabric, now)
         s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some jobs may have ended during the solve
         effects = commands(*replies)
         if s.routes.routes is not before[0] or s.cycle.unplanned != before[1]:
@@ -322,7 +322,7 @@ class Intake:
         if jobs is before:
             return NOTHING
         s.routes.release(jobs)
-        for job in jobs.values() if s.routes.orphans and s.strategy is Strategy.PLANNED else ():
+        for job in jobs.values() if s.routes.orphans and s.mode is Mode.PLANNED else ():
             if job.counted:
                 s.routes.claim(job)
         planned_alike = not s.routes.orphans and only_counted_otherwise(before, jobs)
@@ -341,6 +341,6 @@ class Intake:
         s.cycle.stop_waiting(s.routes.adopt(s.fabric, s.sync.installed, self._derived.jobs().values()))
         if not s.adoption.is_first:  # no job was forgotten, so no job will claim these pins
             s.routes.forget_orphans()
-        if s.strategy is not Strategy.PLANNED:
+        if s.mode is not Mode.PLANNED:
             s.routes.replace({})
         return self._changed(now)

@@ -24,7 +24,7 @@ from controller.planning.problem import PlanLimits, Snapshot
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 MOST_REST_S = 2.0
 """Longest rest in seconds between an answer of the planner and the next cycle."""
@@ -126,7 +126,7 @@ class PlanningCycle:
         snapshot: Snapshot,
         jobs: Mapping[JobId, Job],
         demand_source: Mapping[JobId, DemandSource],
-        strategy: Strategy,
+        mode: Mode,
         links: Mapping[LinkId, Link],
         repairs: bool,
         lost: bool,
@@ -144,13 +144,13 @@ class PlanningCycle:
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links
         self._slowdowns_due, self._lost = True, lost
-        if strategy is Strategy.ECMP or not any(snapshot.flows.values()):
+        if mode is Mode.ECMP or not any(snapshot.flows.values()):
             self.plan, self.target, self.adopted, self.baseline_slowdowns = None, None, False, {}
-            why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
+            why = "the mode is ecmp" if mode is Mode.ECMP else "no job is ready to be planned"
             return [WorkOutSlowdowns(snapshot, self._config.ecmp_draws), *self._conclude("no plan", why)]
         self._solving, self._solving_source = snapshot, demand_source
         self._began_at = now
-        installs = strategy is Strategy.PLANNED
+        installs = mode is Mode.PLANNED
         anew = not all(waiter.cancelled() for waiter in self._waiters)
         return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.target, installs, anew, repairs)]
 
@@ -175,7 +175,7 @@ class PlanningCycle:
         config = self._config
         return PlanLimits(config.time_limit_s, config.max_moves, config.ecmp_draws)
 
-    def take(self, planned: Planned, strategy: Strategy, fabric: Fabric, now: float) -> list[Command]:
+    def take(self, planned: Planned, mode: Mode, fabric: Fabric, now: float) -> list[Command]:
         """Handle an answer of the worker and return the replies; an answer to a superseded problem is dropped."""
         snapshot, answer = self._solving, planned.answer
         if snapshot is None or answer.generation != snapshot.generation:
@@ -189,7 +189,7 @@ class PlanningCycle:
             link not in fabric.links for route in answer.routes.values() for path, _ in route for link in path
         )
         if planned.repair:
-            if strategy is Strategy.PLANNED and not lost:
+            if mode is Mode.PLANNED and not lost:
                 self._take_repair(planned)
             return []
         self._solving = None
@@ -201,9 +201,9 @@ class PlanningCycle:
         self.demand_source = self._solving_source
         self.plans_total += 1
         self.plan_at, self.plan_times = now, self.plan_times.observed(answer.times.total_ms / 1000)
-        if strategy is not Strategy.PLANNED:
+        if mode is not Mode.PLANNED:
             self.target = None
-            return self._conclude("kept", f"the strategy is {strategy}: nothing is installed")
+            return self._conclude("kept", f"the mode is {mode}: nothing is installed")
         self.target = planned.target
         if decision.adopt:
             self.moved_flows_total += answer.moves

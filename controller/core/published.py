@@ -37,7 +37,7 @@ def status(s: State, d: Derived, extension: Extension, alarms: AlarmTimes, rules
     late = s.wanted.not_followed(d.jobs()) if rules_due else frozenset[Dpid]()
     return Status(
         fabric=s.fabric,
-        strategy=s.saved_strategy,
+        mode=s.saved_mode,
         adopting=s.phases.adopting,
         switches=_switches(s.sync, s.fabric, s.tables.of, late),
         links=s.load.figures(s.fabric, d.background()),

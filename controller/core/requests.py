@@ -43,12 +43,12 @@ from controller.planning.analysis.requests import (
     WhatIf,
     analysis_request,
 )
-from controller.planning.messages import Replan, Request, SetStrategy
+from controller.planning.messages import Replan, Request, SetMode
 from controller.planning.problem import FlowId, missing_hosts
 from controller.silence import EndSilence, SilenceAlarms
 from signalbox.errors import InvalidInput, NotKnownYet, SignalboxError, in_entry, in_field
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 RETRY_S = 0.5
 """Seconds after which a client should retry when something is not known yet.
@@ -97,8 +97,8 @@ class Requests:
             case Replan(reply):
                 s.cycle.answer_next(reply)
                 return at_once(Work.PLAN)
-            case SetStrategy():
-                return self._set_strategy(message, now)
+            case SetMode():
+                return self._set_mode(message, now)
             case DrainParts() | UndrainParts():
                 return self._drain(message)
             case SilenceAlarms() | EndSilence():
@@ -172,12 +172,12 @@ class Requests:
 
     def not_saved(self, why: str, now: float) -> Effects:
         """Undo and refuse the requests that waited for a failed commit."""
-        s, strategy, held = self._state, self._state.strategy, self._state.commits.holding
+        s, mode, held = self._state, self._state.mode, self._state.commits.holding
         replies = s.commits.failed(why, now)
         if not held:
             return NOTHING
-        if s.strategy is not strategy:
-            replies += s.sending.refuse_strategy(s.commits.error)
+        if s.mode is not mode:
+            replies += s.sending.refuse_mode(s.commits.error)
         self.release_routes(now)
         return self._changed(now) | commands(*replies)
 
@@ -212,8 +212,8 @@ class Requests:
         if held:
             return when_saved
         s.demand.follow(s.jobs.jobs, now)
-        claimed = s.strategy is Strategy.PLANNED and s.routes.claim(self._derived.jobs()[job.id])
-        planned = s.strategy is Strategy.PLANNED and job.pairs
+        claimed = s.mode is Mode.PLANNED and s.routes.claim(self._derived.jobs()[job.id])
+        planned = s.mode is Mode.PLANNED and job.pairs
         if planned and not claimed and not missing_hosts(s.fabric.hosts, job.addresses):
             s.cycle.wait_for_plan(job.id)
         return self._changed(now) | when_saved
@@ -315,16 +315,16 @@ class Requests:
                 found[key.id] = down[key].ends[0].at.dpid
         return found
 
-    def _set_strategy(self, message: SetStrategy, now: float) -> Effects:
+    def _set_mode(self, message: SetMode, now: float) -> Effects:
         s = self._state
-        before = s.strategy
-        s.commits.hold(None, None, lambda _: s.set_strategy(before))
-        s.set_strategy(message.strategy)
-        if message.strategy is Strategy.ECMP:
+        before = s.mode
+        s.commits.hold(None, None, lambda _: s.set_mode(before))
+        s.set_mode(message.mode)
+        if message.mode is Mode.ECMP:
             s.cycle.supersede()  # no plan will be adopted
         cycles = s.cycle.cycles_done + s.cycle.solving  # the cycle after the current one counts
-        superseded = s.sending.wait_for_strategy(message.reply, message.strategy, cycles, now)
-        if message.strategy is not Strategy.PLANNED:
+        superseded = s.sending.wait_for_mode(message.reply, message.mode, cycles, now)
+        if message.mode is not Mode.PLANNED:
             s.routes.replace({})
             s.routes.drop_orphans()
             s.cycle.stop_waiting(s.cycle.unplanned)

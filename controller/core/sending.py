@@ -18,7 +18,7 @@ from controller.fabric.topology import Dpid
 from controller.fabric.topology_state import TopologyState
 from controller.histogram import Histogram
 from controller.jobs.job import Job
-from controller.planning.messages import StrategySet
+from controller.planning.messages import ModeSet
 from controller.planning.problem import FlowId, Route
 from controller.shared_map import differing, updated
 from controller.tables.confirmed_routes import NO_ROUTES, Confirmed
@@ -28,7 +28,7 @@ from controller.tables.switch_sync import SwitchSync
 from signalbox.errors import SignalboxError, Superseded
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import Dividing
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 ARP_ANSWER_AFTER_S = 0.5
 """Longest delay in seconds of the answer to an ARP request.
@@ -38,11 +38,11 @@ further."""
 
 
 @dataclass(frozen=True, slots=True)
-class _StrategyWaiter:
+class _ModeWaiter:
     """Request that waits for a planning cycle beyond ``cycles_done`` and for the switches to confirm its result."""
 
     future: Future[Any]
-    strategy: Strategy
+    mode: Mode
     since: float
     cycles_done: int
 
@@ -68,7 +68,7 @@ class Sending:
         self._jobs: Mapping[JobId, Job] = {}
         self._dividing: dict[JobId, Dividing] = {}
         self._changes = 0
-        self._for_strategy: _StrategyWaiter | None = None
+        self._for_mode: _ModeWaiter | None = None
         self._arp_answers: list[tuple[float, SendArpReply]] = []
 
     def next_stage(self, wanted: Mapping[Dpid, RuleSet], now: float) -> list[Command]:
@@ -125,10 +125,10 @@ class Sending:
     def add_arp_answers(self, answers: list[SendArpReply], now: float) -> None:
         self._arp_answers += [(now, answer) for answer in answers]
 
-    def wait_for_strategy(self, reply: Future[Any], strategy: Strategy, cycles_done: int, now: float) -> list[Reply]:
-        """Wait for confirmation of the strategy; return the reply to an earlier request that is still unanswered."""
-        before, self._for_strategy = self._for_strategy, _StrategyWaiter(reply, strategy, now, cycles_done)
-        return [Reply(before.future, Superseded(f"superseded: {strategy} was set"))] if before else []
+    def wait_for_mode(self, reply: Future[Any], mode: Mode, cycles_done: int, now: float) -> list[Reply]:
+        """Wait for confirmation of the mode; return the reply to an earlier request that is still unanswered."""
+        before, self._for_mode = self._for_mode, _ModeWaiter(reply, mode, now, cycles_done)
+        return [Reply(before.future, Superseded(f"superseded: {mode} was set"))] if before else []
 
     def due_replies(
         self, rules_due: bool, saved: bool, cycles_done: int, losses: LinkLosses, now: float
@@ -136,7 +136,7 @@ class Sending:
         """Return the replies that are due now.
 
         ``rules_due``: whether the wanted rules are about to be derived again, so that nothing counts as confirmed.
-        ``saved``: whether a strategy that was set is on disk."""
+        ``saved``: whether a mode that was set is on disk."""
         all_confirmed = not (rules_due or self._sync.busy or self._sync.unsettled)
         if all_confirmed:
             losses.all_confirmed(now)
@@ -145,13 +145,13 @@ class Sending:
         ]
         if due:
             self._arp_answers = [(since, answer) for since, answer in self._arp_answers if answer not in due]
-        waiter = self._for_strategy
+        waiter = self._for_mode
         if waiter and saved and all_confirmed and cycles_done > waiter.cycles_done:
-            self._for_strategy = None
-            due.append(Reply(waiter.future, StrategySet(waiter.strategy, now - waiter.since, self.pins)))
+            self._for_mode = None
+            due.append(Reply(waiter.future, ModeSet(waiter.mode, now - waiter.since, self.pins)))
         return due
 
-    def refuse_strategy(self, error: SignalboxError) -> list[Reply]:
-        """Return the refusal for the request that waits for its strategy, after the former strategy was restored."""
-        waiter, self._for_strategy = self._for_strategy, None
+    def refuse_mode(self, error: SignalboxError) -> list[Reply]:
+        """Return the refusal for the request that waits for its mode, after the former mode was restored."""
+        waiter, self._for_mode = self._for_mode, None
         return [Reply(waiter.future, error)] if waiter else []

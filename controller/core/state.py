@@ -43,7 +43,7 @@ from controller.tables.switch_sync import SwitchSync
 from controller.tables.table_use import TableUses
 from signalbox.errors import InvalidInput
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 UNKNOWN_PORT_BPS = 10e9
 """Capacity in bit/s of a port that reports no speed."""
@@ -72,10 +72,10 @@ class Wanted(NamedTuple):
 class State:
     """State of the controller, with one owner for each kind of state."""
 
-    strategy: Strategy
+    mode: Mode
     """Decision on what becomes of plans."""
-    first_strategy: Strategy
-    """Strategy of the configuration, before any was saved."""
+    first_mode: Mode
+    """Mode of the configuration, before any was saved."""
     commits: Commits
     """State on disk, and requests that wait for the disk."""
     topology: TopologyState
@@ -135,9 +135,9 @@ class State:
         return self.topology.fabric
 
     @property
-    def saved_strategy(self) -> Strategy:
-        """Strategy on disk, or the configured one; a strategy that is being saved may still be set back."""
-        return self.commits.on_disk.strategy or self.first_strategy
+    def saved_mode(self) -> Mode:
+        """Mode on disk, or the configured one; a mode that is being saved may still be set back."""
+        return self.commits.on_disk.mode or self.first_mode
 
     @property
     def plan_installed(self) -> bool:
@@ -164,9 +164,9 @@ class State:
         """Replace the rules that switches should hold; the jobs and pins behind them stay."""
         self.wanted = self.wanted._replace(rules=rules)
 
-    def set_strategy(self, strategy: Strategy) -> None:
-        """Set the strategy; from now on it decides whether plans are made and installed."""
-        self.strategy = strategy
+    def set_mode(self, mode: Mode) -> None:
+        """Set the mode; from now on it decides whether plans are made and installed."""
+        self.mode = mode
 
     def take_settings(self, config: Config, now: float) -> None:
         """Apply the settings that may change at run time (``controller.config.Reloaded``)."""
@@ -202,8 +202,8 @@ def initial(config: Config, saved: SavedState, declared: Declared, now: float) -
     parts = KnownParts(declared, saved.parts, config.discovery.adoption_patience_s, now, named)
     is_restart = replace(saved, parts={}) != SavedState()  # parts do not count: only jobs have rules to adopt
     return State(
-        strategy=saved.strategy or config.planning.strategy,
-        first_strategy=config.planning.strategy,
+        mode=saved.mode or config.planning.mode,
+        first_mode=config.planning.mode,
         commits=Commits(saved),
         topology=topology,
         drains=Drains(saved.drains),

@@ -17,7 +17,7 @@ from controller.silence import Silence, SilenceKey
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.reports import Connected, IterationTime
 from signalbox.jobs.spec import NOT_TRAFFIC, JobId, JobSpec, same_traffic
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 
 def new_uid() -> str:
@@ -204,8 +204,8 @@ class SavedState:
 
     jobs: Mapping[JobId, Registration] = field(default_factory=dict)
     """Accepted jobs."""
-    strategy: Strategy | None = None
-    """Strategy that was set last; None for the configured one."""
+    mode: Mode | None = None
+    """Mode that was set last; None for the configured one."""
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     """Shares of the subflows of each split flow (source, destination), which no rule holds."""
     measured: Mapping[JobId, VirtualLinks] = field(default_factory=dict)

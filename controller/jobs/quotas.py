@@ -112,10 +112,10 @@ def links_of(job: Job) -> int:
 def size(spec: JobSpec, links: int) -> int:
     """Return the memory that a job takes, in virtual links.
 
-    Its spec counts too, which may be large although it makes few links. Only one of its strategies makes links, so the
-    groups, transfers and computing times of all strategies count as links."""
+    Its spec counts too, which may be large although it makes few links. Only one of its parallelizations makes links,
+    so the groups, transfers and computing times of all parallelizations count as links."""
     addresses = len(spec.endpoints) + sum(len(rail.endpoints) for rail in spec.rails)
-    for way in spec.strategies:
+    for way in spec.parallelizations:
         links += len(way.groups) + len(way.collectives) + len(way.transfers) + len(way.compute)
     sending = [way for _, way in spec.ways()]
     names = sum(len(group.ranks) for way in sending for group in way.groups)

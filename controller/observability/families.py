@@ -22,7 +22,7 @@ from controller.observability.shapes import (
     per_port,
     per_switch,
 )
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 VERSION = version("signalbox-controller")
 
@@ -30,10 +30,10 @@ VERSION = version("signalbox-controller")
 FAMILIES: tuple[Family, ...] = (
     Family("signalbox_build_info", "Always 1; the version is a label.", lambda _: [((VERSION,), 1)], ("version",)),
     Family(
-        "signalbox_strategy",
-        "1 for the strategy in force, 0 for the others.",
-        lambda snapshot: [((strategy.value,), strategy == snapshot.status.strategy) for strategy in Strategy],
-        ("strategy",),
+        "signalbox_mode",
+        "1 for the mode in force, 0 for the others.",
+        lambda snapshot: [((mode.value,), mode == snapshot.status.mode) for mode in Mode],
+        ("mode",),
     ),
     one("signalbox_adopting", "1 while a restarted controller adopts the rules it finds.", lambda s: s.adopting),
     Family(
@@ -371,7 +371,7 @@ FAMILIES: tuple[Family, ...] = (
         "signalbox_baseline_slowdown",
         "Worst job slowdown under published schemes on the snapshot of the latest plan.",
         lambda snapshot: [((name,), slowdown) for name, slowdown in snapshot.status.baseline_slowdowns.items()],
-        ("strategy",),
+        ("scheme",),
     ),
     one("signalbox_pins", "Pins on the switches, for virtual links and their acknowledgements.", lambda s: s.pins),
     one("signalbox_moved_flows_total", "Pinned flows moved.", lambda s: s.moved_flows_total),

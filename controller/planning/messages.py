@@ -21,7 +21,7 @@ from controller.planning.planned import Planned as Planned
 from controller.planning.planned import Slowdowns
 from controller.planning.problem import PlanLimits, Snapshot
 from controller.silence import EndSilence, SilenceAlarms
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,16 @@ class ReplanOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class SetStrategy:
-    """Request for another mode of the controller. The reply is a ``StrategySet``, sent after the last barrier."""
+class SetMode:
+    """Request for another mode of the controller. The reply is a ``ModeSet``, sent after the last barrier."""
 
-    strategy: Strategy
+    mode: Mode
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class StrategySet:
-    strategy: Strategy
+class ModeSet:
+    mode: Mode
     install_s: float
     pins: int
 
@@ -96,7 +96,7 @@ Request = (
     | ReportIterations
     | ReportConnections
     | Replan
-    | SetStrategy
+    | SetMode
     | DrainParts
     | UndrainParts
     | SilenceAlarms

@@ -38,6 +38,10 @@ MOST_EVENTS = 2**62
 """Upper bound of event numbers, which the API sends as 64-bit integers."""
 
 
+_EARLIER_KINDS: dict[str, EventKind] = {"strategy": EventKind.MODE}
+"""Kinds by the names that files of earlier versions have."""
+
+
 class EventFile:
     """Event history that is kept in ``directory``, or nowhere if that is None.
 
@@ -148,7 +152,8 @@ def _event(line: Any) -> Event:
 
     Raises ``ValueError``, ``TypeError`` or a similar error when it is malformed, or when the API could not send it."""
     number, at, kind, what, details = line
-    event = Event(int(number), float(at), EventKind(kind), str(what), {name: str(of) for name, of in details.items()})
+    of_kind = _EARLIER_KINDS.get(kind) or EventKind(kind)
+    event = Event(int(number), float(at), of_kind, str(what), {name: str(of) for name, of in details.items()})
     datetime.fromtimestamp(event.at, UTC)
     if not 0 < event.number < MOST_EVENTS:
         raise ValueError(event.number)

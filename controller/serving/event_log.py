@@ -69,9 +69,9 @@ def not_over(history: Iterable[HistoryEvent]) -> dict[AlarmKey, float]:
     return found
 
 
-def _strategy_events(before: Status, after: Status) -> Iterator[Event]:
-    if before.strategy is not after.strategy:
-        yield "strategy set", {"strategy": after.strategy.value}
+def _mode_events(before: Status, after: Status) -> Iterator[Event]:
+    if before.mode is not after.mode:
+        yield "mode set", {"mode": after.mode.value}
 
 
 def _adoption_events(before: Status, after: Status) -> Iterator[Event]:
@@ -192,7 +192,7 @@ _OF_KIND: Mapping[EventKind, Callable[[Status, Status], Iterator[Event]]] = {
     EventKind.RULES: _rule_events,
     EventKind.JOB: _job_events,
     EventKind.DRAIN: _drain_events,
-    EventKind.STRATEGY: _strategy_events,
+    EventKind.MODE: _mode_events,
     EventKind.CONTROLLER: _adoption_events,
     EventKind.PLAN: _plan_events,
 }

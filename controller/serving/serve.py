@@ -56,7 +56,7 @@ from controller.store.store import Store
 from controller.tables.messages import ToSwitches
 from controller.tls import TlsContext
 from signalbox.errors import InvalidInput
-from signalbox.words import EventKind, Strategy
+from signalbox.words import EventKind, Mode
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
@@ -178,19 +178,19 @@ def _run(
                 inbox.put,
                 outbox,
                 loaded.openflow_tls,
-                on_ready=partial(_ready, config, addresses, metrics_port, loop.state.strategy),
+                on_ready=partial(_ready, config, addresses, metrics_port, loop.state.mode),
                 known=[part.ends[0].at.dpid for part in loop.derived.known_switches().values() if part.seen],
             )
 
 
-def _ready(config: Config, addresses: Sequence[str], metrics_port: int, strategy: Strategy) -> None:
+def _ready(config: Config, addresses: Sequence[str], metrics_port: int, mode: Mode) -> None:
     """Report that jobs, operators, scrapers and switches can connect."""
     log.info(
         "ready",
         openflow=f"{config.openflow.host}:{config.openflow.port}",
         api=" ".join(addresses),
         metrics=f"{config.metrics.host}:{metrics_port}",
-        strategy=strategy.value,
+        mode=mode.value,
     )
     readiness.ready("controls the switches")
 

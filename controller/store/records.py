@@ -25,15 +25,20 @@ from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import EARLIER_NAMES, NEWER_FIELDS, JobId, JobSpec, with_present_names
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 FORMAT = 7
 """Version of the format that ``encode`` writes. Version 1 was a JSON file with the records of version 2. Version 3
 added owners of jobs, 4 ends, 5 their request ids. Version 6 added parts of the fabric, drains and silences. Version 7
-added strategies, arrangements (as "wiring") and revisions of jobs."""
+added parallelizations, arrangements (as "wiring") and revisions of jobs."""
 
-_SAVED_NAMES = {new: old for old, new in EARLIER_NAMES.items()}
-"""Names of a spec's fields in format 7, where they differ from the present ones."""
+PRESENT_NAMES = {**EARLIER_NAMES, "strategies": "parallelizations"}
+"""Present names of a spec's fields by their names in format 7, where these differ.
+
+Saved states also keep the earlier name of two other things. The mode is the record ``strategy``, and the
+parallelization of a wired job is ``strategy`` in its arrangement (``circuits.job_wiring``)."""
+
+_SAVED_NAMES = {new: old for old, new in PRESENT_NAMES.items()}
 
 ROUNDING = 1e-9
 
@@ -45,10 +50,10 @@ class Kind(StrEnum):
     """Kind of record, which determines its key.
 
     The key of most kinds is a job's id. It is a pair of addresses for ``shares``, a uid for ``end``, the part's name
-    for ``drain``, and empty for ``strategy``. It has two parts for ``silence`` (kind and subject of alarms) and for
+    for ``drain``, and empty for the mode. It has two parts for ``silence`` (kind and subject of alarms) and for
     ``part`` (kind and name)."""
 
-    STRATEGY = "strategy"
+    MODE = "strategy"
     JOB = "job"
     CONNECTIONS = "connections"
     MEASURED = "measured"
@@ -89,7 +94,7 @@ def changes(before: SavedState, after: SavedState) -> ChangedRecords:
 def encode(key: Key, value: Any) -> str:
     """Return the value of a record as JSON."""
     match key.kind:
-        case Kind.STRATEGY:
+        case Kind.MODE:
             return json.dumps(value)
         case Kind.JOB:
             return json.dumps(
@@ -146,7 +151,7 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
     known = {job_id for job_id, job in found[Kind.JOB].items() if job.spec.reports_connections}
     return SavedState(
         jobs=found[Kind.JOB],
-        strategy=found[Kind.STRATEGY].get(""),
+        mode=found[Kind.MODE].get(""),
         shares=found[Kind.SHARES],
         measured=found[Kind.MEASURED],
         connections={job_id: of_job for job_id, of_job in found[Kind.CONNECTIONS].items() if job_id in known},
@@ -174,7 +179,7 @@ def first_format(path: Path) -> SavedState:
 
 def _of_first(data: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Any]]:
     if data["strategy"] is not None:
-        yield Kind.STRATEGY, "", data["strategy"]
+        yield Kind.MODE, "", data["strategy"]
     for number, job in enumerate(data["jobs"]):
         yield Kind.JOB, str(job.get("job_id", number)), job
     for src, dst, *shares in data.get("shares", ()):
@@ -185,7 +190,7 @@ def _of_first(data: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Any]]:
 
 
 def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
-    yield Kind.STRATEGY, {"": state.strategy} if state.strategy is not None else {}
+    yield Kind.MODE, {"": state.mode} if state.mode is not None else {}
     yield Kind.JOB, state.jobs
     yield Kind.CONNECTIONS, state.connections
     yield Kind.MEASURED, state.measured
@@ -216,8 +221,8 @@ def _upgraded(key: Key, data: Any, version: int) -> Any:
 
 def _decoded(key: Key, data: Any) -> Any:
     match key.kind:
-        case Kind.STRATEGY:
-            return Strategy(data)
+        case Kind.MODE:
+            return Mode(data)
         case Kind.JOB:
             return _registration(key.key, data)
         case Kind.CONNECTIONS:
@@ -245,8 +250,12 @@ def _spec_data(spec: JobSpec) -> dict[str, Any]:
     return {_SAVED_NAMES.get(name, name): value for name, value in data.items()}
 
 
+def _spec(data: Any) -> JobSpec:
+    return JobSpec.parse(with_present_names(data, PRESENT_NAMES))
+
+
 def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
-    spec = JobSpec.parse(with_present_names(data["spec"]))
+    spec = _spec(data["spec"])
     if spec.job_id != job_id:
         raise ValueError(f"it is of job '{spec.job_id}'")
     texts = (str(data["uid"]), str(data["tenant"]), str(data["request_id"]))
@@ -263,7 +272,7 @@ def _arrangement_data(arrangement: Arrangement) -> Mapping[str, Any]:
 
 def _arrangement(data: Mapping[str, Any]) -> Arrangement:
     details = {name: value for name, value in data.items() if name != "runs"}
-    return Arrangement(JobSpec.parse(with_present_names(data["runs"])), details)
+    return Arrangement(_spec(data["runs"]), details)
 
 
 def _end(uid: str, data: Mapping[str, Any]) -> JobEnd:

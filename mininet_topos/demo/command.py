@@ -36,9 +36,9 @@ from signalbox.errors import SignalboxError
 
 SETTINGS: Settings = {
     "fabric": {"link_bps": RATE_BPS, "host_link_bps": RATE_BPS},
-    "planning": {"strategy": "ecmp"},
+    "planning": {"mode": "ecmp"},
 }
-"""Settings of the controller: ECMP until the demo sets another strategy."""
+"""Settings of the controller: ECMP until the demo sets another mode."""
 
 
 def write_results(out: Path, moments: Moments, seen: Observed) -> list[Target]:

@@ -43,7 +43,7 @@ from signalbox.commands.report import of_client
 from signalbox.errors import SignalboxError
 from signalbox.mapping import seconds, word_in
 from signalbox.whole_file import write
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 REPORT = "report.html"
 """File of ``signalbox report`` in the folder of the results."""
@@ -203,9 +203,9 @@ class Demo:
         )
 
     def _switch_to_planned(self) -> tuple[float, float, PlanFacts]:
-        """Switch to the planned strategy; return the times of the request and of the last barrier, and the plan."""
+        """Set the mode planned; return the times of the request and of the last barrier, and the plan."""
         planning = time.monotonic()
-        installed = self.client.set_strategy(Strategy.PLANNED)
+        installed = self.client.set_mode(Mode.PLANNED)
         planned = time.monotonic()
         plan = self.client.get_plan()
         if plan is None or not installed.pins:

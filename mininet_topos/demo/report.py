@@ -51,7 +51,7 @@ class RouteChange(NamedTuple):
 class Moments:
     """Times of the demo's events.
 
-    ``training``: every rank had finished an iteration. ``planning``: the planned strategy was requested. ``planned``:
+    ``training``: every rank had finished an iteration. ``planning``: the mode planned was requested. ``planned``:
     its last barrier was confirmed. ``end``: the phases were over."""
 
     training: float

@@ -17,13 +17,13 @@ from controller.circuits.wiring.circuits import Wiring
 from signalbox.jobs.spec import JobSpec
 
 
-def give(folder: Path, job_id: str, wiring: Wiring, strategy: str, runs: JobSpec, planned_s: float) -> None:
+def give(folder: Path, job_id: str, wiring: Wiring, parallelization: str, runs: JobSpec, planned_s: float) -> None:
     """Store the wiring for a job, before the job is announced.
 
-    ``strategy``: parallelization of the job, empty for a job without one. ``runs``: spec with its rings and with the
-    addresses of the job."""
+    ``parallelization``: parallelization of the job, empty for a job without one. ``runs``: spec with its rings and with
+    the addresses of the job."""
     data = {
-        "strategy": strategy,
+        "parallelization": parallelization,
         "runs": runs.model_dump(mode="json"),
         "peers": wiring.peers,
         "planned_s": planned_s,
@@ -45,7 +45,7 @@ def answer(folder: Path, asked: FindWiring | MendWiring) -> FoundWiring | Mended
         data = json.loads(file.read_text())
         peers = tuple(map(tuple, data["peers"]))
         times_s = (data["planned_s"],) * 3
-        return FoundWiring(data["strategy"], JobSpec.parse(data["runs"]), peers, *times_s)
+        return FoundWiring(data["parallelization"], JobSpec.parse(data["runs"]), peers, *times_s)
     found = find_wiring(asked)
     return replace(found, refused="") if _accepted(folder, asked.job_id).exists() else found
 

@@ -69,13 +69,16 @@ class Demo:
             after = fabric.train(self.job, "recommender", self._iterations)
             rows = [self._chosen(after), self._row(RANDOM, runs, before)]
             self._say(
-                f"  strategy {after.strategy}, measured {after.mean_s:.2f} s, modelled {rows[0].modelled_s:.2f} s"
+                f"  parallelization {after.parallelization}, "
+                f"measured {after.mean_s:.2f} s, modelled {rows[0].modelled_s:.2f} s"
             )
             changes = fabric.changes(began)
         for change in changes:
             self._say(f"  {change.circuits} circuits were changed in {change.ms:g} ms")
         with one_switch(self._size) as lab:
-            self._say(f"one switch with {self._size.other_mbps:.3g} Mbit/s for each server; strategy {other.name}")
+            self._say(
+                f"one switch with {self._size.other_mbps:.3g} Mbit/s for each server; parallelization {other.name}"
+            )
             found = train_alone(lab, one_way(self.job, other.name), "switch", self._scratch, self._iterations)
             self._say(f"  measured {found.mean_s:.2f} s, modelled {other.other_s:.2f} s")
         rows.append(self._row(SWITCH, Runs(other.name, other.spec, 1, other.other_s), found))
@@ -87,15 +90,15 @@ class Demo:
         )
 
     def _chosen(self, after: Trained) -> Row:
-        """Return the row of the job with the strategy, spec and wiring that the controller chose."""
+        """Return the row of the job with the parallelization, spec and wiring that the controller chose."""
         assert after.runs
         assert after.wiring
-        modelled_s = planned_s(self._ways[after.strategy], after.runs, after.wiring, self._size)
+        modelled_s = planned_s(self._ways[after.parallelization], after.runs, after.wiring, self._size)
         rings = sum("ring" in group.name for group in after.runs.groups)
-        return self._row(CHOSEN, Runs(after.strategy, after.runs, rings, modelled_s), after)
+        return self._row(CHOSEN, Runs(after.parallelization, after.runs, rings, modelled_s), after)
 
     def _row(self, fabric: str, runs: Runs, found: Trained) -> Row:
-        return Row(fabric, runs.strategy, runs.rings, runs.planned_s, found.mean_s, found.iterations_s)
+        return Row(fabric, runs.parallelization, runs.rings, runs.planned_s, found.mean_s, found.iterations_s)
 
     def _say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True, highlight=False)

@@ -36,7 +36,7 @@ from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
 from signalbox.mapping import word_in
 from signalbox.spec_messages import job_spec
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 PREFIX = "w"
 """Prefix of the labs' names."""
@@ -62,11 +62,11 @@ ENDED_S = 30.0
 class Trained(NamedTuple):
     """Measurements of a job.
 
-    ``iterations_s``: iterations that count, each the mean over the ranks. ``strategy``, ``runs``, ``wiring``: choices
-    of the controller, on optical switches."""
+    ``iterations_s``: iterations that count, each the mean over the ranks. ``parallelization``, ``runs``, ``wiring``:
+    choices of the controller, on optical switches."""
 
     iterations_s: tuple[float, ...]
-    strategy: str = ""
+    parallelization: str = ""
     runs: JobSpec | None = None
     wiring: Wiring | None = None
 
@@ -104,7 +104,7 @@ class Circuits:
         else:
             wiring, runs = given
             of_lab = runs.spec.model_copy(update={"job_id": job_id, "endpoints": tuple(addresses)})
-            give(wirings, job_id, wiring, runs.strategy, of_lab, runs.planned_s)
+            give(wirings, job_id, wiring, runs.parallelization, of_lab, runs.planned_s)
         with running(self.lab, job, job_id, self.folder, self.controller.address) as training:
             wait_for(lambda: self.is_pinned(job_id), f"{job_id} to be wired and pinned", READY_S, POLL_S)
             found = self.client.get_job(job_id).wiring
@@ -112,7 +112,7 @@ class Circuits:
             if training.runs != job_spec(found.runs):
                 raise LabError(f"{job_id} does not run as the controller has chosen")
         wait_for(lambda: job_id not in self.job_ids(), f"{job_id} to leave", ENDED_S, POLL_S)
-        return Trained(times_s, found.strategy, job_spec(found.runs), self.wiring_of(found.circuits))
+        return Trained(times_s, found.parallelization, job_spec(found.runs), self.wiring_of(found.circuits))
 
     def changes(self, after_s: float) -> list[Change]:
         """Return the changes of circuits after ``after_s``, in seconds since 1970."""
@@ -177,7 +177,7 @@ def one_switch(size: Size) -> Iterator[Lab]:
 
 
 def train_alone(lab: Lab, job: Job, job_id: str, folder: Path, iterations: int) -> Trained:
-    """Train a job without a controller, and return its measurements. ``job`` must have no strategies."""
+    """Train a job without a controller, and return its measurements. ``job`` must have no parallelizations."""
     with running(lab, job, job_id, folder) as training:
         return Trained(measured(training, time.monotonic(), iterations))
 
@@ -191,12 +191,12 @@ class Leaves:
     client: Client
     folder: Path
 
-    def train(self, job: Job, job_id: str, iterations: int, strategy: Strategy) -> Trained:
-        """Train a job, and return its measurements. ``job`` must have no strategies."""
-        self.client.set_strategy(strategy)
+    def train(self, job: Job, job_id: str, iterations: int, mode: Mode) -> Trained:
+        """Train a job, and return its measurements. ``job`` must have no parallelizations."""
+        self.client.set_mode(mode)
         with running(self.lab, job, job_id, self.folder, self.controller.address) as training:
-            states = {Strategy.ECMP: {"ecmp"}}.get(strategy, {"pinned"})
-            wait_for(lambda: self._state(job_id) in states, f"{job_id} to be {strategy}", READY_S, POLL_S)
+            states = {Mode.ECMP: {"ecmp"}}.get(mode, {"pinned"})
+            wait_for(lambda: self._state(job_id) in states, f"{job_id} to be {mode}", READY_S, POLL_S)
             times_s = measured(training, time.monotonic(), iterations)
         wait_for(lambda: not self.client.list_jobs(), f"{job_id} to leave", ENDED_S, POLL_S)
         return Trained(times_s)
@@ -219,7 +219,7 @@ def leaves(size: Size, leaf_count: int, spines: int, folder: Path) -> Iterator[L
     settings: Settings = {
         **CONTROLLER,
         "fabric": {"link_bps": rates[1] * 1e6, "host_link_bps": rates[0] * 1e6},
-        "planning": {**CONTROLLER["planning"], "strategy": "ecmp"},
+        "planning": {**CONTROLLER["planning"], "mode": "ecmp"},
     }
     controller = ControllerProcess(folder, settings=settings)
     topo = LeafSpine(leaf_count, spines, each, *rates, prefix=PREFIX)
@@ -313,11 +313,11 @@ def means(logs: Sequence[RankLog], since: float) -> tuple[float, ...]:
     return tuple(rows)
 
 
-def one_way(job: Job, strategy: str) -> Mapping[str, Any]:
-    """Return a job with strategies as a job without, which sends what this strategy sends.
+def one_way(job: Job, parallelization: str) -> Mapping[str, Any]:
+    """Return a job with parallelizations as a job without, which sends what this parallelization sends.
 
-    A job without strategies is returned unchanged."""
-    for way in job.get("strategies", ()):
-        if way["name"] == strategy:
+    A job without parallelizations is returned unchanged."""
+    for way in job.get("parallelizations", ()):
+        if way["name"] == parallelization:
             return {name: value for name, value in way.items() if name != "name"}
     return job

@@ -14,7 +14,7 @@ Job = Mapping[str, Any]
 
 
 def recommender() -> Job:
-    """Return the recommender of docs/wiring.md, with three strategies.
+    """Return the recommender of docs/wiring.md, with three parallelizations.
 
     They are all parameters on each server, tables spread over servers, and three stages of four servers."""
     everyone = [{"name": "all", "ranks": list(range(12))}]
@@ -24,7 +24,7 @@ def recommender() -> Job:
     ]
     chains = [{"name": f"to {8 + n}", "ranks": [n, 4 + n, 8 + n]} for n in range(4)]
     return {
-        "strategies": [
+        "parallelizations": [
             {
                 "name": "data",
                 "groups": everyone,

@@ -68,7 +68,7 @@ class Runs(NamedTuple):
 
     ``rings``: number of rings of an all-reduce over all servers."""
 
-    strategy: str
+    parallelization: str
     spec: JobSpec
     rings: int
     planned_s: float
@@ -77,23 +77,23 @@ class Runs(NamedTuple):
 def spec_of(job: Mapping[str, Any], job_id: str, addresses: Sequence[str]) -> JobSpec:
     """Return the spec of a job as it is announced. Raises ``InvalidInput``.
 
-    ``job``: its fields without id and addresses, with ``compute`` if it has no strategies."""
+    ``job``: its fields without id and addresses, with ``compute`` if it has no parallelizations."""
     sends = {name: value for name, value in job.items() if name != "compute"}
     return JobSpec.parse({**sends, "job_id": job_id, "endpoints": tuple(addresses)})
 
 
 def ways_of(job: Mapping[str, Any], addresses: Sequence[str]) -> tuple[Way, ...]:
-    """Return one way for each strategy, or a single way without a name. Raises ``InvalidInput``."""
+    """Return one way for each parallelization, or a single way without a name. Raises ``InvalidInput``."""
     spec = spec_of(job, "job", addresses)
-    if spec.strategies:
-        return tuple(Way(each.name, spec.of_strategy(each.name), each.compute) for each in spec.strategies)
-    # A strategy has computing times, a spec has none.
-    (alone,) = spec_of({"strategies": [{"name": "alone", **job}]}, "job", addresses).strategies
+    if spec.parallelizations:
+        return tuple(Way(each.name, spec.of_parallelization(each.name), each.compute) for each in spec.parallelizations)
+    # A parallelization has computing times, a spec has none.
+    (alone,) = spec_of({"parallelizations": [{"name": "alone", **job}]}, "job", addresses).parallelizations
     return (Way("", spec, alone.compute),)
 
 
 def evaluated(ways: Sequence[Way], size: Size) -> Answer:
-    """Return the evaluation on all servers: each strategy on its best wiring, and on one switch of equal cost."""
+    """Return the evaluation on all servers: each parallelization on its best wiring and on one switch of equal cost."""
     (answer,) = answers([Offer("job", size.servers, tuple(ways))], size.interfaces, size.rates, LIMITS)
     return answer
 

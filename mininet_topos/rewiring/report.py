@@ -24,7 +24,7 @@ class Row:
     ``rings``: number of rings of an all-reduce. ``modelled_s``: None where the model gives no single value."""
 
     fabric: str
-    strategy: str
+    parallelization: str
     rings: int
     modelled_s: float | None
     measured_s: float
@@ -59,7 +59,7 @@ def is_faster(chosen: Row, other: Row) -> Target:
 def table(title: str, rows: Sequence[Row]) -> Table:
     found = Table(title=title, title_justify="left")
     for name in HEADINGS[:-1]:
-        found.add_column(name, justify="left" if name in ("fabric", "strategy") else "right")
+        found.add_column(name, justify="left" if name in ("fabric", "parallelization") else "right")
     for row in rows:
         found.add_row(*_cells(rows[0], row)[:-1])
     return found
@@ -75,7 +75,7 @@ def markdown(title: str, rows: Sequence[Row], targets: Sequence[Target], lines: 
 
 HEADINGS = (
     "fabric",
-    "strategy",
+    "parallelization",
     "rings",
     "modelled (s)",
     "measured (s)",
@@ -88,7 +88,7 @@ HEADINGS = (
 def _cells(first: Row, row: Row) -> tuple[str, ...]:
     return (
         row.fabric,
-        row.strategy or "as given",
+        row.parallelization or "as given",
         str(row.rings or "-"),
         "-" if row.modelled_s is None else f"{row.modelled_s:.2f}",
         f"{row.measured_s:.2f}",

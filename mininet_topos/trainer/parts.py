@@ -60,7 +60,7 @@ class PhaseOfJob(NamedTuple):
 
 
 class WholeJob(NamedTuple):
-    """Whole job. The phases of a job with strategies are those of the first strategy.
+    """Whole job. The phases of a job with parallelizations are those of the first parallelization.
 
     ``compute``: as in the file. ``alone_s``: seconds of computing before the first phase."""
 
@@ -88,14 +88,14 @@ def read_job(path: Path) -> WholeJob:
     except ValidationError as error:
         raise InvalidInput(field_problems(error, _Times)) from None
     spec = JobSpec.parse(data)
-    return whole_job(spec, spec.strategies[0].compute if spec.strategies else times.compute)
+    return whole_job(spec, spec.parallelizations[0].compute if spec.parallelizations else times.compute)
 
 
-def as_wired(job: WholeJob, strategy: str, runs: JobSpec) -> WholeJob:
-    """Return the job as a controller has wired it: with one of its strategies, and with other rings.
+def as_wired(job: WholeJob, parallelization: str, runs: JobSpec) -> WholeJob:
+    """Return the job as a controller has wired it: with one of its parallelizations, and with other rings.
 
     Raises ``InvalidInput`` for what is not emulated."""
-    compute = next((each.compute for each in job.spec.strategies if each.name == strategy), job.compute)
+    compute = next((each.compute for each in job.spec.parallelizations if each.name == parallelization), job.compute)
     return whole_job(runs, compute)
 
 

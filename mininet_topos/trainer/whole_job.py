@@ -5,9 +5,9 @@
 The file is that of ``parts``, the same for all ranks. There is one process per rank, inside its host's namespace; it
 has connections and a thread of its own for each collective of each group. Rank 0 registers the job with the controller
 and reports its iterations. On a fabric with optical switches it waits until the job is wired. All ranks run the
-strategy and the rings that the controller has chosen. SIGTERM to rank 0 ends all ranks after an iteration; a second one
-kills. Out: the file of ``log``. Ranks meet before and after each iteration; in between each continues with the next
-phase when its own work is done.
+parallelization and the rings that the controller has chosen. SIGTERM to rank 0 ends all ranks after an iteration; a
+second one kills. Out: the file of ``log``. Ranks meet before and after each iteration; in between each continues with
+the next phase when its own work is done.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJ
     told = directory / WIRED
     deadline = time.monotonic() + WIRED_S
     if rank == 0:
-        strategy, runs = _asked(job, api, deadline) if api else ("", job.spec.plain)
-        text = json.dumps({"strategy": strategy, "runs": runs.model_dump(mode="json")})
+        parallelization, runs = _asked(job, api, deadline) if api else ("", job.spec.plain)
+        text = json.dumps({"parallelization": parallelization, "runs": runs.model_dump(mode="json")})
         told.with_suffix(".new").write_text(text)
         told.with_suffix(".new").rename(told)
     while not told.exists():
@@ -175,11 +175,11 @@ def _wired(job: WholeJob, rank: int, api: str | None, directory: Path) -> WholeJ
             raise TimeoutError("rank 0 has not said how the job runs")
         time.sleep(POLL_S)
     data = json.loads(told.read_text())
-    return as_wired(job, data["strategy"], JobSpec.parse(data["runs"]))
+    return as_wired(job, data["parallelization"], JobSpec.parse(data["runs"]))
 
 
 def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
-    """Return strategy and spec, once all hosts are found and the job is wired, if it can be, and pinned."""
+    """Return parallelization and spec, once all hosts are found and the job is wired, if it can be, and pinned."""
     from signalbox.client import Client
     from signalbox.mapping import word_in
     from signalbox.spec_messages import job_spec
@@ -196,7 +196,7 @@ def _asked(job: WholeJob, api: str, deadline: float) -> tuple[str, JobSpec]:
             if found.wiring.HasField("runs"):
                 unpinned_until = min(unpinned_until, time.monotonic() + PINNED_S)
                 if state == "pinned" or time.monotonic() > unpinned_until:
-                    return found.wiring.strategy, job_spec(found.wiring.runs)
+                    return found.wiring.parallelization, job_spec(found.wiring.runs)
             elif state != "pending" and not can_be_wired:
                 return "", job.spec.plain
             # The circuits may be known before the spec is.

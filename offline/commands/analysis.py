@@ -98,7 +98,7 @@ def explain(
             autocompletion=completed(job_names),
         ),
     ],
-    strategy: Annotated[
+    scheme: Annotated[
         str | None, typer.Option(metavar="NAME", help="Scheme whose routes to explain.", show_default="planned")
     ] = None,
     time_limit: TimeLimit = None,
@@ -110,12 +110,12 @@ def explain(
     no path."""
     options: FabricOptions | None = ctx.obj
     if options is None:
-        _only_offline(strategy=strategy, time_limit=time_limit)
+        _only_offline(scheme=scheme, time_limit=time_limit)
         show_job(asked_to_explain(job))
         return
     from controller.public.plans import AnalyseJob, PlanningConfig, analyse_job, explain_message
 
-    network = _network(options, strategy or "planned", time_limit)
+    network = _network(options, scheme or "planned", time_limit)
     with waiting("planning"):
         request = AnalyseJob(network, JobId(job), None, min_gain=PlanningConfig().min_gain)
         found = explain_message(analyse_job(request))
@@ -129,18 +129,18 @@ def _only_offline(**given: object) -> None:
             raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
 
 
-def _network(options: FabricOptions, strategy: str, time_limit: float | None) -> Network:
-    """Return the network that the options describe, with the routes of the strategy in force."""
+def _network(options: FabricOptions, scheme: str, time_limit: float | None) -> Network:
+    """Return the network that the options describe, with the routes of the scheme in force."""
     from controller.public.plans import Network, PlanningConfig, answered
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import scenario
 
-    scheme = scheme_named(strategy)
+    planner = scheme_named(scheme)
     max_moves = PlanningConfig().max_moves
     limits = PlanLimits(time_limit_s=time_limit or TIME_LIMIT_S, max_moves=max_moves, seed=options.seed)
     with waiting("planning"):
         known = scenario(options)
-        plan = answered(scheme(known.problem(), replace(limits, ecmp_draws=0)))
+        plan = answered(planner(known.problem(), replace(limits, ecmp_draws=0)))
         return Network(known.problem(plan.routes), known.fabric, known.intact, limits, known.names)
 
 

@@ -54,12 +54,12 @@ def wiring(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the wiring of a direct-connect fabric for JOBS, and the strategy in which each job should run.
+    """Find the wiring of a direct-connect fabric for JOBS, and the parallelization in which each job should run.
 
     Exit status 3: a job is refused because one switch of the same cost is better for it."""
     from controller.public.problems import PlanLimits
     from controller.public.wirings import COST_RATIO, Rates, answers
-    from offline.design.strategies import offers_in
+    from offline.design.parallelizations import offers_in
     from offline.design.wiring_report import exported, wiring_report
 
     rates = Rates(gbps, interfaces * gbps / COST_RATIO if alternative_gbps is None else alternative_gbps)
@@ -80,7 +80,7 @@ def wiring(
 def _tables(found: Mapping[str, Any], export: Path | None, partly: list[str]) -> RenderableType:
     lines: list[RenderableType] = []
     for job in found["jobs"]:
-        lines += [_strategies(job), *_verdict(job, found)]
+        lines += [_parallelizations(job), *_verdict(job, found)]
     if export and all(job["refused"] for job in found["jobs"]):
         lines.append(f"nothing is written to {export}, since all jobs are refused")
     elif export:
@@ -90,12 +90,12 @@ def _tables(found: Mapping[str, Any], export: Path | None, partly: list[str]) ->
     return Group(*lines)
 
 
-def _strategies(job: Mapping[str, Any]) -> Table:
+def _parallelizations(job: Mapping[str, Any]) -> Table:
     servers = f"servers {job['servers'][0]} to {job['servers'][-1]}"
-    table = Table("strategy", "wiring", title=escape(f"{job['job_id']}, {servers}"), title_justify="left")
+    table = Table("parallelization", "wiring", title=escape(f"{job['job_id']}, {servers}"), title_justify="left")
     for column in ("diameter", "hops of pairs", "tax", "iteration (s)", "bound (s)", "one switch (s)", "break-even"):
         table.add_column(column, justify="right")
-    for each in job["strategies"]:
+    for each in job["parallelizations"]:
         hops = f"{_number(each['pair_hops'])} (≥ {each['least_pair_hops']:.3g})" if each["pair_hops"] else "–"
         times = (f"{each[name]:.4g}" for name in ("iteration_s", "bound_s", "alternative_s"))
         figures = (
@@ -105,7 +105,7 @@ def _strategies(job: Mapping[str, Any]) -> Table:
             *times,
             _number(each["break_even"]),
         )
-        table.add_row(escape(each["strategy"]), _wiring(each), *figures)
+        table.add_row(escape(each["parallelization"]), _wiring(each), *figures)
     return table
 
 
@@ -120,23 +120,26 @@ def _wiring(each: Mapping[str, Any]) -> str:
 def _verdict(job: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     from offline.design.wiring_report import alternative
 
-    best = next(each for each in job["strategies"] if each["strategy"] == job["strategy"])
+    best = next(each for each in job["parallelizations"] if each["parallelization"] == job["parallelization"])
     lines = []
     if job["refused"]:
-        other = next(each for each in job["strategies"] if each["strategy"] == job["alternative_strategy"])
+        other = next(
+            each for each in job["parallelizations"] if each["parallelization"] == job["alternative_parallelization"]
+        )
         planned = best["iteration_s"] / other["alternative_s"]
         lines.append(
-            f"refused: {alternative(found)} is better, with strategy {escape(other['strategy'])}: "
+            f"refused: {alternative(found)} is better, with parallelization {escape(other['parallelization'])}: "
             f"{other['alternative_s']:.4g} s. Here it takes {best['break_even']:.4g} times as long by what circuits "
             f"have to carry, {planned:.4g} times as planned"
         )
     else:
-        other_s = min(each["alternative_s"] for each in job["strategies"])
+        other_s = min(each["alternative_s"] for each in job["parallelizations"])
         most = best["most_ratio"]
         limit = "however much pairs send" if most is None else f"if pairs send up to {most:.3g} times what rings do"
         lines.append(
-            f"strategy {escape(job['strategy'])}: {best['iteration_s']:.4g} s, within {best['gap']:.1%} of its bound; "
-            f"{alternative(found)}: {other_s:.4g} s. Circuits can carry all sooner {limit}"
+            f"parallelization {escape(job['parallelization'])}: {best['iteration_s']:.4g} s, "
+            f"within {best['gap']:.1%} of its bound; {alternative(found)}: {other_s:.4g} s. "
+            f"Circuits can carry all sooner {limit}"
         )
     if exact := job["exact"]:
         proven = "proven" if exact["proven"] else "not proven"

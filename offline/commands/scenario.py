@@ -65,12 +65,12 @@ class OptionalFabricCommand(FabricCommand):
         return None
 
 
-def scheme_named(strategy: str) -> Scheme:
-    """Return the planning function of the strategy. Raises ``typer.BadParameter`` when no strategy has that name."""
+def scheme_named(name: str) -> Scheme:
+    """Return the routing scheme of this name. Raises ``typer.BadParameter`` when there is none."""
     # The solver takes half a second to import, and no other command needs it.
     from offline.schemes import SCHEMES
 
-    if strategy not in SCHEMES:
-        message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"
-        raise typer.BadParameter(message, param_hint="--strategy")
-    return SCHEMES[strategy]
+    if name not in SCHEMES:
+        message = f"there is no scheme '{name}'; choose {', '.join(SCHEMES)}"
+        raise typer.BadParameter(message, param_hint="--scheme")
+    return SCHEMES[name]

@@ -51,7 +51,7 @@ commands = typer.Typer()
 
 _DEFAULTS = Options()
 
-StrategyName = Annotated[
+SchemeName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
@@ -70,7 +70,7 @@ TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds t
 @commands.command("plan-file", cls=FabricCommand)
 def plan_file(
     ctx: typer.Context,
-    strategy: StrategyName = "planned",
+    scheme: SchemeName = "planned",
     path_stretch: PathStretch = 0,
     time_limit: TimeLimit = 2.0,
     deterministic: Annotated[
@@ -93,7 +93,7 @@ def plan_file(
     options: FabricOptions = ctx.obj
     if proof and path_stretch:
         raise typer.BadParameter("proofs are over shortest paths: leave out --path-stretch", param_hint="--proof")
-    scheme = scheme_named(strategy)
+    planner = scheme_named(scheme)
     with waiting("planning"):
         known = scenario(options)
         problem = known.problem(path_stretch=path_stretch)
@@ -101,13 +101,13 @@ def plan_file(
         # The garbage collector's first full run would scan all objects made so far: 40 to 60 ms in the middle of
         # planning.
         gc.freeze()
-        plan = answered(scheme(problem, limits))
+        plan = answered(planner(problem, limits))
     if export:
         _write_csv(export, known, problem, plan)
     if proof:
         with waiting("looking for proofs"):
             _write_proof(proof, known.names, problem, plan)
-    found = _plan_report(strategy, known, options.striping, problem, plan)
+    found = _plan_report(scheme, known, options.striping, problem, plan)
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
         raise typer.Exit(ExitStatus.PARTLY)
@@ -116,7 +116,7 @@ def plan_file(
 @commands.command("simulate", cls=FabricCommand)
 def simulate_command(
     ctx: typer.Context,
-    strategy: Annotated[
+    scheme: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME,…", help="Routing schemes; each gives a row. May be repeated.", show_default="planned"
@@ -170,9 +170,9 @@ def simulate_command(
     )
     if repair_at is not None and repair_at <= fail_at:
         raise typer.BadParameter(f"must be after --fail-at ({fail_at:g})", param_hint="--repair-at")
-    found = _trained(options, strategy or ["planned"], how, time_limit, (fail_at, repair_at), path_stretch)
+    found = _trained(options, scheme or ["planned"], how, time_limit, (fail_at, repair_at), path_stretch)
     show(found, lambda: _slowdowns(found), as_json)
-    if any(job["cut_off"] for strategy in found["strategies"] for job in strategy["jobs"]):
+    if any(job["cut_off"] for scheme in found["schemes"] for job in scheme["jobs"]):
         raise typer.Exit(ExitStatus.PARTLY)
 
 
@@ -184,7 +184,7 @@ def _trained(
     failed_s: tuple[float, float | None],
     path_stretch: int,
 ) -> dict[str, Any]:
-    """Return the report of all strategies. ``failed_s``: when the failures begin and end; None: they do not end."""
+    """Return the report of all schemes. ``failed_s``: when the failures begin and end; None: they do not end."""
     from controller.public.plans import slowdown_bounds
     from controller.public.problems import PlanLimits
     from offline.scenarios.scenario import problem_of, scenario
@@ -247,7 +247,7 @@ def generate_workload(
 # ---- reports for programs (docs/reference/json-output.md)
 
 
-def _plan_report(strategy: str, known: Scenario, striping: Striping, problem: Problem, plan: Plan) -> dict[str, Any]:
+def _plan_report(scheme: str, known: Scenario, striping: Striping, problem: Problem, plan: Plan) -> dict[str, Any]:
     """Return a plan as plain data. ``ecmp_slowdown`` is None when the plan has no ECMP draws."""
     slowdowns = {job: _rounded(slowdown) for job, slowdown in plan.job_slowdown.items()}
     unrouted = set(plan.unrouted)
@@ -257,7 +257,7 @@ def _plan_report(strategy: str, known: Scenario, striping: Striping, problem: Pr
         subflows[flow.pair] += len(route)
     ecmp = plan.ecmp
     return {
-        "strategy": strategy,
+        "scheme": scheme,
         "striping": striping.value,
         "flows": len({flow.id.pair for flow in problem.flows}),
         "subflows": plan.subflows,
@@ -329,7 +329,7 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     equal = found["max_subflows_of_a_flow"] > 1 and found["striping"] in (Striping.EVEN, Striping.COMMON_QUEUE)
     whole = "in equal subflows" if equal else "without splitting"
     facts = {
-        "strategy": found["strategy"],
+        "scheme": found["scheme"],
         "flows": f"{found['flows']:,} in {found['subflows']:,} subflows, "
         f"at most {found['max_subflows_of_a_flow']} each",
         "worst slowdown": f"{found['max_slowdown']:.4g}, gap {found['gap']:.2%} to the bound {found['bound']:.4g}; "
@@ -377,14 +377,14 @@ def _some(names: list[str]) -> str:
 
 
 def _slowdowns(found: Mapping[str, Any]) -> RenderableType:
-    table = Table("strategy", "job")
+    table = Table("scheme", "job")
     for column in ("iterations", "ideal s", "mean s", "slowdown", "best", "worst", "plans", "moves"):
         table.add_column(column, justify="right")
-    for strategy in found["strategies"]:
-        for job in strategy["jobs"]:
-            table.add_row(escape(strategy["strategy"]), escape(job["job"]), *_times(job))
-        counts = map(str, (strategy["plans"], strategy["moves"]))
-        table.add_row("", "mean of jobs", "", "", "", _number(strategy["mean_slowdown"]), "", "", *counts)
+    for scheme in found["schemes"]:
+        for job in scheme["jobs"]:
+            table.add_row(escape(scheme["scheme"]), escape(job["job"]), *_times(job))
+        counts = map(str, (scheme["plans"], scheme["moves"]))
+        table.add_row("", "mean of jobs", "", "", "", _number(scheme["mean_slowdown"]), "", "", *counts)
         table.add_section()
     bound = f"With failures and all jobs at once, the worst slowdown is at least {found['bound']:.4g} for any routing."
     return Group(table, bound)

@@ -3,7 +3,7 @@
 docs/design.md has the model. An NPU is an accelerator, such as a GPU. In: files of networks and jobs. Out: a design,
 with a bound that can be checked without a solver.
 
-- ``shape``, ``jobs``, ``strategies``: networks and jobs, read from files.
+- ``shape``, ``jobs``, ``parallelizations``: networks and jobs, read from files.
 - ``loads``, ``placing``: what each dimension has to carry, and a model placed onto the dimensions.
 - ``question``: terms of time and limits, the input of ``bandwidth`` and ``time_cost``.
 - ``bandwidth``: the bandwidths with the least time, with Clarabel. ``proof`` has the lower bounds.

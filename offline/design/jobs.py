@@ -146,8 +146,8 @@ def _job(data: Any, place_of: PlaceOf, shape: Shape, every: bool) -> list[Design
 
 
 def _misplaced(job: JobInDesign, data: Any) -> Iterator[FieldProblem]:
-    if job.strategies:
-        yield FieldProblem("strategies", "are for signalbox design wiring: give the fields of one of them here")
+    if job.parallelizations:
+        yield FieldProblem("parallelizations", "are for signalbox design wiring: give the fields of one of them here")
         return
     if job.model is None:
         for name in ("parallelism", "placement"):

@@ -29,7 +29,7 @@ Report = dict[str, Any]
 
 
 def wiring_report(found: Sequence[Answer], servers: int, interfaces: int, rates: Rates, exact: bool) -> Report:
-    """Return the report. ``exact``: add the proven best steps of circulant wirings for the chosen strategy.
+    """Return the report. ``exact``: add the proven best steps of circulant wirings for the chosen parallelization.
 
     The best steps are given for at most ``MOST_SERVERS`` servers."""
     return {
@@ -41,10 +41,10 @@ def wiring_report(found: Sequence[Answer], servers: int, interfaces: int, rates:
             {
                 "job_id": answer.offer.job_id,
                 "servers": list(at),
-                "strategy": answer.best.name,
+                "parallelization": answer.best.name,
                 "refused": answer.refused,
-                "alternative_strategy": answer.other.name,
-                "strategies": [strategy_report(each) for each in answer.strategies],
+                "alternative_parallelization": answer.other.name,
+                "parallelizations": [parallelization_report(each) for each in answer.parallelizations],
                 "exact": _exact(answer.best) if exact else None,
             }
             for answer, at in zip(found, places(found), strict=True)
@@ -52,11 +52,11 @@ def wiring_report(found: Sequence[Answer], servers: int, interfaces: int, rates:
     }
 
 
-def strategy_report(each: Evaluated) -> Report:
+def parallelization_report(each: Evaluated) -> Report:
     found, even = each.found, each.break_even
     pairs = found.traffic.of_pairs
     return {
-        "strategy": each.name,
+        "parallelization": each.name,
         "iteration_s": each.planned_s,
         "bound_s": each.bound_s,
         "gap": each.planned_s / each.bound_s - 1 if each.bound_s else 0.0,

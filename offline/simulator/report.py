@@ -28,7 +28,7 @@ def report(
         "max_moves": options.max_moves,
         "seed": options.seed,
         "bound": bound,
-        "strategies": [{"strategy": name, **_scheme_fields(outcome)} for name, outcome in outcomes],
+        "schemes": [{"scheme": name, **_scheme_fields(outcome)} for name, outcome in outcomes],
     }
 
 

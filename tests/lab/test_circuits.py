@@ -83,11 +83,11 @@ def job(job_id: str, servers: Sequence[int]) -> dict[str, Any]:
     if job_id == "first":
         return {**common, "groups": group, "collectives": [sends("all_reduce", 240_000, 0)]}
     hybrid = [sends("all_to_all", 24_000, 0), sends("all_reduce", 60_000, 1)]
-    strategies = [
+    parallelizations = [
         {"name": "data", "groups": group, "collectives": [sends("all_reduce", 360_000, 0)]},
         {"name": "hybrid", "groups": group, "collectives": hybrid, "compute": [{"seconds": 0.04}]},
     ]
-    return {**common, "strategies": strategies}
+    return {**common, "parallelizations": parallelizations}
 
 
 def train(running: Running, folder: Path, job_id: str, servers: range) -> WholeTraining:
@@ -145,7 +145,7 @@ def test_jobs_are_wired_beside_each_other_mended_and_kept_over_a_restart(running
         streams, _ = probes.finish()
     assert sum(len(stream.sent) for stream in streams.values()) > 1000
     assert lost(streams) <= excused(drops, lab)
-    assert client.get_job("second").wiring.strategy == "hybrid"
+    assert client.get_job("second").wiring.parallelization == "hybrid"
     assert circuits(client, "first") | circuits(client, "second") == made(client)
     assert not client.get_status().alarms
 

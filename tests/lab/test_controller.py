@@ -21,7 +21,7 @@ from mininet_topos.leaf_spine import LeafSpine
 from signalbox.client import Client
 from signalbox.errors import AlreadyExists, Conflict, InvalidInput
 from signalbox.jobs.spec import JobSpec
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.lab.pings import address, assert_pings
 from tests.support.lab.snoop import Snoop
 from tests.support.wire.api_calls import ring as ring_of
@@ -176,11 +176,11 @@ def test_a_cut_cable_is_repaired_and_comes_back(fabric: Fabric) -> None:
     assert_pings(lab, "h1_1", "h2_1")
 
 
-def test_strategies_can_be_changed_and_pins_come_and_go(fabric: Fabric) -> None:
+def test_modes_can_be_changed_and_pins_come_and_go(fabric: Fabric) -> None:
     _, _, client = fabric
-    assert client.set_strategy(Strategy.ECMP).pins == 0
+    assert client.set_mode(Mode.ECMP).pins == 0
     assert pinned(client, "ring") == 0
-    assert client.set_strategy(Strategy.PLANNED).pins == 2 * LEAVES, "every flow and its acknowledgements"
+    assert client.set_mode(Mode.PLANNED).pins == 2 * LEAVES, "every flow and its acknowledgements"
     assert pinned(client, "ring") == LEAVES
 
 

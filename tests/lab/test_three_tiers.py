@@ -21,7 +21,7 @@ from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, fabric_links, running_fabric, settled
 from signalbox.client import Client
 from signalbox.jobs.spec import JobSpec
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.lab.pings import address
 from tests.support.lab.snoop import Snoop
 from tests.support.wire.api_calls import ring as ring_of
@@ -212,7 +212,7 @@ def described_ports(lab: Lab, switch: str) -> tuple[list[str], list[tuple[str, s
 
 def test_ecmp_spreads_over_both_choices(fabric: Fabric) -> None:
     lab, _, client = fabric
-    client.set_strategy(Strategy.ECMP)
+    client.set_mode(Mode.ECMP)
     use = uplink_use(lab)
     for a in {a for a, _ in use}:
         packets = [count for (switch, _), count in use.items() if switch == a]

@@ -41,7 +41,7 @@ def wired_job(fabric: pb.GetFabricResponse) -> pb.Job:
         state=pb.JOB_STATE_PINNED,
         lease_left=Duration(seconds=60),
         wiring=pb.Wiring(
-            strategy="hybrid",
+            parallelization="hybrid",
             circuits=[pb.Circuit(src=each.src, dst=each.dst) for each in fabric.links],
             iteration=Duration(nanos=220_000_000),
             iteration_bound=Duration(nanos=210_000_000),
@@ -51,7 +51,7 @@ def wired_job(fabric: pb.GetFabricResponse) -> pb.Job:
 
 
 WIRED = (
-    "for strategy hybrid; an iteration takes 0.22 s by the model "
+    "for parallelization hybrid; an iteration takes 0.22 s by the model "
     "(at least 0.21 s; 0.4379 s on one switch of the same cost)"
 )
 """Description of the wiring that the client prints."""

@@ -1,4 +1,4 @@
-"""Small fabrics, jobs of rings and simple strategies for simulator tests."""
+"""Small fabrics, jobs of rings and simple schemes for simulator tests."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def plan_of(problem: Problem, routes: Routes) -> Plan:
 
 
 def every_flow(route: Callable[[Problem, Flow], Route]) -> Callable[[Problem], Plan]:
-    """Return the strategy that routes each flow by itself."""
+    """Return the scheme that routes each flow by itself."""
     return lambda problem: plan_of(problem, {flow.id: route(problem, flow) for flow in problem.flows})
 
 
 def over(spine: int) -> Callable[[Problem], Plan]:
-    """Return the strategy that routes every flow whole over one candidate.
+    """Return the scheme that routes every flow whole over one candidate.
 
     ``spine``: number of the candidate; the last one is taken when there are fewer."""
     return every_flow(lambda problem, flow: whole(_candidate(problem, flow, spine)))

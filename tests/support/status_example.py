@@ -25,7 +25,7 @@ from controller.tables.table_use import TableUse
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId, JobSpec
 from signalbox.jobs.subflows import Dividing
-from signalbox.words import AlarmKind, Strategy
+from signalbox.words import AlarmKind, Mode
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
 UP1 = LinkId(LEAF1, PortNo(2))
@@ -138,7 +138,7 @@ def down_parts() -> tuple[Part, ...]:
 def status(of: Fabric | None = None) -> Status:
     return Status(
         fabric=of or fabric(),
-        strategy=Strategy.PLANNED,
+        mode=Mode.PLANNED,
         switches={
             LEAF1: SwitchStatus(True, 30, 0, tables=(TableUse(Table.PINNED, 190, 200),)),
             LEAF2: SwitchStatus(False, 28, 2),

@@ -64,6 +64,12 @@ def test_events_are_there_after_a_restart_and_numbers_go_on(tmp_path: Path) -> N
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
 
 
+def test_changes_of_the_mode_are_read_from_files_of_earlier_versions(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('\n[7, 1e9, "strategy", "strategy set", {"strategy": "shadow"}]')
+    (event,) = EventFile(tmp_path).history.after(0, 10)
+    assert (event.number, event.kind, event.details) == (7, EventKind.MODE, {"strategy": "shadow"})
+
+
 @pytest.mark.parametrize("damage", [b"", b"\n[1, 2", b"\nnull\n{}\n[1,2,3,4,5]", b"\n\xff\xfe\x00", *OUT_OF_RANGE])
 def test_lines_that_cannot_be_read_are_left_out_and_take_no_other_along(tmp_path: Path, damage: bytes) -> None:
     first = EventFile(tmp_path)

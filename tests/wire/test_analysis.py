@@ -179,7 +179,7 @@ def test_an_analysis_that_clients_would_not_wait_for_is_refused(address: str) ->
         client.what_if(within_s=1e9)
 
 
-@pytest.mark.parametrize("option", [("--strategy", "ecmp"), ("--time-limit", "3"), ("--leaves", "4")])
+@pytest.mark.parametrize("option", [("--scheme", "ecmp"), ("--time-limit", "3"), ("--leaves", "4")])
 def test_options_of_offline_analyses_need_a_workload(signalbox: Signalbox, option: tuple[str, str]) -> None:
     status, _, err = signalbox("explain", "a", *option)
     assert status == 2
@@ -316,7 +316,7 @@ def test_a_call_that_is_cancelled_gives_up_what_changes_nothing() -> None:
                 assert not message.reply.done()
                 call.cancel()
                 until(message.reply.cancelled)
-            call = controller.SetStrategy.future(pb.SetStrategyRequest(strategy=pb.STRATEGY_ECMP))
+            call = controller.SetMode.future(pb.SetModeRequest(mode=pb.MODE_ECMP))
             change = asked.get(timeout=60)
             call.cancel()
             until(lambda: not server._services._waiting)

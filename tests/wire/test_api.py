@@ -251,6 +251,6 @@ def test_a_plan_is_absent_until_there_is_one_then_certified_and_routed(client: C
     assert list(plan.unrouted) == [pb.Pair(src=H1, dst="10.0.9.9")]
 
 
-def test_no_strategy_is_an_invalid_argument(channel: grpc.Channel) -> None:
+def test_no_mode_is_an_invalid_argument(channel: grpc.Channel) -> None:
     stub: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
-    assert set(violations(refused(stub.SetStrategy, pb.SetStrategyRequest()))) == {"strategy"}
+    assert set(violations(refused(stub.SetMode, pb.SetModeRequest()))) == {"mode"}

@@ -77,27 +77,27 @@ def test_a_job_is_registered_listed_shown_and_deregistered(signalbox: Signalbox,
     assert signalbox("jobs", "list", "--json").json == {"jobs": []}
 
 
-def test_a_job_with_strategies_is_registered_shown_and_updated(signalbox: Signalbox, tmp_path: Path) -> None:
+def test_a_job_with_parallelizations_is_registered_shown_and_updated(signalbox: Signalbox, tmp_path: Path) -> None:
     ring = {name: SPEC[name] for name in ("groups", "collectives")}
     by_hand = {"transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 5}]}
     ways = [{"name": "ring", **ring, "compute": [{"seconds": 0.5, "phase": 0}]}, {"name": "by hand", **by_hand}]
     path = tmp_path / "job.json"
-    path.write_text(json.dumps({"job_id": "offer", "endpoints": [H1, H2], "strategies": ways}))
+    path.write_text(json.dumps({"job_id": "offer", "endpoints": [H1, H2], "parallelizations": ways}))
     registered = signalbox("jobs", "register", path, "--json").json
     assert (registered["virtual_links"], registered["spec"]["collectives"]) == (2, [])
-    assert [way["name"] for way in registered["spec"]["strategies"]] == ["ring", "by hand"]
-    assert registered["spec"]["strategies"][0]["compute"] == [{"seconds": 0.5, "phase": 0}]
+    assert [way["name"] for way in registered["spec"]["parallelizations"]] == ["ring", "by hand"]
+    assert registered["spec"]["parallelizations"][0]["compute"] == [{"seconds": 0.5, "phase": 0}]
     shown = signalbox("jobs", "show", "offer")
-    assert "2 strategies (library: generic)" in shown.text
+    assert "2 parallelizations (library: generic)" in shown.text
     assert "not announced" not in shown.text
     assert ["ring", "0", "ring", "all", "reduce", "1,000", "dp"] in shown.rows
-    path.write_text(json.dumps({"job_id": "offer", "endpoints": [H1, H2], "strategies": ways[::-1]}))
+    path.write_text(json.dumps({"job_id": "offer", "endpoints": [H1, H2], "parallelizations": ways[::-1]}))
     assert signalbox("jobs", "update", path, "--json").json["virtual_links"] == 1
-    path.write_text(json.dumps({"job_id": "offer", "endpoints": [H1, H2], "strategies": ways, **ring}))
+    path.write_text(json.dumps({"job_id": "offer", "endpoints": [H1, H2], "parallelizations": ways, **ring}))
     refused = signalbox("jobs", "update", path)
     assert refused.status == 1
     assert "job.json:1:" in refused.err
-    assert "collectives: is defined by each of the strategies" in refused.err
+    assert "collectives: is defined by each of the parallelizations" in refused.err
 
 
 def job_file(path: Path, job_id: str, hosts: tuple[str, str]) -> Path:
@@ -338,7 +338,7 @@ def test_files_that_are_no_certificates_are_named(signalbox: Signalbox, tmp_path
 
 
 @pytest.mark.parametrize(
-    "arguments", [["jobs", "register", "missing.json"], ["strategy", "best"], ["nonsense"], ["jobs", "show"]]
+    "arguments", [["jobs", "register", "missing.json"], ["mode", "best"], ["nonsense"], ["jobs", "show"]]
 )
 def test_wrong_usage_exits_with_2(signalbox: Signalbox, arguments: list[str]) -> None:
     assert signalbox(*arguments).status == 2
@@ -374,7 +374,7 @@ def test_the_status_is_shown_with_its_alarms(signalbox: Signalbox) -> None:
     table = signalbox("status").out
     assert "3 of 4, 1 in sync" in table
     assert "warning foreign_rules: spine1 holds 2 foreign rules" in table
-    assert signalbox("status", "--json").json["strategy"] == "planned"
+    assert signalbox("status", "--json").json["mode"] == "planned"
 
 
 def test_alarms_are_listed_and_said_to_be_known(signalbox: Signalbox) -> None:
@@ -442,8 +442,8 @@ def test_a_drain_says_what_it_costs(api: Running, signalbox: Signalbox) -> None:
     api.control.analysis = without_a_spine()
     assert signalbox("drain", "leaf1:spine1").out.endswith("\nWorst job: slowdown 1.00 -> 2.00\n")
     cost = signalbox("drain", "leaf1:spine1", "--json").json["cost"]
-    assert cost == {"strategy": "planned", "slowdown": 1.0, "slowdown_drained": 2.0, "not_known": ""}
-    signalbox("strategy", "ecmp")
+    assert cost == {"mode": "planned", "slowdown": 1.0, "slowdown_drained": 2.0, "not_known": ""}
+    signalbox("mode", "ecmp")
     found = signalbox("drain", "leaf1:spine1").text
     assert re.search(r"Worst job: slowdown 1\.\d\d -> 2\.00 on average under ECMP$", found), found
     assert "cost" not in signalbox("drain", "--json").json
@@ -525,14 +525,14 @@ def test_errors_of_the_api_name_the_options_and_arguments_of_the_command(signalb
         assert (found.status, found.err.partition(said)[0]) == (1, "error: "), found.err
 
 
-def test_the_strategy_is_shown_and_set(signalbox: Signalbox) -> None:
-    assert signalbox("strategy").out == "planned\n"
-    assert signalbox("strategy", "ecmp").out == "ecmp, in 0.25 s; 4 pins (acknowledgements have their own)\n"
-    assert signalbox("strategy", "--json").json == {"strategy": "ecmp"}
+def test_the_mode_is_shown_and_set(signalbox: Signalbox) -> None:
+    assert signalbox("mode").out == "planned\n"
+    assert signalbox("mode", "ecmp").out == "ecmp, in 0.25 s; 4 pins (acknowledgements have their own)\n"
+    assert signalbox("mode", "--json").json == {"mode": "ecmp"}
 
 
-def test_an_unknown_strategy_is_told_which_there_are(signalbox: Signalbox) -> None:
-    assert "choose ecmp, planned, shadow" in " ".join(signalbox("strategy", "best").err.replace("│", " ").split())
+def test_an_unknown_mode_is_told_which_there_are(signalbox: Signalbox) -> None:
+    assert "choose ecmp, planned, shadow" in " ".join(signalbox("mode", "best").err.replace("│", " ").split())
 
 
 def test_a_job_that_waits_says_for_whom(signalbox: Signalbox, tmp_path: Path) -> None:
@@ -648,7 +648,7 @@ def test_every_command_explains_itself(signalbox: Signalbox) -> None:
         assert "Usage: signalbox" in result.out
 
 
-@pytest.mark.parametrize("command", [["drain"], ["what-if"], ["get", "jobs"], ["plan"], ["strategy"]])
+@pytest.mark.parametrize("command", [["drain"], ["what-if"], ["get", "jobs"], ["plan"], ["mode"]])
 def test_what_may_be_left_out_is_in_one_pair_of_brackets(signalbox: Signalbox, command: list[str]) -> None:
     usage = signalbox(*command, "--help").out.partition("[OPTIONS] ")[2].splitlines()[0].strip()
     assert usage.startswith("[")
@@ -706,8 +706,8 @@ def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Sig
             f"{token_file}: others than its owner have access to it (mode 0604): chmod 600 {token_file}\n",
         )
         token_file.chmod(0o600)
-        denied = signalbox("strategy", "ecmp", *at, "--token-file", token_file)
-        assert denied == Result(6, "", "error: the role 'reader' may not call SetStrategy; roles that may: operator\n")
+        denied = signalbox("mode", "ecmp", *at, "--token-file", token_file)
+        assert denied == Result(6, "", "error: the role 'reader' may not call SetMode; roles that may: operator\n")
 
 
 def test_who_the_client_is_can_be_in_the_environment(

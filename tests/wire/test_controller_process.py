@@ -22,13 +22,13 @@ from signalbox.errors import NotFound, SignalboxError, WrongLeaseToken
 from signalbox.jobs.spec import Algorithm
 from signalbox.spec_files import jobs_in
 from signalbox.spec_messages import job_spec
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 
 def test_a_controller_answers_until_it_is_stopped_and_ends_cleanly(tmp_path: Path) -> None:
-    controller = ControllerProcess(tmp_path, settings={"planning": {"strategy": "shadow"}})
+    controller = ControllerProcess(tmp_path, settings={"planning": {"mode": "shadow"}})
     with controller.running() as client:
-        assert fields(client.get_status())["strategy"] == "shadow"
+        assert fields(client.get_status())["mode"] == "shadow"
         socket.create_connection(("127.0.0.1", controller.openflow_port)).close()
         with grpc.insecure_channel(controller.address) as channel:
             status: Any = channel.unary_unary("/signalbox.v1.ControllerService/GetStatus")
@@ -59,7 +59,7 @@ OFFER = """\
 job_id: recommender
 hosts: 10.0.0.1-3
 lease_s: 600
-strategies:
+parallelizations:
   - name: replicas
     groups: [{name: all, ranks: [0, 1, 2]}]
     collectives: [{algorithm: all_reduce, groups: [all], bytes_per_iteration: 3 MB}]
@@ -76,13 +76,13 @@ def test_what_was_acknowledged_is_there_after_a_kill_unless_the_state_is_lost(tm
     """A start over a lowered limit is refused, and changes nothing."""
     (tmp_path / "recommender.yaml").write_text(OFFER)
     (offer,) = jobs_in(tmp_path / "recommender.yaml")
-    assert [len(way.collectives) + len(way.transfers) for way in offer.spec.strategies] == [1, 5]
+    assert [len(way.collectives) + len(way.transfers) for way in offer.spec.parallelizations] == [1, 5]
     ring = announcement("ring", ("10.0.1.1", "10.0.1.2"), Algorithm.RING_ALL_REDUCE, 1000, lease_s=600)
     controller = ControllerProcess(tmp_path, settings={"discovery": {"adoption_patience_s": 0.5}})
     with controller.running() as client:
         first = client.register_job(ring, request_id="once")
         of_offer = client.register_job(offer.spec)
-        client.set_strategy(Strategy.SHADOW)
+        client.set_mode(Mode.SHADOW)
         alarms = alarm_times_ms(client)
         events = tmp_path / "state" / "events.jsonl"
         wait_for(lambda: events.read_text().count('"job_alarm"') == len(alarms), "the alarms in the event file")
@@ -93,7 +93,7 @@ def test_what_was_acknowledged_is_there_after_a_kill_unless_the_state_is_lost(tm
         pass
     assert state_files(tmp_path) == saved
     with controller.running() as client:
-        assert fields(client.get_status())["strategy"] == "shadow"
+        assert fields(client.get_status())["mode"] == "shadow"
         assert client.renew_lease("ring", first.lease_token) == 600.0
         again = client.register_job(ring, request_id="once")
         assert (again.job.uid, again.lease_token) == (first.job.uid, first.lease_token)
@@ -103,8 +103,8 @@ def test_what_was_acknowledged_is_there_after_a_kill_unless_the_state_is_lost(tm
         assert alarm_times_ms(client) == pytest.approx(alarms, abs=500)
         assert [event.what for event in client.list_events(kinds=["job_alarm"])] == ["alarm"] * len(alarms)
         found = client.get_job("recommender")
-        assert (job_spec(found.spec), found.virtual_links) == (offer.spec, 3), "links of the first strategy"
-        client.update_job(offer.spec.of_strategy("model"), lease_token=of_offer.lease_token)
+        assert (job_spec(found.spec), found.virtual_links) == (offer.spec, 3), "links of the first parallelization"
+        client.update_job(offer.spec.of_parallelization("model"), lease_token=of_offer.lease_token)
         assert client.get_job("recommender").virtual_links == 6
     rmtree(tmp_path / "state")
     with controller.running() as client:

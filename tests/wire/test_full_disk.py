@@ -24,7 +24,7 @@ from mininet_topos.lab.record import wait_for
 from signalbox.client import Client
 from signalbox.errors import InvalidInput, SignalboxError, Unavailable
 from signalbox.jobs.spec import JobSpec
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.by_id import registered
 from tests.support.wire.api_calls import numbered_job
 
@@ -58,10 +58,10 @@ def register(client: Client, numbers: range) -> list[str]:
     return acknowledged
 
 
-def change_strategy(client: Client, times: int) -> None:
-    """Change the strategy repeatedly; the first change fits into the space of failed writes."""
+def change_mode(client: Client, times: int) -> None:
+    """Change the mode repeatedly; the first change fits into the space of failed writes."""
     for number in range(times):
-        client.set_strategy(Strategy.PLANNED if number % 2 else Strategy.SHADOW)
+        client.set_mode(Mode.PLANNED if number % 2 else Mode.SHADOW)
 
 
 def known(client: Client) -> list[str]:
@@ -79,7 +79,7 @@ def test_what_a_full_disk_does_not_take_is_not_acknowledged(folder: Path) -> Non
         assert 0 < len(acknowledged) < JOBS
         fill(folder / "state" / "other")
         with pytest.raises(Unavailable, match=rf"cannot be saved .*{FULL}.* so it was not made") as refused:
-            change_strategy(client, 20)
+            change_mode(client, 20)
         assert refused.value.retry_s > 0
         assert sorted(known(client)) == sorted(acknowledged)
         wait_for(lambda: "cannot be saved" in alarms(client), "the alarm", 60)

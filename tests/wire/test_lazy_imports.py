@@ -14,7 +14,7 @@ from signalbox.client import Client
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobSpec
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.wire.fake_switch import FakeSwitch
 
 PROGRAM = "tests.support.wire.recorded_imports"
@@ -50,7 +50,7 @@ def call_all(client: Client) -> None:
         client.get_plan,
         client.get_status,
         client.replan,
-        lambda: client.set_strategy(Strategy.SHADOW),
+        lambda: client.set_mode(Mode.SHADOW),
         lambda: client.explain("job"),
         client.what_if,
         lambda: client.deregister_job("job"),

@@ -97,7 +97,7 @@ def large() -> dict[str, Any]:
             path = {"share": 1.0, "switches": [f"leaf{leaf}", f"spine{spine}", f"leaf{other}"], "links": links}
             routes.append({"job_id": name, "src": ip, "dst": ips[(k + 1) % 16], "held": [path]})
     plan = {"max_slowdown": 3.0, "bound": 3.0, "certificate": "optimal", "plan_time_s": 0.5}
-    status = {"version": "1", "strategy": "planned", "switches": 96, "switches_in_sync": 96, "jobs": 1000}
+    status = {"version": "1", "mode": "planned", "switches": 96, "switches_in_sync": 96, "jobs": 1000}
     events = [
         {"number": str(n), "event_time": "2026-11-24T10:00:00Z", "kind": "job", "what": "job"} for n in range(2000)
     ]

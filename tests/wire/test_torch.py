@@ -59,9 +59,9 @@ NOT_ANNOUNCED = {
 def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes join one job after the other, so that the next job would show what a job leaves behind.
 
-    The first announcement has the gradients of DistributedDataParallel, or strategies that a program gives in their
-    place. Other traffic is announced after some iterations. The processes continue to train where one of them joins
-    wrongly, and where there is no controller."""
+    The first announcement has the gradients of DistributedDataParallel, or parallelizations that a program gives in
+    their place. Other traffic is announced after some iterations. The processes continue to train where one of them
+    joins wrongly, and where there is no controller."""
     begun: list[JobSpec] = []
     left: list[Any] = []
     register, deregister = JobRegistry.register, JobRegistry.deregister
@@ -92,7 +92,7 @@ def test_what_two_ranks_send_is_announced_however_they_train(tmp_path: Path, mon
     at_once = dict.fromkeys(("ddp", "closures"), ANNOUNCED["ddp"])
     *recorded, offering = begun
     assert [sends(spec) for spec in recorded] == [at_once.get(kind, []) for kind in ANNOUNCED]
-    assert [way.name for way in offering.strategies] == ["by hand"]
+    assert [way.name for way in offering.parallelizations] == ["by hand"]
     assert (offering.groups, offering.collectives) == ((), ())
     for rank in range(2):
         assert all(f"{kind} ended" in run.said(rank) for kind in kinds)

@@ -366,7 +366,7 @@ def stage(mode: Mode, folder: Path, prefix: str = PREFIX) -> Iterator[Stage]:
             found = Stage(lab, mode, folder, forks)
         else:
             topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, MBPS, MBPS, prefix=prefix)
-            settings = {"planning": {"strategy": mode.value}}
+            settings = {"planning": {"mode": mode.value}}
             lab, controller, client = stack.enter_context(running_fabric(topo, folder, MBPS, settings))
             found = Stage(lab, mode, folder, forks, client, controller.address)
         try:

@@ -18,7 +18,7 @@ from signalbox.errors import InvalidInput, SignalboxError
 from signalbox.live.shown import optional
 from signalbox.mapping import word_in
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 LOOK_AGAIN_S = 0.5
 
@@ -81,9 +81,9 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
 
     ``slowdown`` is the slowdown now, ``slowdown_drained`` after the drain; under ECMP both are means over hash draws.
     Unknown values are None, and ``not_known`` has the reason. Raises ``InvalidInput`` for a name of no part."""
-    cost: dict[str, Any] = {"strategy": None, "slowdown": None, "slowdown_drained": None, "not_known": ""}
+    cost: dict[str, Any] = {"mode": None, "slowdown": None, "slowdown_drained": None, "not_known": ""}
     try:
-        cost["strategy"] = strategy = word_in(client.get_status(), "strategy")
+        cost["mode"] = mode = word_in(client.get_status(), "mode")
         with waiting("computing what it costs"):
             found = client.what_if(within_s=PLAN_COST_WITHIN_S, names=names, wait_s=COST_S)
     except InvalidInput:
@@ -93,7 +93,7 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
     if [word_in(case, "kind") for case in (*found.outcomes, *found.unfelt)] != ["parts"]:
         return {**cost, "not_known": "this controller's version does not compute it"}
     now, then = found.now, found.outcomes[0] if found.outcomes else None
-    if strategy == Strategy.PLANNED:
+    if mode == Mode.PLANNED:
         slowdowns = now.slowdown, optional(then, "slowdown") if then else now.slowdown
     else:
         hashed = (then or now).ecmp_slowdown if (then or now).HasField("ecmp_slowdown") else None
@@ -105,7 +105,7 @@ def _cost(client: Client, names: Sequence[str]) -> dict[str, Any]:
 def _in_words(cost: Mapping[str, Any]) -> str:
     if cost["slowdown_drained"] is None:
         return escape(f"The cost is not known: {cost['not_known']}")
-    how = "" if cost["strategy"] == Strategy.PLANNED else " on average under ECMP"
+    how = "" if cost["mode"] == Mode.PLANNED else " on average under ECMP"
     return f"Worst job: slowdown {cost['slowdown']:.2f} -> {cost['slowdown_drained']:.2f}{how}"
 
 

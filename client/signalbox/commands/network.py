@@ -1,4 +1,4 @@
-"""``signalbox fabric``, ``plan``, ``status``, ``strategy`` and ``forget``: state and control of a controller."""
+"""``signalbox fabric``, ``plan``, ``status``, ``mode`` and ``forget``: state and control of a controller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from signalbox.errors import Unavailable
 from signalbox.live.shown import word
 from signalbox.mapping import seconds, word_in
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
 commands = typer.Typer()
 
@@ -61,7 +61,7 @@ def plan(
     """Show the current plan with its certificate and the route of every flow, or with diff what it would change.
 
     diff compares the newest plan, at most planning.interval_s old, with what the switches hold. Its moves wait because
-    the plan gains less than planning.min_gain, a cycle makes only planning.max_moves, or the strategy is shadow. --now
+    the plan gains less than planning.min_gain, a cycle makes only planning.max_moves, or the mode is shadow. --now
     plans anew, says which reason holds, and installs the plan if it gains enough. For a goal plan of several cycles it
     prints the slowdowns and the number of moves."""
     if view and (now or proof):
@@ -133,26 +133,26 @@ def _statuses(client: Client) -> Iterator[pb.GetStatusResponse]:
 
 
 @commands.command(cls=AskingCommand)
-def strategy(
+def mode(
     name: Annotated[
-        Strategy | None,
+        Mode | None,
         typer.Argument(
             metavar="ecmp|planned|shadow",
-            parser=parser_of(Strategy, "strategy"),
-            help="Strategy to set; default: show it.",
+            parser=parser_of(Mode, "mode"),
+            help="Mode to set; default: show it.",
         ),
     ] = None,
 ) -> None:
-    """Show the strategy, or set it and wait until the switches have confirmed its rules.
+    """Show the mode, or set it and wait until the switches have confirmed its rules.
 
     ecmp: hash all flows. planned: pin the planned flows. shadow: plan and report the gain, but install nothing."""
     with connect() as client:
         if name is None:
-            set_now = word_in(client.get_status(), "strategy")
-            show({"strategy": set_now}, lambda: word(set_now))
+            set_now = word_in(client.get_status(), "mode")
+            show({"mode": set_now}, lambda: word(set_now))
             return
         with waiting("waiting for the switches to confirm"):
-            done = client.set_strategy(name)
+            done = client.set_mode(name)
     show(done, lambda: f"{name}, in {seconds(done.install_time):.2f} s; {printing.pins(done.pins)}")
 
 

@@ -1,7 +1,7 @@
 """``signalbox plan diff``: changes that the newest plan would make to the routes that switches hold.
 
 The next re-plan starts from the newest plan, which is at most ``planning.interval_s`` old. When that plan was not
-adopted (its gain did not justify its moves, or the strategy is ``shadow``), the output shows what adopting it would
+adopted (its gain did not justify its moves, or the mode is ``shadow``), the output shows what adopting it would
 do."""
 
 from __future__ import annotations

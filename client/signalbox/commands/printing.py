@@ -188,7 +188,7 @@ def status(found: pb.GetStatusResponse) -> RenderableType:
     optical = found.optical_switches_down
     about = {
         "signalbox": found.version,
-        "strategy": word(word_in(found, "strategy")) + adopting,
+        "mode": word(word_in(found, "mode")) + adopting,
         "switches": f"{_of_known(found.switches, found.known_switches)}, {found.switches_in_sync} in sync",
         **(
             {"optical switches": f"{found.optical_switches}{f', {optical} not connected' if optical else ''}"}
@@ -237,7 +237,7 @@ def status_line(found: pb.GetStatusResponse) -> str:
     connected = f"{count - found.optical_switches_down} of {count} optical switches connected, " if count else ""
     critical = sum(alarm.severity == pb.SEVERITY_CRITICAL for alarm in found.alarms)
     return (
-        f"{word(word_in(found, 'strategy'))}: {found.switches_in_sync} of "
+        f"{word(word_in(found, 'mode'))}: {found.switches_in_sync} of "
         f"{max(found.switches, found.known_switches)} switches in sync, {connected}"
         f"{found.links} links, {found.hosts} hosts, {found.jobs} jobs ({found.jobs_pending} pending), "
         f"{found.pins} pins, efficiency {_efficiency(found)}, {len(found.alarms)} alarms"

@@ -21,7 +21,7 @@ from signalbox.live.jobs import (
     hosts_not_found,
     job_cells,
     job_facts,
-    of_which_strategy,
+    of_which_parallelization,
 )
 from signalbox.live.shown import counted, rate, some, word
 from signalbox.mapping import seconds, word_in
@@ -79,28 +79,28 @@ def job(found: pb.Job) -> RenderableType:
     shown: list[RenderableType] = [facts(job_facts(found))]
     if found.demand.pairs:
         shown.append(_pairs(found))
-    ways = [(way.name, way.collectives) for way in spec.strategies] or [("", spec.collectives)]
+    ways = [(way.name, way.collectives) for way in spec.parallelizations] or [("", spec.collectives)]
     rows = [
         (name, c.phase, word(word_in(c, "algorithm")), f"{c.bytes_per_iteration:,}", some(c.groups))
         for name, collectives in ways
         for c in collectives
     ]
     columns = (
-        *_STRATEGY,
+        *_PARALLELIZATION,
         Column("phase"),
         Column("collective"),
         Column("bytes per iteration", number=True),
         Column("groups", wraps=True),
     )
-    return Group(*shown, *([_of_strategies(columns, rows, bool(spec.strategies))] if rows else []))
+    return Group(*shown, *([_of_parallelizations(columns, rows, bool(spec.parallelizations))] if rows else []))
 
 
-_STRATEGY = (Column("strategy"),)
-"""First column of a table about the traffic of a job with strategies."""
+_PARALLELIZATION = (Column("parallelization"),)
+"""First column of a table about the traffic of a job with parallelizations."""
 
 
-def _of_strategies(columns: Sequence[Column], rows: Sequence[Sequence[object]], several: bool) -> Fitted:
-    """Return the table, without its first column when the job has no strategies."""
+def _of_parallelizations(columns: Sequence[Column], rows: Sequence[Sequence[object]], several: bool) -> Fitted:
+    """Return the table, without its first column when the job has no parallelizations."""
     return Fitted(columns, rows) if several else Fitted(columns[1:], [row[1:] for row in rows])
 
 
@@ -132,9 +132,11 @@ def registered(found: pb.Job) -> RenderableType:
     else:
         comes = f"All its hosts are known. Its routes: signalbox jobs watch {found.spec.job_id}"
     lines = [escape(comes)]
-    if len(found.spec.strategies) > 1 and not found.wiring.circuits:
-        chooses = "Where optical switches connect its servers, the controller chooses strategy and circuits together."
-        lines.append(f"Flows are {escape(of_which_strategy(found))}. {chooses}")
+    if len(found.spec.parallelizations) > 1 and not found.wiring.circuits:
+        chooses = (
+            "Where optical switches connect its servers, the controller chooses parallelization and circuits together."
+        )
+        lines.append(f"Flows are {escape(of_which_parallelization(found))}. {chooses}")
     return Group(job(found), *lines)
 
 
@@ -147,15 +149,15 @@ def checked(spec: JobSpec) -> RenderableType:
     }
     if spec.observed:
         return facts({**about, "traffic": "learnt from what switches count"})
-    if not spec.strategies:
+    if not spec.parallelizations:
         return Group(facts(about | _sent(spec)), _parts([("", spec)], several=False))
-    ways = [(way, spec.of_strategy(way.name)) for way in spec.strategies]
+    ways = [(way, spec.of_parallelization(way.name)) for way in spec.parallelizations]
     rows = [
         (way.name, *_sent(plain).values(), f"{sum(each.seconds for each in way.compute):g}" if way.compute else "-")
         for way, plain in ways
     ]
     columns = (
-        *_STRATEGY,
+        *_PARALLELIZATION,
         Column("groups", 1, number=True),
         Column("virtual links", wraps=True),
         Column("bytes per iteration", number=True),
@@ -166,7 +168,7 @@ def checked(spec: JobSpec) -> RenderableType:
 
 
 def _sent(spec: JobSpec) -> dict[str, str]:
-    """Return the total traffic of a spec without strategies."""
+    """Return the total traffic of a spec without parallelizations."""
     links = virtual_links(spec)
     sent = Counter[str]()
     for link in links:
@@ -182,7 +184,7 @@ def _sent(spec: JobSpec) -> dict[str, str]:
 
 
 def _parts(named: Sequence[tuple[str, JobSpec]], several: bool) -> Fitted:
-    """Return a table of the transfers and collectives of each strategy."""
+    """Return a table of the transfers and collectives of each parallelization."""
     rows: list[Sequence[object]] = []
     for name, spec in named:
         if of := spec.transfers:
@@ -193,12 +195,12 @@ def _parts(named: Sequence[tuple[str, JobSpec]], several: bool) -> Fitted:
             ranks = _range([sizes[group] for group in c.groups])
             rows.append((name, c.phase, word(c.algorithm), f"{c.bytes_per_iteration:,}", len(c.groups), ranks))
     columns = (
-        *_STRATEGY,
+        *_PARALLELIZATION,
         Column("phase"),
         Column("what"),
         *(Column(name, number=True) for name in ("bytes per iteration", "number", "ranks in each")),
     )
-    return _of_strategies(columns, rows, several)
+    return _of_parallelizations(columns, rows, several)
 
 
 def _range(numbers: Sequence[int]) -> str:

@@ -19,7 +19,7 @@ from signalbox.jobs.spec import JobSpec
 from signalbox.spec_files import part_of_a_job
 from signalbox.standard_input import STANDARD_INPUT
 
-OF_THE_TRACE = dict.fromkeys(("collectives", "transfers", "strategies"), "comes from the trace; leave it out")
+OF_THE_TRACE = dict.fromkeys(("collectives", "transfers", "parallelizations"), "comes from the trace; leave it out")
 
 HINTS = {
     "job_id": "--job-id gives it",

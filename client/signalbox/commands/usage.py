@@ -31,7 +31,7 @@ PANELS = {
         "explain",
         "what-if",
     ),
-    "Operate": ("alarms", "strategy", "drain", "undrain", "forget"),
+    "Operate": ("alarms", "mode", "drain", "undrain", "forget"),
     "The controller": ("serve", "token", "state", "support-bundle", "verify"),
     "Without a fabric": ("design", "generate-workload", "plan-file", "simulate", "lab"),
 }

@@ -13,8 +13,8 @@ groups of a training job usually do the same. When the numbers differ, it is unk
 the whole phase is one step. The ideal time is then the time of the busiest NIC for all its bytes of the phase, which no
 schedule can beat. This ignores that a single step may load a link more than the phase as a whole.
 
-For a job with strategies these are the virtual links of the first one (``JobSpec.plain``); ``JobSpec.of_strategy``
-gives the spec of another one. ``check`` covers all of them."""
+For a job with parallelizations these are the virtual links of the first one (``JobSpec.plain``);
+``JobSpec.of_parallelization`` gives the spec of another one. ``check`` covers all of them."""
 
 from __future__ import annotations
 
@@ -144,18 +144,18 @@ def formulas_of(spec: JobSpec) -> set[Formula]:
 
 def check(spec: JobSpec) -> list[FieldProblem]:
     """Return what prevents a valid spec from becoming virtual links. Costs no more than reading the spec."""
-    if not spec.strategies:
+    if not spec.parallelizations:
         return _wrong(spec)
     problems: list[FieldProblem] = []
-    for number, way in enumerate(spec.strategies):
-        plain = spec.of_strategy(way.name)
+    for number, way in enumerate(spec.parallelizations):
+        plain = spec.of_parallelization(way.name)
         found = _wrong(plain) or _too_many_bytes(plain)
-        problems += [replace(each, path=f"strategies[{number}].{each.path}") for each in found]
+        problems += [replace(each, path=f"parallelizations[{number}].{each.path}") for each in found]
     return problems
 
 
 def _wrong(spec: JobSpec) -> list[FieldProblem]:
-    """Return the problems of a spec without strategies."""
+    """Return the problems of a spec without parallelizations."""
     problems: list[FieldProblem] = []
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     for c, collective in enumerate(spec.collectives):
@@ -177,10 +177,10 @@ def _wrong(spec: JobSpec) -> list[FieldProblem]:
 
 
 def _too_many_bytes(spec: JobSpec) -> list[FieldProblem]:
-    """Return a problem when a strategy may send too many bytes, without making its virtual links.
+    """Return a problem when a parallelization may send too many bytes, without making its virtual links.
 
-    The bound counts each link of a collective with twice its size, rounded up on every NIC. It refuses every strategy
-    that ``virtual_links`` would refuse."""
+    The bound counts each link of a collective with twice its size, rounded up on every NIC. It refuses every
+    parallelization that ``virtual_links`` would refuse."""
     nics = 1 + len(spec.rails)
     sizes = {group.name: len(group.ranks) for group in spec.groups}
     most = sum(transfer.bytes_per_iteration + nics for transfer in spec.transfers)

@@ -1,4 +1,4 @@
-"""Announcement of a job, validated: endpoints, groups, collectives, transfers, strategies, and striping.
+"""Announcement of a job, validated: endpoints, groups, collectives, transfers, parallelizations, and striping.
 
 ``JobSpec.parse`` turns plain data (from protobuf, JSON or a test) into a frozen ``JobSpec``, or raises ``InvalidInput``
 with the paths of the wrong fields."""
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import chain
 from socket import AF_INET, inet_pton
@@ -37,12 +37,12 @@ MAX_VIRTUAL_LINKS = 65_536
 """Largest number of virtual links of a job before merging, and of transfers. An all-to-all over 256 ranks fits."""
 MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
 """Largest number of ranks of all groups together: a used group of n ranks makes at least n-1 >= n/2 virtual links."""
-MAX_STRATEGIES = 32
+MAX_PARALLELIZATIONS = 32
 MAX_COMPUTE = 1000
-MAX_IN_STRATEGIES = 4
-"""Factor from the limits of groups and compute times of one strategy to those of all strategies together.
+MAX_IN_PARALLELIZATIONS = 4
+"""Factor from the limits of groups and compute times of one parallelization to those of all together.
 
-Transfers, ranks of groups and groups of collectives have the same limit for all strategies together as for one."""
+Transfers, ranks of groups and groups of collectives have the same limit for all together as for one."""
 MAX_RAILS = 7
 MAX_BYTES = 1 << 50
 MAX_PHASE = 1000
@@ -51,7 +51,7 @@ MAX_SUBFLOWS = 16
 LIMITS = (("groups", MAX_GROUPS), ("collectives", MAX_COLLECTIVES), ("transfers", MAX_VIRTUAL_LINKS))
 """Limits of the lists that describe traffic."""
 SENDS = tuple(name for name, _ in LIMITS)
-SAID_BY_EACH = "is defined by each of the strategies: give one or the other"
+SAID_BY_EACH = "is defined by each of the parallelizations: give one or the other"
 MIN_LEASE_S = 1.0
 MAX_LEASE_S = 86_400.0
 
@@ -233,7 +233,7 @@ class Compute(Frozen):
     phase: Phase | None = None
 
 
-class ParallelStrategy(Frozen):
+class Parallelization(Frozen):
     """Alternative parallelization of a job, with its traffic and compute times; fields as in a ``JobSpec``."""
 
     name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
@@ -252,8 +252,8 @@ class Rail(Frozen):
 class JobSpec(Frozen):
     """Announcement of a job.
 
-    Its traffic is in ``transfers``, and in ``collectives`` as short forms of transfers. Or it has ``strategies``, each
-    with its own traffic, any of which can train the job. A job with none of these is ``observed``.
+    Its traffic is in ``transfers``, and in ``collectives`` as short forms of transfers. Or it has ``parallelizations``,
+    each with its own traffic, any of which can train the job. A job with none of these is ``observed``.
 
     - ``endpoints``: one IPv4 address per rank; ranks on one host have the same address
     - ``rails``: further NICs; every transfer is divided evenly over the first NICs and the rails, from NIC k to NIC k
@@ -277,7 +277,7 @@ class JobSpec(Frozen):
     striping: Striping = Striping.BY_SHARE
     reports_connections: StrictBool = False
     lease_s: Seconds = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
-    strategies: Annotated[tuple[ParallelStrategy, ...], at_most(MAX_STRATEGIES)] = ()
+    parallelizations: Annotated[tuple[Parallelization, ...], at_most(MAX_PARALLELIZATIONS)] = ()
     provisional: StrictBool = False
 
     @property
@@ -288,19 +288,19 @@ class JobSpec(Frozen):
     @property
     def observed(self) -> bool:
         """Whether the job announces only its members, not its traffic."""
-        return not self.collectives and not self.transfers and not self.strategies
+        return not self.collectives and not self.transfers and not self.parallelizations
 
     @property
     def plain(self) -> JobSpec:
-        """The spec itself, or that of the first strategy, which applies on a fabric whose wiring cannot change."""
-        return self.of_strategy(self.strategies[0].name) if self.strategies else self
+        """The spec itself, or that of its first parallelization, which applies where the wiring cannot change."""
+        return self.of_parallelization(self.parallelizations[0].name) if self.parallelizations else self
 
-    def of_strategy(self, name: str) -> JobSpec:
-        """Return the spec with the traffic of the named strategy only. Raises ``KeyError`` for an unknown name."""
-        for way in self.strategies:
+    def of_parallelization(self, name: str) -> JobSpec:
+        """Return the spec with only the traffic of this parallelization. Raises ``KeyError`` for an unknown name."""
+        for way in self.parallelizations:
             if way.name == name:
                 sends = {field: getattr(way, field) for field in SENDS}
-                return self.model_copy(update={"strategies": (), **sends})
+                return self.model_copy(update={"parallelizations": (), **sends})
         raise KeyError(name)
 
     @classmethod
@@ -315,26 +315,28 @@ class JobSpec(Frozen):
             raise InvalidInput(field_problems(error, cls)) from None
         misfits = (_misfits(way, where, len(spec.endpoints)) for where, way in spec.ways())
         InvalidInput.refuse(
-            chain(oversized(spec), spec._wrong_strategies(), chain.from_iterable(misfits), spec._wrong_rails())
+            chain(oversized(spec), spec._wrong_parallelizations(), chain.from_iterable(misfits), spec._wrong_rails())
         )
         return spec
 
-    def ways(self) -> Iterator[tuple[str, JobSpec | ParallelStrategy]]:
-        """Yield the spec and each strategy, with the prefix of the paths of its fields."""
+    def ways(self) -> Iterator[tuple[str, JobSpec | Parallelization]]:
+        """Yield the spec and each parallelization, with the prefix of the paths of its fields."""
         yield "", self
-        for number, way in enumerate(self.strategies):
-            yield f"strategies[{number}].", way
+        for number, way in enumerate(self.parallelizations):
+            yield f"parallelizations[{number}].", way
 
-    def _wrong_strategies(self) -> Iterator[FieldProblem]:
-        for name in SENDS if self.strategies else ():
+    def _wrong_parallelizations(self) -> Iterator[FieldProblem]:
+        for name in SENDS if self.parallelizations else ():
             if getattr(self, name):
                 yield FieldProblem(name, SAID_BY_EACH)
-        names = Counter(way.name for way in self.strategies)
-        for number, way in enumerate(self.strategies):
+        names = Counter(way.name for way in self.parallelizations)
+        for number, way in enumerate(self.parallelizations):
             if names[way.name] > 1:
-                yield FieldProblem(f"strategies[{number}].name", f"'{cut(way.name)}' is the name of several")
+                yield FieldProblem(f"parallelizations[{number}].name", f"'{cut(way.name)}' is the name of several")
             if not way.collectives and not way.transfers:
-                yield FieldProblem(f"strategies[{number}]", "what it sends is not known: give collectives or transfers")
+                yield FieldProblem(
+                    f"parallelizations[{number}]", "what it sends is not known: give collectives or transfers"
+                )
 
     def _wrong_rails(self) -> Iterator[FieldProblem]:
         """Yield the first wrong address of each rail.
@@ -364,7 +366,7 @@ class JobSpec(Frozen):
             taken |= dict.fromkeys(rail.endpoints, where)
 
 
-def _misfits(sends: JobSpec | ParallelStrategy, where: str, ranks: int) -> Iterator[FieldProblem]:
+def _misfits(sends: JobSpec | Parallelization, where: str, ranks: int) -> Iterator[FieldProblem]:
     """Yield problems of groups, collectives and transfers. ``where``: prefix of their paths."""
 
     def without_endpoint(path: str, rank: int) -> Iterator[FieldProblem]:
@@ -398,19 +400,19 @@ def _misfits(sends: JobSpec | ParallelStrategy, where: str, ranks: int) -> Itera
 def oversized(spec: Any) -> Iterator[FieldProblem]:
     """Yield lists that are too long, alone or taken together.
 
-    What several strategies exceed together is a problem of ``strategies``. ``spec`` is anything with the fields of a
-    ``JobSpec``, so that the check can precede any work on the items."""
+    What several parallelizations exceed together is a problem of ``parallelizations``. ``spec`` is anything with the
+    fields of a ``JobSpec``, so that the check can precede any work on the items."""
     ways = [("", spec)]
-    if len(spec.strategies) <= MAX_STRATEGIES:
-        ways += [(f"strategies[{number}].", way) for number, way in enumerate(spec.strategies)]
+    if len(spec.parallelizations) <= MAX_PARALLELIZATIONS:
+        ways += [(f"parallelizations[{number}].", way) for number, way in enumerate(spec.parallelizations)]
     lists: list[tuple[str, Any, int]] = [("endpoints", spec.endpoints, MAX_ENDPOINTS)]
     for where, way in ways:
         lists += [(f"{where}{name}", getattr(way, name), limit) for name, limit in LIMITS]
     lists += [(f"{where}compute", way.compute, MAX_COMPUTE) for where, way in ways[1:]]
-    lists += [("rails", spec.rails, MAX_RAILS), ("strategies", spec.strategies, MAX_STRATEGIES)]
+    lists += [("rails", spec.rails, MAX_RAILS), ("parallelizations", spec.parallelizations, MAX_PARALLELIZATIONS)]
     sending = [way for _, way in ways]
     counts = [(path, path.rpartition(".")[2], len(items), limit) for path, items, limit in lists]
-    counts += _in_strategies(sending[1:])
+    counts += _in_parallelizations(sending[1:])
     # Items of a list that is too long are not counted: there may be a million.
     if all(count <= limit for *_, count, limit in counts):
         counts += _in_items(sending, spec.rails)
@@ -423,29 +425,29 @@ _Count = tuple[str, str, int, int]
 """Path of a list, name of its items, their number, and their limit."""
 
 
-def _in_strategies(strategies: Sequence[Any]) -> Iterator[_Count]:
+def _in_parallelizations(parallelizations: Sequence[Any]) -> Iterator[_Count]:
     for name, what, limit in (
-        ("groups", "groups", MAX_IN_STRATEGIES * MAX_GROUPS),
+        ("groups", "groups", MAX_IN_PARALLELIZATIONS * MAX_GROUPS),
         ("transfers", "transfers", MAX_VIRTUAL_LINKS),
-        ("compute", "times of computing", MAX_IN_STRATEGIES * MAX_COMPUTE),
+        ("compute", "times of computing", MAX_IN_PARALLELIZATIONS * MAX_COMPUTE),
     ):
-        yield "strategies", what, sum(len(getattr(way, name)) for way in strategies), limit
+        yield "parallelizations", what, sum(len(getattr(way, name)) for way in parallelizations), limit
 
 
 def _in_items(sending: Sequence[Any], rails: Sequence[Any]) -> Iterator[_Count]:
-    """Yield the counts of items in groups, collectives and rails. ``sending``: a spec and its strategies."""
+    """Yield the counts of items in groups, collectives and rails. ``sending``: a spec and its parallelizations."""
     for name, of, what, limit in (
         ("groups", "ranks", "ranks in all groups", MAX_RANKS),
         ("collectives", "groups", "groups in all collectives", MAX_VIRTUAL_LINKS),
     ):
         count = sum(len(getattr(item, of)) for way in sending for item in getattr(way, name))
-        yield "strategies" if sending[1:] else name, what, count, limit
+        yield "parallelizations" if sending[1:] else name, what, count, limit
     yield "rails", "addresses in all rails", sum(len(rail.endpoints) for rail in rails), MAX_RAILS * MAX_ENDPOINTS
 
 
 NOT_TRAFFIC = ("lease_s", "max_subflows", "striping", "provisional")
 
-NEWER_FIELDS = ("strategies", "provisional")
+NEWER_FIELDS = ("parallelizations", "provisional")
 """Fields of a ``JobSpec`` that earlier versions of the controller lack.
 
 A saved spec omits them when they are empty, so that those versions can read it."""
@@ -455,13 +457,13 @@ EARLIER_NAMES = {"dealing": "striping"}
 """Present names of fields by earlier names, which job files and saved states may have."""
 
 
-def with_present_names(data: Any) -> Any:
+def with_present_names(data: Any, earlier: Mapping[str, str] = EARLIER_NAMES) -> Any:
     """Return the fields of a spec with present names instead of earlier ones; anything but a dictionary is unchanged.
 
     A field that has both names keeps the earlier one, which is then unknown."""
-    if not isinstance(data, dict) or not EARLIER_NAMES.keys() & data.keys():
+    if not isinstance(data, dict) or not earlier.keys() & data.keys():
         return data
-    renamed = {old: new for old, new in EARLIER_NAMES.items() if new not in data}
+    renamed = {old: new for old, new in earlier.items() if new not in data}
     return {renamed.get(name, name): value for name, value in data.items()}
 
 

@@ -61,7 +61,7 @@ class _Words(Formatter):
 
 
 _WORDS = _Words()
-_MAY_BE_MISSING = {"ecmp": "", "strategy": ""}
+_MAY_BE_MISSING = {"ecmp": "", "parallelization": ""}
 _PLURALS = {"switch": "switches", "link": "links", "host": "hosts"}
 _OF_PARTS = {
     *("switch found", "link found", "hosts found"),
@@ -74,7 +74,7 @@ _SENTENCES = {
     "alarm over": "alarm over: {text}",
     "controller started": "controller {version} started",
     "rules adopted": "rules of switches adopted: {pins:#flow} pinned, {links:#link} known",
-    "strategy set": "strategy set to {strategy}",
+    "mode set": "mode set to {mode}",
     "routes repaired": "{flows:#flow} repaired, in force after {in_force_s} s",
     "plan": "{what} (worst slowdown {worst_slowdown}{ecmp:?, under ECMP }, bound {bound})",
     "drained": "{part} drained: {flows:#flow} still to move",
@@ -89,6 +89,6 @@ _SENTENCES = {
     "job": "job {job} is {state:word}, {pinned} flows pinned",
     "job ended": "job {job} ended: {reason:word}",
     "circuits changed": "{count:#circuit} set up or removed, in {ms:.0f} ms",
-    "job wired": "job {job} has {circuits:#circuit}{strategy:?, strategy }",
+    "job wired": "job {job} has {circuits:#circuit}{parallelization:?, parallelization }",
     "job has no circuits": "job {job} has no circuits: {why}",
 }

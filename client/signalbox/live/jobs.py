@@ -57,7 +57,7 @@ def wiring_line(job: Job, none: str = "no circuits") -> str:
     wiring = job.wiring
     if wiring.unwired:
         return f"{none}: {wiring.unwired}"
-    chosen = f" for strategy {wiring.strategy}" if wiring.strategy else ""
+    chosen = f" for parallelization {wiring.parallelization}" if wiring.parallelization else ""
     return (
         f"{counted(len(wiring.circuits), 'circuit')}{chosen}; an iteration takes {seconds(wiring.iteration):.4g} s "
         f"by the model (at least {seconds(wiring.iteration_bound):.4g} s; "
@@ -210,7 +210,7 @@ def _traffic(job: Job) -> str:
     if not demand.HasField("window"):
         return "not counted now"
     said = f"{rate(demand.measured_bps)} of payload"
-    if spec.collectives or spec.transfers or spec.strategies:
+    if spec.collectives or spec.transfers or spec.parallelizations:
         said += f", {percent(demand.undeclared_fraction, 1)} of it not announced"
     return "; ".join([said, *map(STATES.__getitem__, findings(job)), *filter(None, [demand.difference])])
 
@@ -231,8 +231,8 @@ def announced(spec: Any, library: str) -> str:
     """Return what a job spec, as message or object, announces. ``library``: word for its library."""
     by_library = f" (library: {word(library)})"
     parts = []
-    if ways := spec.strategies:
-        several = counted(len(ways), "strategy", "strategies")
+    if ways := spec.parallelizations:
+        several = counted(len(ways), "parallelization", "parallelizations")
         parts.append(several + (by_library if any(way.collectives for way in ways) else ""))
     if spec.collectives:
         parts.append(counted(len(spec.collectives), "collective") + by_library)
@@ -242,12 +242,12 @@ def announced(spec: Any, library: str) -> str:
     return (" and ".join(parts) or "nothing, the job is observed") + nics
 
 
-def of_which_strategy(job: Job) -> str:
-    """Return which strategy the job's flows belong to: the one chosen with its circuits, or the first."""
-    ways = job.spec.strategies
-    if chosen := job.wiring.strategy:
-        return f"those of strategy {chosen}, chosen from {len(ways)}"
-    return f"those of strategy {ways[0].name}" + (f", the first of {len(ways)}" if len(ways) > 1 else "")
+def of_which_parallelization(job: Job) -> str:
+    """Return which parallelization the job's flows belong to: the one chosen with its circuits, or the first."""
+    ways = job.spec.parallelizations
+    if chosen := job.wiring.parallelization:
+        return f"those of parallelization {chosen}, chosen from {len(ways)}"
+    return f"those of parallelization {ways[0].name}" + (f", the first of {len(ways)}" if len(ways) > 1 else "")
 
 
 def hosts_not_found(job: Job) -> str:
@@ -269,7 +269,7 @@ def job_facts(job: Job) -> dict[str, object]:
         "revision": job.revision,
         "flows": f"{job.virtual_links}, {job.pinned} pinned, in {job.subflows} subflows"
         + (f"; {job.flows_without_path} without a path" if job.flows_without_path else "")
-        + (f"; {of_which_strategy(job)}" if spec.strategies else ""),
+        + (f"; {of_which_parallelization(job)}" if spec.parallelizations else ""),
         "may be split": f"{split}, striped {word(word_in(spec, 'striping'))}" if spec.max_subflows > 1 else "no",
         "connections": "reported by the job" if spec.reports_connections else "not reported",
         "planned for": _planned_in_words(job.demand),

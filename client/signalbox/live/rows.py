@@ -25,7 +25,7 @@ def facts(state: State) -> str:
         return ""
     alarms = sum(not alarm.HasField("silence") for alarm in state.alarms.values())
     return (
-        f"{word(word_in(status, 'strategy'))}, efficiency {percent(optional(status, 'network_efficiency'))}, "
+        f"{word(word_in(status, 'mode'))}, efficiency {percent(optional(status, 'network_efficiency'))}, "
         f"{status.switches_in_sync}/{status.known_switches} switches in sync, "
         f"{status.links}/{status.known_links} links, {counted(alarms, 'alarm')}"
     )

@@ -174,7 +174,7 @@ def plan_facts(plan: pb.Plan) -> dict[str, object]:
         "ecmp instead": f"{slowdown(ecmp.mean)} on average, 95th percentile {slowdown(ecmp.p95)}"
         if plan.HasField("ecmp_slowdown")
         else "not compared",
-        # ECMP has a separate line. Names are those of --strategy.
+        # ECMP has a separate line. Names are those of --scheme.
         "others instead": ", ".join(" ".join(each) for each in schemes if each[0] != "ecmp") or "not compared",
         "flows": f"{len(plan.routes)}, in {plan.subflows} subflows",
         "moves": plan.moves,

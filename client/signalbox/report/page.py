@@ -106,13 +106,13 @@ def _verdict(gathered: Gathered) -> Element:
     if len(alarms) > 4:
         shown.append(f"and {counted(len(alarms) - 4, 'more alarm')}")
     items = [tag("li", text) for text in (*shown, *said)]
-    strategy = word(word_in(status, "strategy"))
+    mode = word(word_in(status, "mode"))
     adopting = "; it is adopting the rules found on the switches" if status.adopting else ""
     return tag(
         "div",
         tag("strong", title),
         tag("ul", items) if items else None,
-        tag("p", f"Strategy: {strategy}{adopting}.", class_="faint"),
+        tag("p", f"Mode: {mode}{adopting}.", class_="faint"),
         class_=f"verdict {kind}".strip(),
         id="verdict",
     )

@@ -80,8 +80,8 @@ def join(
     - ``job``: the job's id. Default: from the environment, as for ``signalbox.join``.
     - ``endpoint``: this rank's IPv4 address. Default: the address of the interface in GLOO_SOCKET_IFNAME or
       NCCL_SOCKET_IFNAME, else the source address towards MASTER_ADDR or the other ranks.
-    - ``fields``: other fields of the job spec. With ``collectives``, ``transfers`` or ``strategies`` no traffic is
-      recorded.
+    - ``fields``: other fields of the job spec. With ``collectives``, ``transfers`` or ``parallelizations`` no traffic
+      is recorded.
     - ``address``, ``credentials``, ``on_routes``, ``take_over`` and ``strict``: as for ``signalbox.join``.
 
     The gradients of a ``DistributedDataParallel`` model are announced at once. The traffic of other programs is
@@ -100,7 +100,7 @@ def join(
             raise InvalidInput.of("job", f"its id is missing: {HOW_TO_NAME_THE_JOB}")
         groups = groups_of(reports)
         known = {"groups": [group._asdict() for group in groups], **gradients_of(reports, groups)}
-        if fields.get("strategies"):
+        if fields.get("parallelizations"):
             known = {name: value for name, value in known.items() if name not in SENDS}
         spec = JobSpec.parse({"job_id": job_id, "endpoints": endpoints, **known, **fields})
         joined._join(spec, rank, address, credentials, on_routes, None, take_over, strict and rank == 0, {})
@@ -241,7 +241,7 @@ class Job(joining.Job):
         if self._timed_by_calls(models):
             CALLS.wrap()
             self._timed = True
-        if not {"collectives", "transfers", "strategies"} & fields.keys():
+        if not {"collectives", "transfers", "parallelizations"} & fields.keys():
             store = _store()
             understand = partial(self._understand, spec)
             CALLS.recording = True

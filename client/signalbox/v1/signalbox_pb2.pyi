@@ -145,12 +145,12 @@ class RoutingScheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ROUTING_SCHEME_EDGE_COLORING: _ClassVar[RoutingScheme]
     ROUTING_SCHEME_FIRST_FIT: _ClassVar[RoutingScheme]
 
-class Strategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    STRATEGY_UNSPECIFIED: _ClassVar[Strategy]
-    STRATEGY_ECMP: _ClassVar[Strategy]
-    STRATEGY_PLANNED: _ClassVar[Strategy]
-    STRATEGY_SHADOW: _ClassVar[Strategy]
+    MODE_UNSPECIFIED: _ClassVar[Mode]
+    MODE_ECMP: _ClassVar[Mode]
+    MODE_PLANNED: _ClassVar[Mode]
+    MODE_SHADOW: _ClassVar[Mode]
 
 class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -241,7 +241,7 @@ class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_KIND_DRAIN: _ClassVar[EventKind]
     EVENT_KIND_RULES: _ClassVar[EventKind]
     EVENT_KIND_PLAN: _ClassVar[EventKind]
-    EVENT_KIND_STRATEGY: _ClassVar[EventKind]
+    EVENT_KIND_MODE: _ClassVar[EventKind]
     EVENT_KIND_JOB: _ClassVar[EventKind]
     EVENT_KIND_ALARM: _ClassVar[EventKind]
     EVENT_KIND_JOB_ALARM: _ClassVar[EventKind]
@@ -359,10 +359,10 @@ ROUTING_SCHEME_ECMP: RoutingScheme
 ROUTING_SCHEME_GREEDY: RoutingScheme
 ROUTING_SCHEME_EDGE_COLORING: RoutingScheme
 ROUTING_SCHEME_FIRST_FIT: RoutingScheme
-STRATEGY_UNSPECIFIED: Strategy
-STRATEGY_ECMP: Strategy
-STRATEGY_PLANNED: Strategy
-STRATEGY_SHADOW: Strategy
+MODE_UNSPECIFIED: Mode
+MODE_ECMP: Mode
+MODE_PLANNED: Mode
+MODE_SHADOW: Mode
 ALARM_KIND_UNSPECIFIED: AlarmKind
 ALARM_KIND_PLAN_WORSE_THAN_ECMP: AlarmKind
 ALARM_KIND_FLOWS_WITHOUT_PATH: AlarmKind
@@ -426,7 +426,7 @@ EVENT_KIND_FABRIC: EventKind
 EVENT_KIND_DRAIN: EventKind
 EVENT_KIND_RULES: EventKind
 EVENT_KIND_PLAN: EventKind
-EVENT_KIND_STRATEGY: EventKind
+EVENT_KIND_MODE: EventKind
 EVENT_KIND_JOB: EventKind
 EVENT_KIND_ALARM: EventKind
 EVENT_KIND_JOB_ALARM: EventKind
@@ -449,7 +449,7 @@ RULE_PURPOSE_FOUND: RulePurpose
 RULE_PURPOSE_DROP: RulePurpose
 
 class JobSpec(_message.Message):
-    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "striping", "rails", "reports_connections", "strategies", "provisional")
+    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "striping", "rails", "reports_connections", "parallelizations", "provisional")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -462,7 +462,7 @@ class JobSpec(_message.Message):
     STRIPING_FIELD_NUMBER: _ClassVar[int]
     RAILS_FIELD_NUMBER: _ClassVar[int]
     REPORTS_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
-    STRATEGIES_FIELD_NUMBER: _ClassVar[int]
+    PARALLELIZATIONS_FIELD_NUMBER: _ClassVar[int]
     PROVISIONAL_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     endpoints: _containers.RepeatedScalarFieldContainer[str]
@@ -476,11 +476,11 @@ class JobSpec(_message.Message):
     striping: Striping
     rails: _containers.RepeatedCompositeFieldContainer[Rail]
     reports_connections: bool
-    strategies: _containers.RepeatedCompositeFieldContainer[ParallelStrategy]
+    parallelizations: _containers.RepeatedCompositeFieldContainer[Parallelization]
     provisional: bool
-    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., striping: _Optional[_Union[Striping, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ..., strategies: _Optional[_Iterable[_Union[ParallelStrategy, _Mapping]]] = ..., provisional: _Optional[bool] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., striping: _Optional[_Union[Striping, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ..., parallelizations: _Optional[_Iterable[_Union[Parallelization, _Mapping]]] = ..., provisional: _Optional[bool] = ...) -> None: ...
 
-class ParallelStrategy(_message.Message):
+class Parallelization(_message.Message):
     __slots__ = ("name", "groups", "collectives", "transfers", "compute")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -633,22 +633,22 @@ class Job(_message.Message):
     def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., slowdown: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., flows_without_path: _Optional[int] = ..., wiring: _Optional[_Union[Wiring, _Mapping]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class Wiring(_message.Message):
-    __slots__ = ("unwired", "strategy", "runs", "circuits", "iteration", "iteration_bound", "iteration_alternative")
+    __slots__ = ("unwired", "parallelization", "runs", "circuits", "iteration", "iteration_bound", "iteration_alternative")
     UNWIRED_FIELD_NUMBER: _ClassVar[int]
-    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    PARALLELIZATION_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     CIRCUITS_FIELD_NUMBER: _ClassVar[int]
     ITERATION_FIELD_NUMBER: _ClassVar[int]
     ITERATION_BOUND_FIELD_NUMBER: _ClassVar[int]
     ITERATION_ALTERNATIVE_FIELD_NUMBER: _ClassVar[int]
     unwired: str
-    strategy: str
+    parallelization: str
     runs: JobSpec
     circuits: _containers.RepeatedCompositeFieldContainer[Circuit]
     iteration: _duration_pb2.Duration
     iteration_bound: _duration_pb2.Duration
     iteration_alternative: _duration_pb2.Duration
-    def __init__(self, unwired: _Optional[str] = ..., strategy: _Optional[str] = ..., runs: _Optional[_Union[JobSpec, _Mapping]] = ..., circuits: _Optional[_Iterable[_Union[Circuit, _Mapping]]] = ..., iteration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iteration_bound: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iteration_alternative: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    def __init__(self, unwired: _Optional[str] = ..., parallelization: _Optional[str] = ..., runs: _Optional[_Union[JobSpec, _Mapping]] = ..., circuits: _Optional[_Iterable[_Union[Circuit, _Mapping]]] = ..., iteration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iteration_bound: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iteration_alternative: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Circuit(_message.Message):
     __slots__ = ("src", "dst")
@@ -1253,9 +1253,9 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned", "known_switches", "known_links", "hosts_down", "optical_switches", "optical_switches_down", "jobs_unconfirmed")
+    __slots__ = ("version", "mode", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision", "drains", "jobs_without_path", "jobs_unplanned", "known_switches", "known_links", "hosts_down", "optical_switches", "optical_switches_down", "jobs_unconfirmed")
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_IN_SYNC_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
@@ -1282,7 +1282,7 @@ class GetStatusResponse(_message.Message):
     OPTICAL_SWITCHES_DOWN_FIELD_NUMBER: _ClassVar[int]
     JOBS_UNCONFIRMED_FIELD_NUMBER: _ClassVar[int]
     version: str
-    strategy: Strategy
+    mode: Mode
     switches: int
     switches_in_sync: int
     links: int
@@ -1308,7 +1308,7 @@ class GetStatusResponse(_message.Message):
     optical_switches: int
     optical_switches_down: int
     jobs_unconfirmed: int
-    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ..., known_switches: _Optional[int] = ..., known_links: _Optional[int] = ..., hosts_down: _Optional[int] = ..., optical_switches: _Optional[int] = ..., optical_switches_down: _Optional[int] = ..., jobs_unconfirmed: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ..., drains: _Optional[_Iterable[_Union[DrainedPart, _Mapping]]] = ..., jobs_without_path: _Optional[int] = ..., jobs_unplanned: _Optional[int] = ..., known_switches: _Optional[int] = ..., known_links: _Optional[int] = ..., hosts_down: _Optional[int] = ..., optical_switches: _Optional[int] = ..., optical_switches_down: _Optional[int] = ..., jobs_unconfirmed: _Optional[int] = ...) -> None: ...
 
 class ForgetPartsRequest(_message.Message):
     __slots__ = ("names",)
@@ -1354,21 +1354,21 @@ class ReplanResponse(_message.Message):
     plan: Plan
     def __init__(self, outcome: _Optional[_Union[ReplanOutcome, str]] = ..., reason: _Optional[str] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
-class SetStrategyRequest(_message.Message):
-    __slots__ = ("strategy",)
-    STRATEGY_FIELD_NUMBER: _ClassVar[int]
-    strategy: Strategy
-    def __init__(self, strategy: _Optional[_Union[Strategy, str]] = ...) -> None: ...
+class SetModeRequest(_message.Message):
+    __slots__ = ("mode",)
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    mode: Mode
+    def __init__(self, mode: _Optional[_Union[Mode, str]] = ...) -> None: ...
 
-class SetStrategyResponse(_message.Message):
-    __slots__ = ("strategy", "install_time", "pins")
-    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+class SetModeResponse(_message.Message):
+    __slots__ = ("mode", "install_time", "pins")
+    MODE_FIELD_NUMBER: _ClassVar[int]
     INSTALL_TIME_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
-    strategy: Strategy
+    mode: Mode
     install_time: _duration_pb2.Duration
     pins: int
-    def __init__(self, strategy: _Optional[_Union[Strategy, str]] = ..., install_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., pins: _Optional[int] = ...) -> None: ...
+    def __init__(self, mode: _Optional[_Union[Mode, str]] = ..., install_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., pins: _Optional[int] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("job_id",)

@@ -631,10 +631,10 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ReplanRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ReplanResponse.FromString,
                 _registered_method=True)
-        self.SetStrategy = channel.unary_unary(
-                '/signalbox.v1.ControllerService/SetStrategy',
-                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.SetStrategyRequest.SerializeToString,
-                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.SetStrategyResponse.FromString,
+        self.SetMode = channel.unary_unary(
+                '/signalbox.v1.ControllerService/SetMode',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.SetModeRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.SetModeResponse.FromString,
                 _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/signalbox.v1.ControllerService/Explain',
@@ -740,9 +740,9 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SetStrategy(self, request, context):
-        """Set the strategy. Return when the switches have confirmed its rules. ABORTED: another call set a strategy before
-        that.
+    def SetMode(self, request, context):
+        """Set the mode. Return when the switches have confirmed its rules. ABORTED: another call set a mode before
+        the switches had confirmed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -750,8 +750,8 @@ class ControllerServiceServicer:
 
     def Explain(self, request, context):
         """Explain whether the network slows a job: which link, shared with which jobs, and what better routes would gain.
-        NOT_FOUND names the existing jobs. FAILED_PRECONDITION: hosts of the job are not found. FAILED_PRECONDITION, also
-        of the next two calls: the controller has started and still reads the rules of its switches.
+        NOT_FOUND names the existing jobs. FAILED_PRECONDITION: hosts of the job are not found. WhatIf and GetPlanProof too
+        are FAILED_PRECONDITION while the controller, after its start, still reads the rules of its switches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -882,10 +882,10 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ReplanRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ReplanResponse.SerializeToString,
             ),
-            'SetStrategy': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetStrategy,
-                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.SetStrategyRequest.FromString,
-                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.SetStrategyResponse.SerializeToString,
+            'SetMode': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetMode,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.SetModeRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.SetModeResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -1078,7 +1078,7 @@ class ControllerService:
             _registered_method=True)
 
     @staticmethod
-    def SetStrategy(request,
+    def SetMode(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1091,9 +1091,9 @@ class ControllerService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/signalbox.v1.ControllerService/SetStrategy',
-            signalbox_dot_v1_dot_signalbox__pb2.SetStrategyRequest.SerializeToString,
-            signalbox_dot_v1_dot_signalbox__pb2.SetStrategyResponse.FromString,
+            '/signalbox.v1.ControllerService/SetMode',
+            signalbox_dot_v1_dot_signalbox__pb2.SetModeRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.SetModeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -19,7 +19,7 @@ def facts(state: State) -> str:
     newest = state.slowdowns[-1] if state.slowdowns else None
     plan = f" · worst slowdown {slowdown(newest.plan)}, under ECMP {slowdown(newest.ecmp)}" if newest else ""
     return (
-        f"{word(word_in(status, 'strategy'))} · {status.switches_in_sync} of {status.known_switches} switches in sync"
+        f"{word(word_in(status, 'mode'))} · {status.switches_in_sync} of {status.known_switches} switches in sync"
         f" · {counted(status.jobs, 'job')} · efficiency {efficiency}{plan} · {status.version}"
     )
 

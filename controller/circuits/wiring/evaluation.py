@@ -1,10 +1,10 @@
-"""Wiring of a direct-connect fabric for jobs, and the strategy that each of them should use on it.
+"""Wiring of a direct-connect fabric for jobs, and the parallelization that each of them should use on it.
 
-In: ``Offer``s, and the available servers, interfaces and rates. Out, for every strategy of every job: its wiring, the
-planner's routes there, the time of an iteration with its bound, and the time on the alternative, one switch. For each
-job the strategy with the least time is named. Each strategy has the wiring that was found for it. A search that
-alternates between strategies and wirings could therefore end only at one of these pairs. docs/wiring.md has the
-model."""
+In: ``Offer``s, and the available servers, interfaces and rates. Out, for every parallelization of every job: its
+wiring, the planner's routes there, the time of an iteration with its bound, and the time on the alternative, one
+switch. For each job the parallelization with the least time is named. Each parallelization has the wiring that was
+found for it. A search that alternates between parallelizations and wirings could therefore end only at one of these
+pairs. docs/wiring.md has the model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ With no more flows than this, the planner looks for better routes than those of 
 plans more than one wiring."""
 
 MOST_PLANNED = 4
-"""Largest number of wirings of one strategy whose routes are planned."""
+"""Largest number of wirings of one parallelization whose routes are planned."""
 
 MOST_PATHS = 1024
 """Number of paths between two servers that the planner considers."""
@@ -50,7 +50,7 @@ FIRST_PORT = 1
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Strategy of a job."""
+    """Parallelization of a job."""
 
     name: str
     spec: JobSpec
@@ -60,7 +60,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Job and its strategies. A job without strategies has one, "as given"."""
+    """Job and its parallelizations. A job without parallelizations has one, "as given"."""
 
     job_id: str
     servers: int
@@ -94,7 +94,7 @@ class PhaseTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Strategy on its wiring."""
+    """Parallelization on its wiring."""
 
     name: str
     found: Found
@@ -156,21 +156,21 @@ class _Alone:
 
 @dataclass(frozen=True)
 class Answer:
-    """Evaluation of all strategies of one job."""
+    """Evaluation of all parallelizations of one job."""
 
     offer: Offer
-    strategies: tuple[Evaluated, ...]
-    """Strategies in the order of the job."""
+    parallelizations: tuple[Evaluated, ...]
+    """Parallelizations in the order of the job."""
 
     @property
     def best(self) -> Evaluated:
-        """Strategy with the shortest iteration on its wiring."""
-        return min(self.strategies, key=lambda each: _rounded(each.planned_s))
+        """Parallelization with the shortest iteration on its wiring."""
+        return min(self.parallelizations, key=lambda each: _rounded(each.planned_s))
 
     @property
     def other(self) -> Evaluated:
-        """Strategy with the shortest iteration on the alternative."""
-        return min(self.strategies, key=lambda each: _rounded(each.other_s))
+        """Parallelization with the shortest iteration on the alternative."""
+        return min(self.parallelizations, key=lambda each: _rounded(each.other_s))
 
     @property
     def refused(self) -> bool:
@@ -182,14 +182,14 @@ class Answer:
 
 
 def answers(offers: Sequence[Offer], interfaces: int, rates: Rates, limits: PlanLimits) -> list[Answer]:
-    """Evaluate all strategies of these jobs. Raises ``SignalboxError`` when the planner has no answer.
+    """Evaluate all parallelizations of these jobs. Raises ``SignalboxError`` when the planner has no answer.
 
     ``limits``: limits of each plan."""
     return [Answer(offer, tuple(evaluated(way, interfaces, rates, limits) for way in offer.ways)) for offer in offers]
 
 
 def evaluated(way: Way, interfaces: int, rates: Rates, limits: PlanLimits) -> Evaluated:
-    """Return the strategy on the wiring that is best when planned, among those with the least expected times.
+    """Return the parallelization on the wiring that is best when planned, among those with the least expected times.
 
     Only one wiring is planned, unless another could be better. Raises ``SignalboxError``."""
     first, *others = ranked(traffic_of(way.spec), interfaces, rates.interface_gbps * GIGABIT, MOST_PLANNED)
@@ -217,7 +217,7 @@ def _computed_s(way: Way, phase: int) -> float:
 
 
 def evaluated_on(found: Found, way: Way, rates: Rates, limits: PlanLimits) -> Evaluated:
-    """Return a strategy on a wiring. Raises ``SignalboxError``."""
+    """Return a parallelization on a wiring. Raises ``SignalboxError``."""
     fabric = fabric_of(found.wiring, rates.interface_gbps)
     wired = in_rings(way.spec, zip(found.traffic.rings, found.orders, strict=True))
     spec = wired.model_copy(update={"endpoints": hosts_for(fabric, wired.endpoints)})

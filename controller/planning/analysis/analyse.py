@@ -46,7 +46,7 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
         others = f", and of other jobs ({len(hashed) - 1})," if len(hashed) > 1 else ""
         text = (
             f"flows of job '{job_id}' ({flows}){others} have no route in force, and no slowdown can be proven for "
-            "hashed flows: retry after the next plan; only the strategy planned gives flows a route"
+            "hashed flows: retry after the next plan; only in the mode planned flows have routes"
         )
         raise NotKnownYet(text, {"jobId": job_id})
     if not problem.standing:

@@ -45,11 +45,11 @@ def _overview() -> list[Panel]:
             text=BigValueTextMode.NAME,
         ),
         number(
-            "Strategy",
-            "Strategy in force: what the controller does with plans.",
+            "Mode",
+            "Mode in force: what the controller does with plans.",
             "short",
             PLAIN,
-            ("signalbox_strategy == 1", "{{strategy}}"),
+            ("signalbox_mode == 1", "{{mode}}"),
             text=BigValueTextMode.NAME,
         ),
         number(
@@ -86,7 +86,7 @@ def _plans() -> list[Panel]:
             ("signalbox_plan_bound", "bound"),
             ("signalbox_ecmp_slowdown_mean", "ECMP mean"),
             ("signalbox_ecmp_slowdown_p95", "ECMP 95th percentile"),
-            ('signalbox_baseline_slowdown{strategy!="ecmp"}', "{{strategy}}"),
+            ('signalbox_baseline_slowdown{scheme!="ecmp"}', "{{scheme}}"),
         ),
         graph(
             "Gap to the bound",

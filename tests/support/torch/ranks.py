@@ -197,7 +197,7 @@ def nameless() -> tuple[Any, Iteration]:
 def given_to_join(kind: str, rank: int) -> dict[str, Any]:
     given = {"job": kind, "endpoint": endpoint_of(kind, rank), "lease_s": 30.0}
     if kind == "offering":
-        given["strategies"] = [{"name": "by hand", "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 7}]}]
+        given["parallelizations"] = [{"name": "by hand", "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 7}]}]
     if kind == "nowhere":
         given["address"] = "127.0.0.1:1"
     if kind == "nameless":

@@ -34,7 +34,7 @@ from controller.jobs.messages import (
 from controller.jobs.registry import JobRegistry
 from controller.planning.analysis.requests import WhatIf
 from controller.planning.analysis.results import FailureAnalysis
-from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
+from controller.planning.messages import ModeSet, Replan, ReplanOutcome, SetMode
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route, whole
 from controller.silence import EndSilence, Silence, SilenceAlarms, SilenceKey, Silences
@@ -182,9 +182,9 @@ class ControlStandIn:
                 if isinstance(self.analysis, SignalboxError):
                     raise self.analysis
                 return self.analysis
-            case SetStrategy(strategy=strategy):
-                self.status = replace(self.status, strategy=strategy)
-                return StrategySet(strategy, 0.25, 4)
+            case SetMode(mode=mode):
+                self.status = replace(self.status, mode=mode)
+                return ModeSet(mode, 0.25, 4)
             case ForgetParts(names):
                 down = self.status.down_parts
                 gone = tuple(part for part in down.values() if part.name in names)

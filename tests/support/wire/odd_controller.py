@@ -39,7 +39,7 @@ def _fabric() -> pb.GetFabricResponse:
 class _Odd(pb_grpc.ControllerServiceServicer, pb_grpc.JobServiceServicer):
     def GetStatus(self, *_: Any) -> pb.GetStatusResponse:  # noqa: N802
         status = pb.GetStatusResponse(version=CODE, network_efficiency=math.nan)
-        status.strategy = 99  # type: ignore[assignment]
+        status.mode = 99  # type: ignore[assignment]
         return status
 
     def GetJob(self, *_: Any) -> pb.GetJobResponse:  # noqa: N802

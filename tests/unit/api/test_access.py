@@ -30,7 +30,7 @@ CHANGES = {
     "ReportIterations",
     "ReportConnections",
     "Replan",
-    "SetStrategy",
+    "SetMode",
     "Drain",
     "Undrain",
     "SilenceAlarms",

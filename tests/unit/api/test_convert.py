@@ -27,7 +27,7 @@ from signalbox.jobs.subflows import Dividing
 from signalbox.mapping import duration, message_of, number_of, seconds, word_of
 from signalbox.spec_messages import job_spec, spec_message
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support import status_example
 
 
@@ -72,8 +72,8 @@ transfers = st.builds(
 )
 rails = st.sampled_from([[f"10.{rail}.{n}.1" for n in range(4)] for rail in (1, 2, 3)])
 compute = st.builds(pb.Compute, seconds=st.floats(0, 1e6), phase=st.none() | st.integers(0, 1000))
-strategies = st.builds(
-    pb.ParallelStrategy,
+parallelizations = st.builds(
+    pb.Parallelization,
     name=st.text("ab ", min_size=1, max_size=3),
     groups=groups.map(lambda group: [group]),
     collectives=st.lists(collectives, max_size=3),
@@ -97,8 +97,8 @@ plain_specs = st.builds(
 )
 
 
-def offering(spec: pb.JobSpec, ways: list[pb.ParallelStrategy]) -> pb.JobSpec:
-    found = pb.JobSpec(strategies=ways)
+def offering(spec: pb.JobSpec, ways: list[pb.Parallelization]) -> pb.JobSpec:
+    found = pb.JobSpec(parallelizations=ways)
     found.MergeFrom(spec)
     for name in ("groups", "collectives", "transfers"):
         found.ClearField(name)
@@ -106,7 +106,9 @@ def offering(spec: pb.JobSpec, ways: list[pb.ParallelStrategy]) -> pb.JobSpec:
 
 
 offers = st.builds(
-    offering, plain_specs, st.lists(strategies, min_size=1, max_size=4, unique_by=lambda strategy: strategy.name)
+    offering,
+    plain_specs,
+    st.lists(parallelizations, min_size=1, max_size=4, unique_by=lambda parallelization: parallelization.name),
 )
 specs = plain_specs | offers
 
@@ -268,9 +270,9 @@ def test_an_age_that_cannot_be_is_refused(age: Duration) -> None:
     assert paths_of(error) == ["iterations[0].age"]
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
-def test_strategies_survive_the_way(strategy: Strategy) -> None:
-    assert convert.strategy(number_of(pb.Strategy.DESCRIPTOR, strategy)) is strategy
+@pytest.mark.parametrize("mode", list(Mode))
+def test_modes_survive_the_way(mode: Mode) -> None:
+    assert convert.mode(number_of(pb.Mode.DESCRIPTOR, mode)) is mode
 
 
 @pytest.mark.parametrize("state", get_args(JobState))
@@ -496,20 +498,22 @@ def test_a_mask_names_fields_of_a_spec_but_its_id() -> None:
 
 
 @given(offers, offers)
-def test_an_update_may_give_other_strategies(old: pb.JobSpec, new: pb.JobSpec) -> None:
-    request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=["strategies"]))
+def test_an_update_may_give_other_parallelizations(old: pb.JobSpec, new: pb.JobSpec) -> None:
+    request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=["parallelizations"]))
     message = spec_message(convert.updated_spec(request, job_spec(old)))
-    assert (message.strategies, message.lease) == (new.strategies, old.lease)
+    assert (message.parallelizations, message.lease) == (new.parallelizations, old.lease)
 
 
-def test_a_job_whose_traffic_stays_gets_no_strategies() -> None:
-    way = pb.ParallelStrategy(name="a", transfers=[pb.Transfer(src=0, dst=1, bytes_per_iteration=1)])
-    request = pb.UpdateJobRequest(spec=pb.JobSpec(strategies=[way]), update_mask=FieldMask(paths=["strategies"]))
+def test_a_job_whose_traffic_stays_gets_no_parallelizations() -> None:
+    way = pb.Parallelization(name="a", transfers=[pb.Transfer(src=0, dst=1, bytes_per_iteration=1)])
+    request = pb.UpdateJobRequest(
+        spec=pb.JobSpec(parallelizations=[way]), update_mask=FieldMask(paths=["parallelizations"])
+    )
     with pytest.raises(InvalidInput) as error:
         convert.updated_spec(request, job_status().spec)
     assert paths_of(error) == ["groups", "collectives"]
     request.update_mask.paths.extend(["groups", "collectives", "transfers"])
-    assert convert.updated_spec(request, job_status().spec).strategies[0].name == "a"
+    assert convert.updated_spec(request, job_status().spec).parallelizations[0].name == "a"
 
 
 def test_a_star_is_all_fields() -> None:

@@ -35,8 +35,8 @@ def setting() -> Setting:
     return Setting("whole-leaf", "two jobs", fabric, jobs, ("none", "1-spine"), even=True)
 
 
-def measured(setting: Setting, failure: str, strategy: str = "planned", max_subflows: int = 1) -> Row:
-    row = measure(Case(setting, failure, strategy, max_subflows), LIMITS)
+def measured(setting: Setting, failure: str, scheme: str = "planned", max_subflows: int = 1) -> Row:
+    row = measure(Case(setting, failure, scheme, max_subflows), LIMITS)
     assert isinstance(row, Row), row
     return row
 
@@ -120,11 +120,11 @@ def test_one_job_is_hit_and_no_other(setting: Setting) -> None:
 # ---- one plan
 
 
-def test_all_strategies_keep_flows_whole_and_planned_splits_them_too(setting: Setting) -> None:
+def test_all_schemes_keep_flows_whole_and_planned_splits_them_too(setting: Setting) -> None:
     found = cases([setting], list(SCHEMES), ["1-spine", "8-spines"])
     assert {case.failure for case in found} == {"1-spine"}
-    assert Counter(case.strategy for case in found if case.max_subflows == 1) == dict.fromkeys(SCHEMES, 1)
-    assert [(case.strategy, case.max_subflows) for case in found if case.max_subflows > 1] == [("planned", 2)]
+    assert Counter(case.scheme for case in found if case.max_subflows == 1) == dict.fromkeys(SCHEMES, 1)
+    assert [(case.scheme, case.max_subflows) for case in found if case.max_subflows > 1] == [("planned", 2)]
 
 
 def test_a_row_says_what_the_plan_is(setting: Setting) -> None:
@@ -172,11 +172,11 @@ def test_every_run_has_a_problem_of_its_own(setting: Setting) -> None:
         made.append(problem_of(setting.fabric, setting.jobs))
         return made[-1]
 
-    def strategy(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
+    def scheme(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
         asked.append((problem, limits.ecmp_draws))
         return plan(problem, limits)
 
-    timed = timed_runs(make, strategy, LIMITS, Runs(most=3, budget_s=60))
+    timed = timed_runs(make, scheme, LIMITS, Runs(most=3, budget_s=60))
     assert len(made) == 4
     assert all(problem is of for (problem, _), of in zip(asked, made, strict=True))
     assert [draws for _, draws in asked] == [20, 0, 0, 0]
@@ -267,13 +267,13 @@ def test_targets_are_met_or_not(row: Row) -> None:
 
 
 def test_only_the_planner_is_held_to_targets(row: Row) -> None:
-    assert targets([replace(row, strategy="greedy")], []) == []
+    assert targets([replace(row, scheme="greedy")], []) == []
 
 
 def test_workloads_of_a_group_are_summed_up(row: Row) -> None:
     other = replace(row, workload="b", slowdown=3.0, total_ms=50.0, certificate="gap")
     gone = Missing("whole-leaf", "c", "1-spine", "planned", 2, "no time")
-    line, alone = plan_lines([row, other, replace(row, strategy="greedy", max_subflows=1)], [gone])
+    line, alone = plan_lines([row, other, replace(row, scheme="greedy", max_subflows=1)], [gone])
     assert (line["scheme"], line["workloads"], line["proven"]) == ("planned, split", "2, 1 without", "1")
     assert line["slowdown"] == f"{(row.slowdown + 3) / 2:.3f}"
     assert (line["worst"], line["longest"]) == ("3.000", f"{max(50.0, row.total_ms):.0f}")

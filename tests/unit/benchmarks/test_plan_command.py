@@ -11,12 +11,12 @@ LITTLE = ("--no-generated", "--no-irregular", "--no-changes", "--failures", "non
 
 
 def test_all_that_is_measured_is_in_json_and_in_the_folder(benchmark: Command, published: Path, tmp_path: Path) -> None:
-    options = ("--strategies", "planned,greedy", "--out", tmp_path / "out", "--json")
+    options = ("--schemes", "planned,greedy", "--out", tmp_path / "out", "--json")
     run = benchmark("plan", "--workloads", published, *LITTLE, *options)
     found = run.json
     assert found == json.loads((tmp_path / "out" / "plan.json").read_text())
     assert (run.status, found["finished"]) == (0, True)
-    rows = {(row["workload"], row["failure"], row["strategy"], row["max_subflows"]) for row in found["plans"]}
+    rows = {(row["workload"], row["failure"], row["scheme"], row["max_subflows"]) for row in found["plans"]}
     assert rows == {
         ("tiny", failure, *scheme)
         for failure in ("none", "1-spine")
@@ -28,7 +28,7 @@ def test_all_that_is_measured_is_in_json_and_in_the_folder(benchmark: Command, p
 
 
 def test_tables_for_people(benchmark: Command, published: Path, tmp_path: Path) -> None:
-    options = ("--strategies", "planned", "--out", tmp_path / "out")
+    options = ("--schemes", "planned", "--out", tmp_path / "out")
     run = benchmark("plan", "--workloads", published, *LITTLE, *options)
     assert run.status == 0
     assert all(text in run.out for text in ("planned, split", "published", "1-spine", "max(1, D/S)", "written: "))
@@ -36,7 +36,7 @@ def test_tables_for_people(benchmark: Command, published: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("option", "value", "said"),
-    [("--strategies", "best", "there is no 'best'"), ("--failures", "2-spines", "there is no '2-spines'")],
+    [("--schemes", "best", "there is no 'best'"), ("--failures", "2-spines", "there is no '2-spines'")],
 )
 def test_unknown_names_are_wrong_usage(benchmark: Command, published: Path, option: str, value: str, said: str) -> None:
     refused = benchmark("plan", "--workloads", published, option, value)

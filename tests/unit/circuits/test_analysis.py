@@ -121,7 +121,7 @@ def test_a_wired_job_says_its_circuits_and_what_is_forwarded(fabric: Fabric) -> 
     found = analyse_job(AnalyseJob(network(problem, fabric), JobId("a"), efficiency_measured=None, arrangement=wiring))
     assert found.arranged
     assert found.arranged.sentences == (
-        "It runs strategy hybrid on 8 circuits: other servers forward 1 of its 2 pinned flows, over at most 2 "
+        "It runs parallelization hybrid on 8 circuits: other servers forward 1 of its 2 pinned flows, over at most 2 "
         "circuits.",
         "By the model an iteration takes 0.22 s, no less than 0.21 s with any routes on these circuits, and 0.44 s on "
         "one switch of the same cost.",
@@ -139,12 +139,12 @@ def said(found: JobAnalysis, use: Use = USE) -> list[str]:
 
 def test_a_wired_job_is_compared_with_the_alternative() -> None:
     assert said(FINE)[-2:] == [
-        "It runs strategy hybrid on 12 circuits: other servers forward 4 of its 10 pinned flows, over at most 3 "
+        "It runs parallelization hybrid on 12 circuits: other servers forward 4 of its 10 pinned flows, over at most 3 "
         "circuits.",
         "By the model an iteration takes 0.22 s, no less than 0.21 s with any routes on these "
         "circuits, and 0.4379 s on one switch of the same cost.",
     ]
-    direct = replace(USE, strategy="", flows_forwarded=0, most_hops=1)
+    direct = replace(USE, parallelization="", flows_forwarded=0, most_hops=1)
     assert said(FINE, direct)[-2] == "It runs on 12 circuits: no server forwards any of its pinned flows."
     assert "circuit" not in " ".join(explain_message(FINE).answer)
 

@@ -303,8 +303,8 @@ class Run:
             given = spec.model_dump(mode="json", exclude_unset=True)
             whole = {key: given.pop(key) for key in ("groups", "collectives")}
             second = {key: other.model_dump(mode="json", exclude_unset=True)[key] for key in whole}
-            strategies = [{"name": "first", **whole}, {"name": "second", **second}]
-            return JobSpec.parse({**given, "strategies": strategies})
+            parallelizations = [{"name": "first", **whole}, {"name": "second", **second}]
+            return JobSpec.parse({**given, "parallelizations": parallelizations})
         return spec
 
     def register(self) -> str:

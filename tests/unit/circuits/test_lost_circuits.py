@@ -92,7 +92,11 @@ def test_the_time_of_an_iteration_is_that_on_the_circuits_there_are() -> None:
     wiring = wiring_of_one(fabric)
     assert len(wiring.circuits) < len(before.circuits)
     assert wiring.planned_s >= wiring.bound_s > before.bound_s
-    assert (wiring.other_s, wiring.strategy, wiring.runs) == (before.other_s, before.strategy, before.runs)
+    assert (wiring.other_s, wiring.parallelization, wiring.runs) == (
+        before.other_s,
+        before.parallelization,
+        before.runs,
+    )
 
 
 def wiring_of_one(fabric: OpticalFabric) -> JobWiring:

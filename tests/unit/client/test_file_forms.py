@@ -100,7 +100,7 @@ def test_limits_of_a_spec_are_those_of_the_model_too() -> None:
 OFFER: dict[str, Any] = {
     **OBSERVED,
     "library": "nccl",
-    "strategies": [
+    "parallelizations": [
         {"name": "by model", "model": MODEL, "parallelism": {"pipeline": 2}, "compute": [{"seconds": 2}]},
         {"name": "by hand", "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": "2 kB"}]},
     ],
@@ -108,56 +108,58 @@ OFFER: dict[str, Any] = {
 
 
 def ways(**changes: Any) -> list[dict[str, Any]]:
-    """Return two strategies, the second one with these changes."""
-    first, second = OFFER["strategies"]
+    """Return two parallelizations, the second one with these changes."""
+    first, second = OFFER["parallelizations"]
     return [first, {**second, **changes}]
 
 
-def test_each_strategy_has_short_forms_of_its_own() -> None:
+def test_each_parallelization_has_short_forms_of_its_own() -> None:
     spec = job_in({**OFFER, "max_subflows": 4})
     model = {"model": MODEL, "parallelism": {"pipeline": 2}}
-    assert spec.of_strategy("by model") == job_in({**OBSERVED, **model, "library": "nccl", "max_subflows": 4})
-    assert spec.of_strategy("by hand").transfers[0].bytes_per_iteration == 2000
-    assert [len(way.compute) for way in spec.strategies] == [1, 0]
+    assert spec.of_parallelization("by model") == job_in({**OBSERVED, **model, "library": "nccl", "max_subflows": 4})
+    assert spec.of_parallelization("by hand").transfers[0].bytes_per_iteration == 2000
+    assert [len(way.compute) for way in spec.parallelizations] == [1, 0]
     plain = spec.model_dump(mode="json", exclude_defaults=True)
-    assert plain.keys() == {"job_id", "endpoints", "library", "max_subflows", "strategies"}
+    assert plain.keys() == {"job_id", "endpoints", "library", "max_subflows", "parallelizations"}
     assert JobSpec.parse(plain) == job_in(plain) == spec
 
 
 @pytest.mark.parametrize(("changes", "path", "message"), [
-    ({"model": MODEL}, "strategies[1].transfers", "is what the model stands for: give one or the other"),
-    ({"parallelism": {"tensor": 2}}, "strategies[1].parallelism",
+    ({"model": MODEL}, "parallelizations[1].transfers", "is what the model stands for: give one or the other"),
+    ({"parallelism": {"tensor": 2}}, "parallelizations[1].parallelism",
      "describes a model, and there is no 'model'; give both or neither"),
-    ({"name": "by model"}, "strategies[1].name", "'by model' is the name of several"),
-    ({"transfers": []}, "strategies[1]", "what it sends is not known: give a model, collectives or transfers"),
-    ({"transfers": [{"src": 0, "dst": 4, "bytes_per_iteration": 1}]}, "strategies[1].transfers[0].dst",
+    ({"name": "by model"}, "parallelizations[1].name", "'by model' is the name of several"),
+    ({"transfers": []}, "parallelizations[1]", "what it sends is not known: give a model, collectives or transfers"),
+    ({"transfers": [{"src": 0, "dst": 4, "bytes_per_iteration": 1}]}, "parallelizations[1].transfers[0].dst",
      "rank 4 has no endpoint"),
     ({"collectives": [{"algorithm": "all_to_all", "groups": ["a"], "bytes_per_iteration": 1}]},
-     "strategies[1].collectives[0].groups[0]", "no group is called 'a'"),
-    ({"hosts": "10.0.1.1"}, "strategies[1].hosts", "unknown field; known are name, groups, collectives"),
+     "parallelizations[1].collectives[0].groups[0]", "no group is called 'a'"),
+    ({"hosts": "10.0.1.1"}, "parallelizations[1].hosts", "unknown field; known are name, groups, collectives"),
 ])  # fmt: skip
-def test_what_is_wrong_in_a_strategy_is_told_as_it_was_given(changes: dict[str, Any], path: str, message: str) -> None:
-    found = problems(**{**OFFER, "strategies": ways(**changes)})
-    assert list(found) == ([path] if "several" not in message else ["strategies[0].name", path])
+def test_what_is_wrong_in_a_parallelization_is_told_as_it_was_given(
+    changes: dict[str, Any], path: str, message: str
+) -> None:
+    found = problems(**{**OFFER, "parallelizations": ways(**changes)})
+    assert list(found) == ([path] if "several" not in message else ["parallelizations[0].name", path])
     assert found[path].startswith(message)
 
 
 @pytest.mark.parametrize("name", ["groups", "collectives", "transfers", "parallelism"])
-def test_what_strategies_say_is_not_said_of_the_job_too(name: str) -> None:
-    told = "is defined by each of the strategies: give one or the other"
+def test_what_parallelizations_say_is_not_said_of_the_job_too(name: str) -> None:
+    told = "is defined by each of the parallelizations: give one or the other"
     assert problems(**OFFER, **{name: {} if name == "parallelism" else []}) == {name: told}
 
 
-def test_what_is_wrong_with_all_strategies_alike_is_told_once() -> None:
-    both = [OFFER["strategies"][0], {**OFFER["strategies"][0], "name": "again"}]
-    assert problems(**{**OFFER, "hosts": "127.0.0.1-4", "strategies": ways()}).keys() == {"hosts"}
-    assert problems(**{**OFFER, "library": "openmpi", "strategies": both}).keys() == {"library"}
-    assert problems(strategies=ways()) == {"endpoints": "is missing: give the address of each rank, or hosts"}
+def test_what_is_wrong_with_all_parallelizations_alike_is_told_once() -> None:
+    both = [OFFER["parallelizations"][0], {**OFFER["parallelizations"][0], "name": "again"}]
+    assert problems(**{**OFFER, "hosts": "127.0.0.1-4", "parallelizations": ways()}).keys() == {"hosts"}
+    assert problems(**{**OFFER, "library": "openmpi", "parallelizations": both}).keys() == {"library"}
+    assert problems(parallelizations=ways()) == {"endpoints": "is missing: give the address of each rank, or hosts"}
     assert problems(**OFFER, compute=[]).keys() == {"compute"}
 
 
-def test_strategies_are_counted_together_too() -> None:
+def test_parallelizations_are_counted_together_too() -> None:
     transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1}] * 40_000
     many = [{"name": name, "transfers": transfers} for name in "ab"]
-    expected = {"strategies": "at most 65536 transfers are allowed (given: 80000)"}
-    assert problems(**{**OFFER, "strategies": many}) == expected
+    expected = {"parallelizations": "at most 65536 transfers are allowed (given: 80000)"}
+    assert problems(**{**OFFER, "parallelizations": many}) == expected

@@ -21,7 +21,7 @@ library: nccl
 OFFER = """\
 job_id: offer
 hosts: 10.0.0.1-4
-strategies:
+parallelizations:
   - name: replicas
     groups: [{name: all, ranks: [0, 1, 2, 3]}]
     collectives: [{algorithm: all_reduce, groups: [all], bytes_per_iteration: 2 MB, phase: 3}]
@@ -61,8 +61,8 @@ def test_it_says_what_a_job_is(signalbox: Signalbox, file: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
-@pytest.mark.parametrize("job", [GPT_3, OFFER], ids=["model", "strategies"])
-def test_what_a_model_or_a_strategy_stands_for_can_be_kept(
+@pytest.mark.parametrize("job", [GPT_3, OFFER], ids=["model", "parallelizations"])
+def test_what_a_model_or_a_parallelization_stands_for_can_be_kept(
     signalbox: Signalbox, file: Path, job: str, form: str
 ) -> None:
     file.write_text(job)
@@ -148,11 +148,11 @@ def test_of_several_jobs_those_that_are_done_are_named(signalbox: Signalbox, fil
     assert result.err.startswith("done: ring; not the others\nerror: job 'taken' is registered with another spec")
 
 
-def test_each_strategy_of_a_job_is_checked_and_told(signalbox: Signalbox, file: Path) -> None:
+def test_each_parallelization_of_a_job_is_checked_and_told(signalbox: Signalbox, file: Path) -> None:
     file.write_text(OFFER)
     result = signalbox("jobs", "check", file)
     assert (result.status, result.err) == (0, "")
-    assert "announced 2 strategies (library: generic)" in result.text
+    assert "announced 2 parallelizations (library: generic)" in result.text
     assert ["replicas", "3", "all", "reduce", "2,000,000", "1", "4"] in result.rows
     assert ["by", "hand", "0", "transfer", "1,000", "1", "2"] in result.rows
     (replicas,) = (line for line in result.out.splitlines() if line.startswith("replicas") and "pairs" in line)
@@ -163,19 +163,19 @@ def test_each_strategy_of_a_job_is_checked_and_told(signalbox: Signalbox, file: 
     assert by_hand.split()[-1] == "-"
 
 
-def test_strategies_may_be_in_toml(signalbox: Signalbox, file: Path) -> None:
+def test_parallelizations_may_be_in_toml(signalbox: Signalbox, file: Path) -> None:
     toml = file.with_name("offer.toml")
     toml.write_text(
-        'job_id = "offer"\nhosts = ["10.0.0.1-4"]\n[[strategies]]\nname = "by hand"\n'
-        "[[strategies.transfers]]\nsrc = 0\ndst = 1\nbytes_per_iteration = 1000\n"
+        'job_id = "offer"\nhosts = ["10.0.0.1-4"]\n[[parallelizations]]\nname = "by hand"\n'
+        "[[parallelizations.transfers]]\nsrc = 0\ndst = 1\nbytes_per_iteration = 1000\n"
     )
-    (way,) = signalbox("jobs", "check", toml, "--json").json["strategies"]
+    (way,) = signalbox("jobs", "check", toml, "--json").json["parallelizations"]
     assert way == {"name": "by hand", "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]}
 
 
-def test_what_is_wrong_with_a_strategy_has_its_place_in_the_file(signalbox: Signalbox, file: Path) -> None:
+def test_what_is_wrong_with_a_parallelization_has_its_place_in_the_file(signalbox: Signalbox, file: Path) -> None:
     file.write_text(OFFER.replace("groups: [all]", "groups: [none]").replace("dst: 1", "dst: 0"))
     assert signalbox("jobs", "check", file).err.splitlines() == [
-        f"error: {file}:6:52: strategies[0].collectives[0].groups[0]: no group is called 'none'; there are: all",
-        f"error: {file}:9:26: strategies[1].transfers[0].dst: rank 0 sends to itself",
+        f"error: {file}:6:52: parallelizations[0].collectives[0].groups[0]: no group is called 'none'; there are: all",
+        f"error: {file}:9:26: parallelizations[1].transfers[0].dst: rank 0 sends to itself",
     ]

@@ -94,7 +94,7 @@ def test_a_log_without_calls_makes_an_observed_job_and_says_so() -> None:
     ("signalbox jobs from chakra --job-id a trace.0.et", "endpoints: is missing; --endpoints gives the address"),
     ("signalbox jobs from chakra --spec traffic.yaml trace.0.et", "traffic.yaml:1:1: transfers: comes from the trace"),
     ("signalbox jobs from chakra --spec offer.yaml trace.0.et",
-     "offer.yaml:2:1: strategies: comes from the trace; leave it out"),
+     "offer.yaml:2:1: parallelizations: comes from the trace; leave it out"),
     ("signalbox jobs from chakra --spec alias.yaml trace.0.et", "alias.yaml:1:1: a: unknown field"),
     ("signalbox jobs from chakra --spec broken.yaml trace.0.et", "broken.yaml:2:1: not YAML"),
     ("signalbox jobs from chakra --spec list.yaml trace.0.et", "list.yaml: must have the fields of a job spec"),
@@ -102,7 +102,7 @@ def test_a_log_without_calls_makes_an_observed_job_and_says_so() -> None:
 def test_what_is_missing_or_wrong_is_said(line: str, message: str) -> None:
     for name, text in {
         "traffic": "transfers: []",
-        "offer": "library: nccl\nstrategies: []",
+        "offer": "library: nccl\nparallelizations: []",
         "alias": "a: &a [1]\nb: *a",
         "broken": "a: [",
         "list": "- a",

@@ -19,10 +19,10 @@ from controller.status import JobState
 from signalbox import mapping
 from signalbox.commands.output import fields
 from signalbox.errors import InvalidInput
-from signalbox.jobs.spec import Algorithm, Collective, Compute, JobSpec, Library, ParallelStrategy, Striping, Transport
+from signalbox.jobs.spec import Algorithm, Collective, Compute, JobSpec, Library, Parallelization, Striping, Transport
 from signalbox.spec_messages import job_spec
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.words import AlarmKind, FailureKind, Strategy
+from signalbox.words import AlarmKind, FailureKind, Mode
 
 ENUMS: list[tuple[Any, Iterable[str]]] = [
     (pb.Algorithm, Algorithm),
@@ -31,7 +31,7 @@ ENUMS: list[tuple[Any, Iterable[str]]] = [
     (pb.Transport, Transport),
     (pb.JobState, get_args(JobState)),
     (pb.DemandSource, DemandSource),
-    (pb.Strategy, Strategy),
+    (pb.Mode, Mode),
     (pb.PlanCertificate, get_args(Certificate)),
     (pb.RoutingScheme, ("ecmp", "greedy", "edge-coloring", "first-fit")),
     (pb.AlarmKind, AlarmKind),
@@ -54,10 +54,10 @@ def test_our_values_and_those_of_the_wire_are_the_same(enum: Any, words: Iterabl
 
 
 def test_what_is_not_specified_or_not_known_has_no_word() -> None:
-    assert mapping.word_of(pb.Strategy.DESCRIPTOR, 0) is None
-    assert mapping.word_of(pb.Strategy.DESCRIPTOR, 99) is None
+    assert mapping.word_of(pb.Mode.DESCRIPTOR, 0) is None
+    assert mapping.word_of(pb.Mode.DESCRIPTOR, 99) is None
     with pytest.raises(KeyError):
-        mapping.number_of(pb.Strategy.DESCRIPTOR, "best")
+        mapping.number_of(pb.Mode.DESCRIPTOR, "best")
 
 
 @given(st.floats(0, 1e6))
@@ -82,8 +82,8 @@ def test_times_are_of_unix() -> None:
         ("collectives[3].algorithm", "collectives[3].algorithm", "Algorithm"),
         ("groups[0].ranks[2]", "groups[0].ranks[2]", None),
         ("groups[0].color.of", "groups[0].color.of", None),
-        ("strategies[2].collectives[3].algorithm", "strategies[2].collectives[3].algorithm", "Algorithm"),
-        ("strategies[2].compute[0].seconds", "strategies[2].compute[0].seconds", None),
+        ("parallelizations[2].collectives[3].algorithm", "parallelizations[2].collectives[3].algorithm", "Algorithm"),
+        ("parallelizations[2].compute[0].seconds", "parallelizations[2].compute[0].seconds", None),
         ("striping", "striping", "Striping"),
         ("", "", None),
     ],
@@ -98,7 +98,7 @@ def test_paths_are_told_as_in_the_proto_file(path: str, in_proto: str, enum: str
     [
         (pb.JobSpec, JobSpec),
         (pb.Collective, Collective),
-        (pb.ParallelStrategy, ParallelStrategy),
+        (pb.Parallelization, Parallelization),
         (pb.Compute, Compute),
     ],
 )

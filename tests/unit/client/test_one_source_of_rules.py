@@ -52,7 +52,7 @@ def specs_with(wrong: bool) -> st.SearchStrategy[dict[str, Any]]:
     way = st.fixed_dictionaries({"name": names, **sends}, optional={"compute": st.lists(compute, max_size=2)})
     optional = {
         **sends,
-        "strategies": st.lists(way, max_size=2),
+        "parallelizations": st.lists(way, max_size=2),
         "rails": st.lists(st.fixed_dictionaries({"endpoints": st.sampled_from(rails) | endpoints}), max_size=4),
         "library": some(Library, NONSENSE),
         "transport": some(Transport, NONSENSE),
@@ -101,8 +101,8 @@ def proto_json(spec: dict[str, Any]) -> dict[str, Any]:
         if name in message:
             message[name] = enum_value(name, message[name])
     message |= with_enums(message)
-    if "strategies" in message:
-        message["strategies"] = [{**way, **with_enums(way)} for way in message["strategies"]]
+    if "parallelizations" in message:
+        message["parallelizations"] = [{**way, **with_enums(way)} for way in message["parallelizations"]]
     if "lease_s" in message:
         message["lease"] = f"{message.pop('lease_s')}s"
     return message
@@ -130,9 +130,9 @@ BY_HAND: dict[str, Any] = {"name": "by hand", "transfers": [{"src": 0, "dst": 1,
 
 
 def offer(*ways: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return an offer of strategies with the names 0, 1 and so on."""
-    strategies = [{**BY_HAND, "name": str(number), **way} for number, way in enumerate(ways)]
-    return {"job_id": "job", "endpoints": HOSTS, "strategies": strategies, **more}
+    """Return an offer of parallelizations with the names 0, 1 and so on."""
+    parallelizations = [{**BY_HAND, "name": str(number), **way} for number, way in enumerate(ways)]
+    return {"job_id": "job", "endpoints": HOSTS, "parallelizations": parallelizations, **more}
 
 
 @given(specs)
@@ -168,7 +168,7 @@ def test_a_file_and_a_call_come_to_the_same(spec: dict[str, Any]) -> None:
     ],
     ids=[
         *("endpoints", "groups", "ranks", "collectives", "groups of collectives", "transfers", "rails"),
-        *("strategies", "collectives of one", "compute of one", "all groups", "all transfers", "all compute"),
+        *("parallelizations", "collectives of one", "compute of one", "all groups", "all transfers", "all compute"),
     ],
 )
 def test_what_is_too_long_in_a_call_is_too_long_in_a_file(spec: dict[str, Any]) -> None:

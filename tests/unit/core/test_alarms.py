@@ -18,7 +18,7 @@ from controller.tables.pinned_table import pin_key
 from controller.tables.rules import AnyTable, OtherTable, Table
 from controller.tables.table_use import TableUse
 from signalbox.jobs.spec import JobId
-from signalbox.words import AlarmKind, Strategy
+from signalbox.words import AlarmKind, Mode
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, RINGS, register
 
@@ -144,9 +144,7 @@ def test_a_plan_that_is_worse_than_ecmp_is_an_alarm_when_it_is_installed() -> No
     fabric.run(3)
     assert alarms(fabric) == {AlarmKind.PLAN_WORSE_THAN_ECMP: "plan"}
     fabric = PoorPlanner()
-    fabric.start(
-        CONFIG.model_copy(update={"planning": CONFIG.planning.model_copy(update={"strategy": Strategy.SHADOW})})
-    )
+    fabric.start(CONFIG.model_copy(update={"planning": CONFIG.planning.model_copy(update={"mode": Mode.SHADOW})}))
     fabric.run(3)
     register(fabric, 0)
     fabric.run(3)

@@ -8,8 +8,8 @@ from controller.config import Config, CountersConfig, FabricConfig
 from controller.fabric.messages import DrainParts, UndrainParts
 from controller.fabric.topology import LinkId, PortRef
 from controller.jobs.messages import RegisterJob
-from controller.planning.messages import SetStrategy
-from signalbox.words import Strategy
+from controller.planning.messages import SetMode
+from signalbox.words import Mode
 from tests.support.busy_fabric import BusyFabric, Ring
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
@@ -66,7 +66,7 @@ def test_hashed_bytes_on_links_that_are_used_again_after_a_drain_are_no_backgrou
     fabric.start(Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS)))
     fabric.run(3)
     fabric.all_speak()
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.send(DrainParts(("spine2",)))
     fabric.run(2)
     ring = [f"10.0.{leaf}.1" for leaf in (1, 3, 2, 4)]

@@ -17,12 +17,12 @@ from controller.jobs.messages import (
     StateSaved,
     UpdateJob,
 )
-from controller.planning.messages import SetStrategy
+from controller.planning.messages import SetMode
 from controller.serving.event_log import events
 from signalbox.errors import NotFound, Unavailable
 from signalbox.jobs.reports import Connected
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.words import AlarmKind, Strategy
+from signalbox.words import AlarmKind, Mode
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS))
@@ -109,15 +109,15 @@ def test_an_update_that_cannot_be_saved_is_taken_back(fabric: FakeFabric) -> Non
     assert [job.spec for job in fabric.saved.jobs.values()] == [after]
 
 
-def test_a_strategy_that_cannot_be_saved_is_set_back(fabric: FakeFabric) -> None:
+def test_a_mode_that_cannot_be_saved_is_set_back(fabric: FakeFabric) -> None:
     fabric.send(RegisterJob(ring_job("job", HOSTS, lease_s=600)))
     fabric.run(1)
     answers(fabric)
     fabric.disk_error = FULL
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.run(2)
     assert [type(answer) for answer in answers(fabric)] == [Unavailable]
-    assert fabric.status.strategy is Strategy.PLANNED
+    assert fabric.status.mode is Mode.PLANNED
     assert fabric.status.jobs[JobId("job")].state == "pinned"
 
 
@@ -251,8 +251,8 @@ class Published(SlowDisk):
         return super()._carry_out(command)
 
     def logged(self) -> list[tuple[str, str]]:
-        """Return the log entries about jobs, the strategy and alarms since the last call."""
-        found = [line for line in self.log if line[0].split()[0] in ("job", "alarm", "strategy")]
+        """Return the log entries about jobs, the mode and alarms since the last call."""
+        found = [line for line in self.log if line[0].split()[0] in ("job", "alarm", "mode")]
         self.log.clear()
         return found
 
@@ -398,22 +398,22 @@ def test_a_lease_does_not_run_out_while_what_began_it_is_not_on_disk(published: 
     assert JobId("new") not in published.status.jobs
 
 
-def test_a_strategy_that_is_set_back_is_never_told(published: Published) -> None:
-    published.send(SetStrategy(Strategy.ECMP))
+def test_a_mode_that_is_set_back_is_never_told(published: Published) -> None:
+    published.send(SetMode(Mode.ECMP))
     published.run(1)
     published.fail()
     published.run(1)
-    assert not [what for what, _ in published.logged() if what.startswith("strategy")]
+    assert not [what for what, _ in published.logged() if what.startswith("mode")]
     published.disk_error = ""
     published.run(6)
     while published.waiting:
         published.answer()
-    published.send(SetStrategy(Strategy.ECMP))
+    published.send(SetMode(Mode.ECMP))
     published.run(1)
-    told = [published.status.strategy]
+    told = [published.status.mode]
     published.answer()
-    assert [*told, published.status.strategy] == [Strategy.PLANNED, Strategy.ECMP]
-    assert [what for what, _ in published.logged() if what.startswith("strategy")] == ["strategy set"]
+    assert [*told, published.status.mode] == [Mode.PLANNED, Mode.ECMP]
+    assert [what for what, _ in published.logged() if what.startswith("mode")] == ["mode set"]
 
 
 def test_a_lease_that_runs_out_is_told_whatever_the_disk_does(published: Published) -> None:

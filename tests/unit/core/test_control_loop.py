@@ -14,14 +14,14 @@ from controller.fabric.parts import Declared
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState, UpdateJob
-from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
+from controller.planning.messages import ModeSet, Replan, ReplanOutcome, SetMode
 from controller.planning.planned import Slowdowns
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowRule, Table, cookie_owner, job_owner
 from signalbox.errors import AlreadyExists, Conflict, Superseded
 from signalbox.jobs.spec import JobId
-from signalbox.words import AlarmKind, Strategy
+from signalbox.words import AlarmKind, Mode
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, RINGS, all_flows, assert_no_collision, register, spines_used
 
@@ -140,9 +140,9 @@ def test_packets_arrive_after_every_single_rule_change(fabric: FakeFabric) -> No
                 assert fabric.trace(*flow.pair, entropy) is not None
 
     fabric.after_each_mod = check
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.run(1)
-    fabric.send(SetStrategy(Strategy.PLANNED))
+    fabric.send(SetMode(Mode.PLANNED))
     fabric.run(1)
     fabric.send(DeregisterJob(JobId("job1")))
     fabric.run(1)
@@ -274,11 +274,11 @@ def test_without_saved_state_pins_stay_for_one_lease(fabric: FakeFabric) -> None
 
 
 def test_ecmp_counts_and_pins_nothing(fabric: FakeFabric) -> None:
-    reply: Future[StrategySet] = Future()
-    fabric.send(SetStrategy(Strategy.ECMP, reply))
+    reply: Future[ModeSet] = Future()
+    fabric.send(SetMode(Mode.ECMP, reply))
     fabric.run(1)
     (answer,) = [r.value for r in fabric.replies if r.future is reply]
-    assert isinstance(answer, StrategySet)
+    assert isinstance(answer, ModeSet)
     status = fabric.status
     assert status.pins == 0
     assert {job.state for job in status.jobs.values()} == {"ecmp"}
@@ -286,21 +286,21 @@ def test_ecmp_counts_and_pins_nothing(fabric: FakeFabric) -> None:
     assert len({tuple(fabric.trace(*all_flows()[0].pair, entropy) or ()) for entropy in range(4)}) == 4
 
 
-def test_who_sets_a_strategy_learns_that_another_call_came_before_the_switches_had_it(fabric: FakeFabric) -> None:
-    first, second = Future[StrategySet](), Future[StrategySet]()
-    both = [SetStrategy(Strategy.ECMP, first), SetStrategy(Strategy.PLANNED, second)]
+def test_who_sets_a_mode_learns_that_another_call_came_before_the_switches_had_it(fabric: FakeFabric) -> None:
+    first, second = Future[ModeSet](), Future[ModeSet]()
+    both = [SetMode(Mode.ECMP, first), SetMode(Mode.PLANNED, second)]
     (answer,) = (command for command in fabric.loop.handle(both, fabric.now) if isinstance(command, Reply))
     assert answer.future is first
     assert isinstance(answer.value, Superseded)
 
 
-def test_the_strategy_survives_a_restart(fabric: FakeFabric) -> None:
-    fabric.send(SetStrategy(Strategy.ECMP))
+def test_the_mode_survives_a_restart(fabric: FakeFabric) -> None:
+    fabric.send(SetMode(Mode.ECMP))
     fabric.run(1)
     fabric.forget_mods()
     fabric.start(CONFIG)
     fabric.run(20)
-    assert fabric.loop.state.strategy is Strategy.ECMP
+    assert fabric.loop.state.mode is Mode.ECMP
     assert fabric.route_mods == []
 
 
@@ -326,14 +326,14 @@ def test_without_switches_requests_are_answered() -> None:
     fabric = FakeFabric()
     fabric.switches.clear()
     fabric.start(CONFIG)
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.send(Replan())
     fabric.run(1)
-    assert {type(reply.value) for reply in fabric.replies} == {ReplanOutcome, StrategySet}
+    assert {type(reply.value) for reply in fabric.replies} == {ReplanOutcome, ModeSet}
 
 
 def test_shadow_plans_and_installs_nothing(fabric: FakeFabric) -> None:
-    fabric.send(SetStrategy(Strategy.SHADOW))
+    fabric.send(SetMode(Mode.SHADOW))
     fabric.run(1)
     status = fabric.status
     assert status.plan
@@ -357,9 +357,9 @@ def test_unannounced_traffic_makes_pinned_flows_move_away(fabric: FakeFabric) ->
     assert fabric.status.moved_flows_total >= 1
 
 
-@pytest.mark.parametrize("strategy", [Strategy.PLANNED, Strategy.ECMP])
-def test_a_jobs_own_bytes_are_never_background(fabric: FakeFabric, strategy: Strategy) -> None:
-    fabric.send(SetStrategy(strategy))
+@pytest.mark.parametrize("mode", [Mode.PLANNED, Mode.ECMP])
+def test_a_jobs_own_bytes_are_never_background(fabric: FakeFabric, mode: Mode) -> None:
+    fabric.send(SetMode(mode))
     fabric.run(1)
     before = spines_used(fabric)
     total = 0

@@ -15,12 +15,12 @@ from controller.fabric.messages import SendArpRequest
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations, SaveState
 from controller.jobs.watched_job import WatchedJob
 from controller.memo import Row
-from controller.planning.messages import SetStrategy
+from controller.planning.messages import SetMode
 from controller.planning.planned import Slowdowns
 from controller.tables import pinned_table, pins
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, register
@@ -170,7 +170,7 @@ def test_the_slowdowns_of_routes_are_not_worked_out_by_the_loop() -> None:
     fabric.is_late = lambda answer: isinstance(answer, Slowdowns)
     fabric.start(CONFIG)
     fabric.run(3)
-    fabric.send(SetStrategy(Strategy.SHADOW))
+    fabric.send(SetMode(Mode.SHADOW))
     register(fabric, 0)
     fabric.run(1)
     assert fabric.status.jobs[JobId("job0")].slowdown == 0, "unknown"

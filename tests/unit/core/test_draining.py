@@ -16,12 +16,12 @@ from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse, WhatIf
-from controller.planning.messages import SetStrategy
+from controller.planning.messages import SetMode
 from controller.status import DrainStatus
 from controller.tables.rules import Output, ToGroup
 from signalbox.errors import NO_SUCH_NAME, Conflict, InvalidInput, NotKnownYet
 from signalbox.jobs.spec import JobId
-from signalbox.words import FailureKind, Strategy
+from signalbox.words import FailureKind, Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 
 SPINES = 4
@@ -201,9 +201,9 @@ def test_a_job_that_waits_for_a_host_holds_no_drain(fabric: FakeFabric, others_r
         assert name not in visited(fabric)
 
 
-@pytest.mark.parametrize("strategy", [Strategy.ECMP, Strategy.SHADOW])
-def test_hashed_traffic_moves_too(fabric: FakeFabric, strategy: Strategy) -> None:
-    fabric.send(SetStrategy(strategy))
+@pytest.mark.parametrize("mode", [Mode.ECMP, Mode.SHADOW])
+def test_hashed_traffic_moves_too(fabric: FakeFabric, mode: Mode) -> None:
+    fabric.send(SetMode(mode))
     drain(fabric, "spine2")
     fabric.run(2)
     assert "spine2" not in visited(fabric)
@@ -422,7 +422,7 @@ def test_a_leaf_that_comes_back_with_other_rules_is_looked_at_anew(fabric: FakeF
 
 
 def test_what_is_drained_once_more_is_not_safe_by_what_was_measured_then(fabric: FakeFabric) -> None:
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     drain(fabric, "spine2")
     fabric.run(1)
     counted_again(fabric)

@@ -17,11 +17,11 @@ from controller.jobs.messages import RegisterJob, ReportIterations, UpdateJob
 from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse, AnalyseJob, Explain
 from controller.planning.analysis.results import JobAnalysis
-from controller.planning.messages import SetStrategy
+from controller.planning.messages import SetMode
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId
 from signalbox.v1 import signalbox_pb2 as pb
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.fake_fabric import FABRIC_BPS, ring_job
 from tests.unit.core.test_measured_demand import FORWARD, HOSTS, Sending
 
@@ -109,7 +109,7 @@ def test_routes_that_change_begin_a_new_measurement() -> None:
     found = list(training.train(10))
     assert found[0] == 0.0, "it began before the routes were confirmed"
     assert found[-1] > 0
-    training.send(SetStrategy(Strategy.ECMP))
+    training.send(SetMode(Mode.ECMP))
     training.run(0.2)
     assert training.efficiency == 0.0, "its flows are hashed now"
 

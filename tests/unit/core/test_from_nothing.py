@@ -14,7 +14,7 @@ from controller.config import Config
 from controller.fabric.messages import ArpSeen, DrainParts, LinkSeen, PortChanged, UndrainParts
 from controller.fabric.topology import Dpid, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, UpdateJob
-from controller.planning.messages import Planned, SetStrategy
+from controller.planning.messages import Planned, SetMode
 from controller.tables import pins
 from controller.tables.confirmed_routes import ConfirmedRoutes
 from controller.tables.counted_links import CountedLinks
@@ -23,7 +23,7 @@ from controller.tables.pins import FlowsByLink, Pins
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import mods_between
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.fake_fabric import FABRIC_BPS, ring_job
 from tests.support.late_answers import LateAnswers
 
@@ -64,7 +64,7 @@ class Scene(LateAnswers):
 
     def step(self) -> None:
         happens = [self.job, self.job, self.job, self.cable, self.cable, self.switch, self.host, self.rule, self.drain]
-        self.draw.choice([*happens, self.strategy])()
+        self.draw.choice([*happens, self.mode])()
         if self.draw.random() < 0.05:
             self.late.clear()
             self.start(CONFIG, late=self.away)
@@ -134,8 +134,8 @@ class Scene(LateAnswers):
             name = self.switches[cable.dpid].name
             self.send(DrainParts((self.draw.choice([f"spine{self.draw.randint(1, 3)}", f"{name}:{cable.port}"]),)))
 
-    def strategy(self) -> None:
-        self.send(SetStrategy(self.draw.choice([Strategy.PLANNED, Strategy.ECMP])))
+    def mode(self) -> None:
+        self.send(SetMode(self.draw.choice([Mode.PLANNED, Mode.ECMP])))
 
     def settle(self) -> None:
         """Repair everything, and wait until nothing changes any more."""
@@ -146,7 +146,7 @@ class Scene(LateAnswers):
             self.repair(end)
         if drained := tuple(self.loop.state.drains.parts):  # with cables that are held down, a drain may cut hosts off
             self.send(UndrainParts(drained))
-        self.send(SetStrategy(Strategy.PLANNED))
+        self.send(SetMode(Mode.PLANNED))
         for _ in range(2):
             self.all_speak()
             self.run(45, step=0.5)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from controller.fabric.messages import ArpSeen, LinkLost, LinkSeen, PortChanged
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.planning.messages import SetStrategy
+from controller.planning.messages import SetMode
 from controller.planning.problem import FlowId
 from controller.tables.default_table import destination_rules
 from controller.tables.rules import FlowKey, GroupRule, Output, Table, host_prefix
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import SlowSolver
 from tests.support.three_rings import CONFIG, RINGS, register
@@ -104,20 +104,20 @@ def test_rules_of_a_late_switch_do_not_move_a_host_that_is_known_elsewhere() -> 
 
 
 def test_under_ecmp_pins_that_switches_hold_are_given_up() -> None:
-    """The operator set the strategy while the switches were unreachable."""
+    """The operator set the mode while the switches were unreachable."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
     register(fabric, 0)
     fabric.run(2)
     assert fabric.status.pins
-    fabric.saved = replace(fabric.saved, strategy=Strategy.ECMP)
+    fabric.saved = replace(fabric.saved, mode=Mode.ECMP)
     fabric.start(CONFIG)
     fabric.run(10)
     assert (fabric.status.pins, fabric.status.jobs[JobId("job0")].state) == (0, "ecmp")
 
 
-def test_pins_of_unknown_jobs_go_when_another_strategy_is_set() -> None:
+def test_pins_of_unknown_jobs_go_when_another_mode_is_set() -> None:
     """The pins would otherwise stay for the length of the lease."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
@@ -128,7 +128,7 @@ def test_pins_of_unknown_jobs_go_when_another_strategy_is_set() -> None:
     fabric.start(CONFIG)
     fabric.run(5)
     assert any(pinned(fabric))
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.run(1)
     assert not any(pinned(fabric))
 

@@ -30,7 +30,7 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
 from controller.memo import Index
 from signalbox.errors import Conflict, Unavailable
 from signalbox.jobs.spec import JobId
-from signalbox.words import AlarmKind, Strategy
+from signalbox.words import AlarmKind, Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, RINGS, register
 
@@ -355,16 +355,16 @@ def test_what_cannot_be_forgotten_on_disk_is_not_forgotten(fabric: Clocked) -> N
 # ---- what is saved beside the parts
 
 
-def test_a_fabric_that_is_saved_saves_no_strategy_that_was_only_configured() -> None:
+def test_a_fabric_that_is_saved_saves_no_mode_that_was_only_configured() -> None:
     """The configuration decides at the next start."""
     fabric = Clocked()
     fabric.start(CONFIG)
     fabric.run(3)
     assert fabric.saved.parts
     assert fabric.saved == SavedState(parts=fabric.saved.parts)
-    shadow = CONFIG.planning.model_copy(update={"strategy": Strategy.SHADOW})
+    shadow = CONFIG.planning.model_copy(update={"mode": Mode.SHADOW})
     fabric.start(CONFIG.model_copy(update={"planning": shadow}))
-    assert fabric.status.strategy is Strategy.SHADOW
+    assert fabric.status.mode is Mode.SHADOW
 
 
 def test_a_saved_fabric_without_jobs_does_not_delay_a_start_with_empty_switches() -> None:

@@ -48,12 +48,12 @@ def test_no_file_changes_the_state_of_another_object(path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "s.strategy = new",
+        "s.mode = new",
         "s.jobs.most += 1",
         "del s.parts[name]",
         "self.state.known = 1",
         "s.a, b = 1, 2",
-        "setattr(s, 'strategy', new)",
+        "setattr(s, 'mode', new)",
         "s.waiting.append(1)",
         "s.of[name].pop()",
     ],

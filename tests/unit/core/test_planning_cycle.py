@@ -9,14 +9,14 @@ import pytest
 from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, ReportIterations, UpdateJob
-from controller.planning.messages import Planned, SetStrategy, SolvePlan
+from controller.planning.messages import Planned, SetMode, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planned import decided
 from controller.planning.problem import FlowId
 from controller.tables.rules import FlowRule, host_prefix
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, RINGS, register, spines_used
@@ -62,12 +62,12 @@ def test_a_link_that_flaps_all_the_time_does_not_postpone_planning_for_ever() ->
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 
-@pytest.mark.parametrize("strategy", [Strategy.SHADOW, Strategy.PLANNED])
-def test_a_job_that_registers_again_as_it_was_has_its_slowdown_again(strategy: Strategy) -> None:
+@pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.PLANNED])
+def test_a_job_that_registers_again_as_it_was_has_its_slowdown_again(mode: Mode) -> None:
     """The flows stay within a leaf, so no plan pins any of them; and the planner gets the same request as before."""
     fabric = FakeFabric()
     started(fabric)
-    fabric.send(SetStrategy(strategy))
+    fabric.send(SetMode(mode))
     for _ in range(2):
         fabric.send(RegisterJob(ring_job("near", ["10.0.1.1", "10.0.1.2"])))
         fabric.run(3)

@@ -6,11 +6,11 @@ import pytest
 
 from controller.fabric.topology import LinkId
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.planning.messages import SetStrategy
+from controller.planning.messages import SetMode
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.busy_fabric import BusyFabric, Ring
 from tests.support.fake_fabric import FABRIC_BPS, ring_job
 from tests.support.three_rings import CONFIG, RINGS
@@ -74,7 +74,7 @@ def test_jobs_that_are_registered_one_after_the_other_end_on_the_same_plan(pause
 
 def test_a_registration_under_ecmp_leaves_no_background_either() -> None:
     fabric = training()
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.carry(16)
     register(fabric, 0, 1, 2)
     for _ in range(30):

@@ -12,12 +12,12 @@ from controller.alarms import text
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import RegisterJob
-from controller.planning.messages import Planned, Replan, ReplanOutcome, SetStrategy
+from controller.planning.messages import Planned, Replan, ReplanOutcome, SetMode
 from controller.planning.plan import Plan
 from controller.serving.event_log import events
 from controller.tables.messages import StageDone
 from controller.tables.rules import NARROW
-from signalbox.words import AlarmKind, Strategy
+from signalbox.words import AlarmKind, Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
@@ -106,9 +106,9 @@ def test_a_link_that_no_route_uses_waits_for_quiet(fabric: SlowSolver) -> None:
     assert fabric.solving, "after the quiet time it is planned for"
 
 
-@pytest.mark.parametrize("strategy", [Strategy.ECMP, Strategy.SHADOW])
-def test_nothing_is_repaired_where_nothing_is_pinned(fabric: SlowSolver, strategy: Strategy) -> None:
-    fabric.send(SetStrategy(strategy))
+@pytest.mark.parametrize("mode", [Mode.ECMP, Mode.SHADOW])
+def test_nothing_is_repaired_where_nothing_is_pinned(fabric: SlowSolver, mode: Mode) -> None:
+    fabric.send(SetMode(mode))
     fabric.run(1)
     fabric.solve()
     fabric.cut(LEAF, UPLINK)

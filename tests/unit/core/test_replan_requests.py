@@ -8,9 +8,9 @@ import pytest
 
 from controller.config import Config, FabricConfig
 from controller.jobs.messages import RegisterJob
-from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, SolvePlan, StrategySet
+from controller.planning.messages import ModeSet, Replan, ReplanOutcome, SetMode, SolvePlan
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS))
@@ -80,15 +80,15 @@ def test_a_plan_is_searched_again_for_an_operator_who_waits(cancelled: bool) -> 
     assert [plan.anew for plan in fabric.asked[-2:]] == [True, not cancelled]
 
 
-def test_strategies_that_alternate_faster_than_plans_let_plans_through() -> None:
+def test_modes_that_alternate_faster_than_plans_let_plans_through() -> None:
     fabric = started()
     before = fabric.status.plans_total
     for number in range(24):
-        fabric.send(SetStrategy((Strategy.SHADOW, Strategy.PLANNED)[number % 2]))
+        fabric.send(SetMode((Mode.SHADOW, Mode.PLANNED)[number % 2]))
         fabric.run(0.4)
     assert fabric.status.plans_total - before >= 24 * 0.4 / (2 * SOLVE_S)
     fabric.run(3)
-    assert answers(fabric, StrategySet)[-1].strategy is Strategy.PLANNED
+    assert answers(fabric, ModeSet)[-1].mode is Mode.PLANNED
     assert fabric.status.jobs[JobId("job")].state == "pinned"
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from controller.core.messages import Command, Message
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, PortNo
-from controller.planning.messages import SetStrategy, StrategySet
+from controller.planning.messages import ModeSet, SetMode
 from controller.tables.messages import StageDone
 from signalbox.errors import Conflict
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.fake_fabric import FakeFabric
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, register, spines_used
@@ -71,17 +71,17 @@ def reply_to(fabric: FakeFabric, future: Future[Any]) -> Any:
     return next((reply.value for reply in fabric.replies if reply.future is future), None)
 
 
-def test_a_strategy_is_set_when_a_plan_for_it_is_in_force() -> None:
+def test_a_mode_is_set_when_a_plan_for_it_is_in_force() -> None:
     fabric = SlowSolver()
     fabric.start(CONFIG)
     fabric.run(3)
     register(fabric, 0, 1, 2)
     fabric.run(1)
     fabric.solve()
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.run(1)
-    done: Future[StrategySet] = Future()
-    fabric.send(SetStrategy(Strategy.PLANNED, done))
+    done: Future[ModeSet] = Future()
+    fabric.send(SetMode(Mode.PLANNED, done))
     fabric.run(1)
     assert reply_to(fabric, done) is None, "it is being planned"
     fabric.is_late = lambda answer: isinstance(answer, StageDone)
@@ -90,35 +90,35 @@ def test_a_strategy_is_set_when_a_plan_for_it_is_in_force() -> None:
     while fabric.late:
         fabric.deliver()
     assert reply_to(fabric, done).pins == 24
-    assert reply_to(fabric, done).strategy is Strategy.PLANNED
+    assert reply_to(fabric, done).mode is Mode.PLANNED
 
 
-def test_another_strategy_does_not_wait_for_a_plan_that_is_being_solved() -> None:
+def test_another_mode_does_not_wait_for_a_plan_that_is_being_solved() -> None:
     fabric = SlowSolver()
     fabric.start(CONFIG)
     fabric.run(3)
     register(fabric, 0)
     fabric.run(1)
     assert fabric.solving
-    done: Future[StrategySet] = Future()
-    fabric.send(SetStrategy(Strategy.ECMP, done))
+    done: Future[ModeSet] = Future()
+    fabric.send(SetMode(Mode.ECMP, done))
     fabric.run(0.2)
-    assert reply_to(fabric, done).strategy is Strategy.ECMP
+    assert reply_to(fabric, done).mode is Mode.ECMP
 
 
-def test_a_request_to_set_a_strategy_is_refused_when_another_comes_before_it_is_done() -> None:
+def test_a_request_to_set_a_mode_is_refused_when_another_comes_before_it_is_done() -> None:
     fabric = SlowSolver()
     fabric.start(CONFIG)
     fabric.run(3)
     register(fabric, 0)
     fabric.run(1)
-    first: Future[StrategySet] = Future()
-    second: Future[StrategySet] = Future()
-    fabric.send(SetStrategy(Strategy.SHADOW, first))
-    fabric.send(SetStrategy(Strategy.ECMP, second))
+    first: Future[ModeSet] = Future()
+    second: Future[ModeSet] = Future()
+    fabric.send(SetMode(Mode.SHADOW, first))
+    fabric.send(SetMode(Mode.ECMP, second))
     fabric.run(1)
     assert isinstance(reply_to(fabric, first), Conflict)
-    assert reply_to(fabric, second).strategy is Strategy.ECMP
+    assert reply_to(fabric, second).mode is Mode.ECMP
 
 
 class SilentSpine(FakeFabric):

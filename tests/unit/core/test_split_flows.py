@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.config import JobsConfig
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.planning.messages import Replan, SetStrategy, SolvePlan
+from controller.planning.messages import Replan, SetMode, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planned import decided, in_place
 from controller.planning.planner import plan
@@ -24,7 +24,7 @@ from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table, stages_between
 from signalbox.jobs.spec import JobId
 from signalbox.jobs.subflows import port_classes
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.by_id import by_id
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
@@ -188,7 +188,7 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
 ) -> None:
     paths = {flow: tuple(path for path, _ in route) for flow, route in routes_of(fabric).items()}
     efficiency = fabric.status.network_efficiency
-    fabric.saved = SavedState(fabric.saved.jobs, fabric.saved.strategy)
+    fabric.saved = SavedState(fabric.saved.jobs, fabric.saved.mode)
     fabric.forget_mods()
     fabric.start(CONFIG)
     while fabric.status.adopting:
@@ -260,25 +260,25 @@ def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) ->
     assert fabric.saved.shares[flow.pair] == (shifted[0].share, shifted[1].share)
 
 
-def test_strategies_change_without_a_lost_packet(fabric: FakeFabric) -> None:
+def test_modes_change_without_a_lost_packet(fabric: FakeFabric) -> None:
     before = routes_of(fabric)
     fabric.after_each_mod = lambda: all_arrive(fabric)
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.run(1)
     assert routes_of(fabric) == {}
     assert all(keys_of(fabric, flow) == [pin_key(flow)] for flow in FLOWS)
-    fabric.send(SetStrategy(Strategy.PLANNED))
+    fabric.send(SetMode(Mode.PLANNED))
     fabric.run(1)
     assert routes_of(fabric).keys() == before.keys()
 
 
 def test_a_refused_class_leaves_its_flow_unconfirmed_and_its_packets_arrive(fabric: FakeFabric) -> None:
     flow = next(flow for flow, route in routes_of(fabric).items() if len(route) == 2)
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.run(1)
     second = parts_of(fabric.loop.state.jobs.jobs[JobId("ring")], flow.pair)[1][0]
     fabric.switches[fabric.hosts[flow.src_ip].dpid].refuses = {pin_key(flow, second)}
-    fabric.send(SetStrategy(Strategy.PLANNED))
+    fabric.send(SetMode(Mode.PLANNED))
     fabric.run(2)
     assert flow not in routes_of(fabric)
     all_arrive(fabric)

@@ -10,9 +10,9 @@ import pytest
 from controller.core.commits import Commits, KnownJobs
 from controller.jobs.messages import SavedState, SaveState
 from signalbox.errors import Unavailable
-from signalbox.words import Strategy
+from signalbox.words import Mode
 
-CHANGED = SavedState(strategy=Strategy.ECMP)
+CHANGED = SavedState(mode=Mode.ECMP)
 
 
 class Requests:

@@ -11,9 +11,9 @@ from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference, job_slowdowns
-from controller.planning.messages import Planned, SetStrategy, SolvePlan
+from controller.planning.messages import Planned, SetMode, SolvePlan
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG
 
@@ -133,11 +133,11 @@ def test_another_job_makes_another_target(fabric: Recorded) -> None:
     assert fabric.slowdowns() == pytest.approx((1.0,))
 
 
-@pytest.mark.parametrize("strategy", [Strategy.ECMP, Strategy.SHADOW])
-def test_a_strategy_that_installs_nothing_has_no_target(fabric: Recorded, strategy: Strategy) -> None:
+@pytest.mark.parametrize("mode", [Mode.ECMP, Mode.SHADOW])
+def test_a_mode_that_installs_nothing_has_no_target(fabric: Recorded, mode: Mode) -> None:
     fabric.set_spine(up=False)
     fabric.run(1)
     assert fabric.loop.state.cycle.target
-    fabric.send(SetStrategy(strategy))
+    fabric.send(SetMode(mode))
     fabric.run(1)
     assert fabric.loop.state.cycle.target is None

@@ -19,7 +19,7 @@ from controller.fabric.messages import SwitchConnected, SwitchLeft
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.planning.messages import SetStrategy
+from controller.planning.messages import SetMode
 from controller.planning.problem import FlowId, Route, Subflow
 from controller.tables.lost_next_hops import narrowed
 from controller.tables.pinned_table import Pin
@@ -29,7 +29,7 @@ from controller.tables.rules import NARROW, RuleSet, Stage, stages_between
 from offline.scenarios.fabrics import without
 from offline.scenarios.topologies import fat_tree
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.by_id import by_id
 from tests.support.every_way import Watch, apart, lose_carrier, ring_flows, watch_changes
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ordered, ring_job
@@ -52,7 +52,7 @@ def connected() -> FakeFabric:
     fabric.start(CONFIG)
     fabric.run(3)
     fabric.send(RegisterJob(ring_job("job1", RINGS["job1"], max_subflows=2)))
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.run(3)
     return fabric
 
@@ -193,8 +193,8 @@ def test_jobs_that_come_and_go_lose_nothing(training: FakeFabric) -> None:
     watch = Watch(training, RINGS["job1"])
     assert not watch.lost
     watch_changes(training, watch)
-    for strategy in (Strategy.ECMP, Strategy.PLANNED):
-        training.send(SetStrategy(strategy))
+    for mode in (Mode.ECMP, Mode.PLANNED):
+        training.send(SetMode(mode))
         training.run(1)
     training.send(DeregisterJob(JobId("job1")))
     training.run(1)

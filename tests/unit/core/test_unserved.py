@@ -13,9 +13,9 @@ from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse, Explain
 from controller.planning.analysis.results import JobAnalysis, Verdict
-from controller.planning.messages import SetStrategy
+from controller.planning.messages import SetMode
 from signalbox.jobs.spec import JobId
-from signalbox.words import Strategy
+from signalbox.words import Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import SlowSolver
 from tests.support.three_rings import CONFIG, RINGS, register
@@ -65,10 +65,10 @@ def test_a_job_whose_host_has_a_dead_cable_counts_nothing_until_it_lives_again(f
     assert fabric.status.network_efficiency == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
-def test_jobs_of_a_leaf_that_is_cut_off_have_flows_without_a_path(fabric: FakeFabric, strategy: Strategy) -> None:
+@pytest.mark.parametrize("mode", list(Mode))
+def test_jobs_of_a_leaf_that_is_cut_off_have_flows_without_a_path(fabric: FakeFabric, mode: Mode) -> None:
     reply: Future[object] = Future()
-    fabric.send(SetStrategy(strategy, reply))
+    fabric.send(SetMode(mode, reply))
     fabric.run(3)
     assert (fabric.status.network_efficiency or 0) > 0.4, "of ECMP it is the mean over hash draws"
     cut_off(fabric, Dpid(1))
@@ -119,7 +119,7 @@ def test_a_job_counts_nothing_until_it_is_planned() -> None:
 
 def test_where_all_is_hashed_no_job_is_unplanned() -> None:
     fabric = SlowSolver()
-    fabric.start(CONFIG.model_copy(update={"planning": PlanningConfig(strategy=Strategy.SHADOW)}))
+    fabric.start(CONFIG.model_copy(update={"planning": PlanningConfig(mode=Mode.SHADOW)}))
     fabric.run(3)
     register(fabric, 0)
     fabric.run(1)

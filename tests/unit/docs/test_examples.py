@@ -90,12 +90,12 @@ def test_the_tutorial_shows_the_example_job_as_it_is_and_the_reference_a_right_o
     assert check(JobSpec.parse(json.loads(shown_first("reference/job-spec", "json")))) == []
 
 
-def test_the_strategies_of_the_reference_are_those_of_a_job_file(tmp_path: Path) -> None:
+def test_the_parallelizations_of_the_reference_are_those_of_a_job_file(tmp_path: Path) -> None:
     page = page_of("reference/job-spec")
-    (text,) = (block.text for block in page.blocks if block.language == "yaml" and "strategies" in block.text)
+    (text,) = (block.text for block in page.blocks if block.language == "yaml" and "parallelizations" in block.text)
     (tmp_path / "job.yaml").write_text(text)
     (job,) = jobs_in(tmp_path / "job.yaml")
-    assert [way.name for way in job.spec.strategies] == ["replicas", "spread tables"]
+    assert [way.name for way in job.spec.parallelizations] == ["replicas", "spread tables"]
 
 
 GUIDE = page_of("how-to/announce-a-job")

@@ -94,15 +94,17 @@ def test_a_large_spec_counts_though_it_makes_one_virtual_link() -> None:
     register(registry, spec(3, links=2), "blue")
 
 
-def test_what_strategies_say_counts_though_one_of_them_makes_virtual_links() -> None:
+def test_what_parallelizations_say_counts_though_one_of_them_makes_virtual_links() -> None:
     registry = JobRegistry(max_jobs=100, max_virtual_links=100)
     plain = spec(1)
     sends = {"transfers": plain.transfers * 20, "compute": [{"seconds": 1}] * 4}
     ways = [{"name": name, **sends} for name in "abcd"]
-    large = JobSpec.parse(plain.model_dump() | {"transfers": (), "strategies": ways})
+    large = JobSpec.parse(plain.model_dump() | {"transfers": (), "parallelizations": ways})
     with pytest.raises(Exhausted, match="makes 20 virtual links and names as much as 96 more take; the other jobs ha"):
         register(registry, large, "blue")
-    job = register(registry, large.model_copy(update={"strategies": large.strategies[:3]}), "blue")  # 1 and 72
+    job = register(
+        registry, large.model_copy(update={"parallelizations": large.parallelizations[:3]}), "blue"
+    )  # 1 and 72
     with pytest.raises(Exhausted):
         register(registry, spec(2, links=27), "blue")
     registry.deregister(job.id, job.uid, 0.0)

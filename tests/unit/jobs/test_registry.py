@@ -266,7 +266,7 @@ def test_an_update_is_taken_back_like_everything_else(registry: JobRegistry) -> 
         register(registry, ring("c", (1, 2)), now=0.0)
 
 
-def test_of_several_strategies_the_first_one_counts_and_all_are_kept(registry: JobRegistry) -> None:
+def test_of_several_parallelizations_the_first_one_counts_and_all_are_kept(registry: JobRegistry) -> None:
     plain, other = ring(), ring(hosts=(3, 2, 1))
     names = ("groups", "collectives", "transfers")
     ways = [
@@ -274,8 +274,8 @@ def test_of_several_strategies_the_first_one_counts_and_all_are_kept(registry: J
         for name, spec in (("up", plain), ("down", other))
     ]
 
-    def offer(*strategies: object) -> JobSpec:
-        return ring(groups=(), collectives=(), strategies=strategies)
+    def offer(*parallelizations: object) -> JobSpec:
+        return ring(groups=(), collectives=(), parallelizations=parallelizations)
 
     up, down = offer(*ways), offer(*ways[::-1])
     job = register(registry, up, now=0.0)
@@ -283,5 +283,5 @@ def test_of_several_strategies_the_first_one_counts_and_all_are_kept(registry: J
     links = job.virtual_links
     assert links == register(JobRegistry(max_jobs=1), plain, now=0.0).virtual_links
     changed = update(registry, offer(ways[0]))
-    assert (changed.virtual_links, len(changed.spec.strategies)) == (links, 1)
+    assert (changed.virtual_links, len(changed.spec.parallelizations)) == (links, 1)
     assert update(registry, down).virtual_links == links, "with the ranks in another order it is the same ring"

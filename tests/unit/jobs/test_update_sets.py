@@ -186,13 +186,13 @@ def test_limits_are_judged_by_what_results() -> None:
         registry.update(updates(registry, spec("a", *[(1, dst) for dst in range(2, 6)]), spec("b", (11, 12), (12, 13))))
 
 
-def test_strategies_that_an_update_adds_count() -> None:
+def test_parallelizations_that_an_update_adds_count() -> None:
     """The quota counts them also when the traffic of the job stays the same."""
     registry = with_jobs(spec("a", (1, 2)), max_virtual_links=20)
     (job,) = registry.jobs.values()
     sends = {"transfers": job.spec.transfers}
     many = [{"name": f"way{number}", **sends} for number in range(30)]
-    ways = JobSpec.parse(job.spec.model_dump() | {"transfers": (), "strategies": many})
+    ways = JobSpec.parse(job.spec.model_dump() | {"transfers": (), "parallelizations": many})
     with pytest.raises(Exhausted, match="max_virtual_links"):
         registry.update(updates(registry, ways))
     assert registry.jobs[job.id].spec == job.spec

@@ -21,7 +21,7 @@ from controller.tables.rules import OtherTable, Table
 from controller.tables.table_use import TableUse
 from signalbox.jobs.collectives import VirtualLinks
 from signalbox.jobs.spec import JobId
-from signalbox.words import AlarmKind, Strategy
+from signalbox.words import AlarmKind, Mode
 from tests.support import status_example as example
 from tests.support.fake_fabric import FakeFabric
 from tests.support.optical_fabric import OpticalFabric, all_reduce
@@ -200,14 +200,14 @@ def test_of_tables_only_what_switches_say_has_series() -> None:
     assert [series["table"] for series in scrape.series("signalbox_switch_table_max_entries")] == ["1", "2", "meters"]
 
 
-def test_every_job_state_and_strategy_has_a_series_also_when_empty(scrape: Scrape) -> None:
+def test_every_job_state_and_mode_has_a_series_also_when_empty(scrape: Scrape) -> None:
     assert scrape.value("signalbox_jobs_ended_total", reason="taken_over") == 1
     assert scrape.value("signalbox_jobs_ended_total", reason="lease_ran_out") == 0
     states = {series["state"] for series in scrape.series("signalbox_jobs")}
     assert states == {"pending", "ecmp", "partly_pinned", "pinned"}
     assert scrape.value("signalbox_jobs", state="pending") == 1
     assert scrape.value("signalbox_jobs", state="ecmp") == 0
-    found = {s.value: scrape.value("signalbox_strategy", strategy=s) for s in Strategy}
+    found = {s.value: scrape.value("signalbox_mode", mode=s) for s in Mode}
     assert found == {"ecmp": 0, "planned": 1, "shadow": 0}
 
 

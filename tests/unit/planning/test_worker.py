@@ -114,7 +114,7 @@ def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
     assert 1 not in compared
 
 
-def test_a_plan_is_compared_with_other_strategies_afterwards(planning: PlanningWorker, inbox: Inbox) -> None:
+def test_a_plan_is_compared_with_other_schemes_afterwards(planning: PlanningWorker, inbox: Inbox) -> None:
     planning.submit(request(7))
     compared = inbox.compared.get(timeout=DEADLINE_S)
     answer = inbox.messages.get_nowait().answer

@@ -14,7 +14,7 @@ from controller.serving.event_log import OF_ALARMS, at_start, events, not_over
 from controller.status import DrainStatus, Repair, Status
 from signalbox.jobs.spec import JobId
 from signalbox.live.happened import sentence
-from signalbox.words import AlarmKind, EventKind, Strategy
+from signalbox.words import AlarmKind, EventKind, Mode
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.optical_fabric import OpticalFabric, all_reduce
 from tests.support.three_rings import CONFIG, register
@@ -86,7 +86,7 @@ def test_rarer_events_have_sentences_too(fabric: FakeFabric) -> None:
     dpid, switch = next(iter(now.switches.items()))
     drained = replace(now, drains={"spine1": DrainStatus("spine1", 0.0, "moving", 6, 4)})
     for after in (
-        replace(now, strategy=Strategy.ECMP),
+        replace(now, mode=Mode.ECMP),
         replace(now, repair=Repair(3, 1.0), repair_s=0.1, repairs_total=1),
         replace(now, switches={**now.switches, dpid: replace(switch, healed_rules=switch.healed_rules + 1)}),
     ):

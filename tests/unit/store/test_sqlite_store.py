@@ -38,14 +38,14 @@ from controller.silence import Silence
 from controller.store import sqlite_database
 from controller.store import sqlite_store as store_module
 from controller.store.configured import store_of
-from controller.store.records import MAX_NAMED, Key, Kind, Unreadable, changes, decode, encode
+from controller.store.records import MAX_NAMED, PRESENT_NAMES, Key, Kind, Unreadable, changes, decode, encode
 from controller.store.sqlite_store import SqliteStore
 from controller.store.store import Store
 from signalbox.errors import InvalidInput, NotFound
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import Connected
-from signalbox.jobs.spec import EARLIER_NAMES, JobId, JobSpec
-from signalbox.words import Strategy
+from signalbox.jobs.spec import JobId, JobSpec
+from signalbox.words import Mode
 from tests.support.by_id import registered
 
 
@@ -116,7 +116,7 @@ def full() -> SavedState:
             Registration(transfers, "c-1", "", 1e9),
             Registration(offer(), "offer-1", "", 1e9, arrangement=arrangement(), revision=2**40),
         ),
-        Strategy.SHADOW,
+        Mode.SHADOW,
         {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
         {JobId("a"): VirtualLinks(links)},
         {JobId("c"): frozenset({Connected("10.0.0.1", 5000, "10.0.0.2", 6000)})},
@@ -131,16 +131,16 @@ def full() -> SavedState:
 
 
 def offer() -> JobSpec:
-    """Return an offer of two strategies, one of which computes in a phase and before it."""
+    """Return an offer of two parallelizations, one of which computes in a phase and before it."""
     first, second = (name_free(spec(name)) for name in ("b", "c"))
     compute = [{"seconds": 0.1}, {"seconds": 0.2, "phase": 2}]
     ways = [{"name": "one", **first, "compute": compute}, {"name": "two", **second}]
-    return JobSpec.parse({"job_id": "offer", "endpoints": ["10.2.0.1", "10.2.0.2"], "strategies": ways})
+    return JobSpec.parse({"job_id": "offer", "endpoints": ["10.2.0.1", "10.2.0.2"], "parallelizations": ways})
 
 
 def arrangement() -> Arrangement:
     a, b = PortRef(Dpid(1), PortNo(2)), PortRef(Dpid(2**63), PortNo(3))
-    return JobWiring("two", offer().of_strategy("two"), ((a, b), (b, a)), 0.25, 0.2, 0.5).arrangement
+    return JobWiring("two", offer().of_parallelization("two"), ((a, b), (b, a)), 0.25, 0.2, 0.5).arrangement
 
 
 def name_free(one: JobSpec) -> dict[str, object]:
@@ -173,13 +173,19 @@ def test_a_job_without_newer_fields_is_saved_as_versions_without_them_read_it() 
 
 
 def test_fields_that_were_renamed_are_saved_and_read_under_their_earlier_names() -> None:
-    key, job = Key(Kind.JOB, "c"), full().jobs[JobId("c")]
+    key, job = Key(Kind.JOB, "offer"), full().jobs[JobId("offer")]
     saved = encode(key, job)
-    assert json.loads(saved)["spec"].keys() >= EARLIER_NAMES.keys()
-    assert json.loads(saved)["spec"].keys().isdisjoint(EARLIER_NAMES.values())
-    for old, new in EARLIER_NAMES.items():
+    assert json.loads(saved)["spec"].keys() >= PRESENT_NAMES.keys()
+    assert json.loads(saved)["spec"].keys().isdisjoint(PRESENT_NAMES.values())
+    assert json.loads(saved)["wiring"]["strategy"] == "two"
+    for old, new in PRESENT_NAMES.items():
         for text in (saved, saved.replace(f'"{old}"', f'"{new}"')):
-            assert decode([(key, text)]).jobs == {"c": job}
+            assert decode([(key, text)]).jobs == {"offer": job}
+
+
+def test_the_mode_is_saved_under_its_earlier_name() -> None:
+    changed = changes(NOTHING, SavedState(mode=Mode.SHADOW))
+    assert {(key.kind, key.key): value for key, value in changed.items()} == {("strategy", ""): Mode.SHADOW}
 
 
 def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path) -> None:
@@ -241,7 +247,7 @@ def test_a_json_state_is_taken_over_once_and_put_by(tmp_path: Path) -> None:
     (owned,) = found.jobs.values()
     assert uuid.UUID(owned.uid)
     registration = Registration(spec("a"), owned.uid, "", owned.registered_at)
-    assert found == SavedState(registered(registration), Strategy.PLANNED, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
+    assert found == SavedState(registered(registration), Mode.PLANNED, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "state.json"], "reading changes nothing"
     written(tmp_path)
     (kept,), (again,) = read(tmp_path).jobs, read(tmp_path).jobs
@@ -291,7 +297,7 @@ def test_a_database_of_format_2_is_taken_over_and_its_jobs_get_uids(tmp_path: Pa
     assert [job.spec for job in found.jobs.values()] == [spec("b"), spec("a")]
     assert len({uuid.UUID(job.uid) for job in found.jobs.values()}) == 2
     links = {JobId("a"): VirtualLinks([VirtualLink("10.0.0.1", "10.0.0.2", 0, 7)])}
-    assert found == SavedState(found.jobs, Strategy.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)}, links)
+    assert found == SavedState(found.jobs, Mode.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)}, links)
     written(tmp_path)
     kept = read(tmp_path)
     assert [job.spec for job in kept.jobs.values()] == [spec("b"), spec("a")]
@@ -475,7 +481,7 @@ def states(count: int) -> list[SavedState]:
     found = [NOTHING]
     for number in range(count):
         jobs = [one for one in found[-1].jobs.values() if draw.random() > 0.2]
-        found.append(SavedState(registered(*jobs, job(f"job{number}")), draw.choice(list(Strategy))))
+        found.append(SavedState(registered(*jobs, job(f"job{number}")), draw.choice(list(Mode))))
     return found
 
 
@@ -697,7 +703,7 @@ def test_what_cannot_be_read_is_dropped_and_the_rest_stays_as_it_was(tmp_path: P
     store.close()
     found = read(tmp_path)
     assert [job.spec for job in found.jobs.values()] == [spec("b")]
-    assert found == SavedState(found.jobs, Strategy.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
+    assert found == SavedState(found.jobs, Mode.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
 
 
 def test_nothing_is_dropped_of_an_unknown_job_a_used_directory_a_damaged_state_or_none(tmp_path: Path) -> None:

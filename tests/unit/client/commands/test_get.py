@@ -115,7 +115,7 @@ def test_a_plan_may_be_that_of_some_jobs(signalbox: Signalbox) -> None:
 def test_yaml_says_what_json_says(signalbox: Signalbox) -> None:
     for wrong in (("--json", "-o", "yaml"), ("-o", "xml")):
         assert signalbox("get", "jobs", *wrong).status == 2
-    for command in (["get", "links"], ["describe", "switch", "leaf1"], ["strategy"], ["fabric"]):
+    for command in (["get", "links"], ["describe", "switch", "leaf1"], ["mode"], ["fabric"]):
         assert signalbox(*command, "-o", "yaml").yaml == signalbox(*command, "--json").json
         assert signalbox(*command, "-o", "json").out == signalbox(*command, "--json").out
 

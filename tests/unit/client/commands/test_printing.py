@@ -238,7 +238,7 @@ def test_of_many_hosts_and_groups_the_first_are_named_in_the_order_of_their_numb
     assert "data-0, data-1, data-2, data-3, data-4, data-5, data-6, data-7 and 56 more" in said
 
 
-def test_published_schemes_have_the_names_of_the_option_strategy() -> None:
+def test_published_schemes_have_the_names_of_the_option_scheme() -> None:
     plan = pb.Plan()
     assert "others instead not compared" in text(printing.plan(plan))
     for scheme, slowdown in ((pb.ROUTING_SCHEME_ECMP, 2.0), (pb.ROUTING_SCHEME_EDGE_COLORING, 1.0), (0, 1.5)):
@@ -298,23 +298,24 @@ def test_the_list_says_below_which_jobs_have_no_circuits_and_why() -> None:
     assert "no circuits" not in " ".join(text(printing_jobs.jobs(jobs[:1])))
 
 
-def with_strategies(job: pb.Job, *names: str) -> pb.Job:
-    job.spec.strategies.extend(pb.ParallelStrategy(name=name) for name in names)
+def with_parallelizations(job: pb.Job, *names: str) -> pb.Job:
+    job.spec.parallelizations.extend(pb.Parallelization(name=name) for name in names)
     return job
 
 
-def test_a_job_with_strategies_says_whose_its_flows_are_and_that_another_one_may_be_chosen() -> None:
-    unwired = with_strategies(unwired_job("circuits are being worked out"), "data", "hybrid", "pipeline")
+def test_a_job_with_parallelizations_says_whose_its_flows_are_and_that_another_one_may_be_chosen() -> None:
+    unwired = with_parallelizations(unwired_job("circuits are being worked out"), "data", "hybrid", "pipeline")
     registered = " ".join(text(printing_jobs.registered(unwired)))
-    assert "in 0 subflows; those of strategy data, the first of 3 may be" in registered
+    assert "in 0 subflows; those of parallelization data, the first of 3 may be" in registered
     assert registered.endswith(
-        "It has no circuits yet: circuits are being worked out. Flows are those of strategy data, the first of 3. "
-        "Where optical switches connect its servers, the controller chooses strategy and circuits together."
+        "It has no circuits yet: circuits are being worked out. "
+        "Flows are those of parallelization data, the first of 3. "
+        "Where optical switches connect its servers, the controller chooses parallelization and circuits together."
     )
     unwired.ClearField("wiring")  # the controller still looks for its hosts
     assert "Where optical switches connect" in " ".join(text(printing_jobs.registered(unwired)))
-    wired = " ".join(text(printing_jobs.registered(with_strategies(wired_job(rings(5, (1,))), "data", "hybrid"))))
-    assert "those of strategy hybrid, chosen from 2" in wired
+    wired = " ".join(text(printing_jobs.registered(with_parallelizations(wired_job(rings(5, (1,))), "data", "hybrid"))))
+    assert "those of parallelization hybrid, chosen from 2" in wired
     assert "Where optical switches connect" not in wired
 
 

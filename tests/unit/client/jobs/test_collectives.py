@@ -230,14 +230,14 @@ def test_every_group_counts_towards_the_limit() -> None:
     assert [p.path for p in check(both)] == ["collectives"]
 
 
-def test_no_job_and_no_strategy_sends_more_than_the_api_can_tell() -> None:
+def test_no_job_and_no_parallelization_sends_more_than_the_api_can_tell() -> None:
     sent = [transfer(0, 1, 1 << 50, phase) for phase in range(1000)] * 8
     too_much = [*sent, *sent[:192]]
     assert len(virtual_links(job(transfers=sent))) == 1000
     with pytest.raises(InvalidInput, match="transfers: the job sends 9223372036854775808 bytes per iteration"):
         virtual_links(job(transfers=too_much))
     assert check(offer(BY_HAND, {"transfers": sent})) == []
-    assert [p.path for p in check(offer(BY_HAND, {"transfers": too_much}))] == ["strategies[1].transfers"]
+    assert [p.path for p in check(offer(BY_HAND, {"transfers": too_much}))] == ["parallelizations[1].transfers"]
 
 
 def test_transfers_and_nics_count_towards_the_limit() -> None:
@@ -275,11 +275,11 @@ def test_virtual_links_are_counted_without_making_them(
     assert [problem.path for problem in check(job)] == ["collectives"]
 
 
-# ---- strategies
+# ---- parallelizations
 
 
 def offer(*ways: dict[str, Any], **fields: Any) -> JobSpec:
-    return job(**fields, strategies=[{"name": f"way {number}", **way} for number, way in enumerate(ways)])
+    return job(**fields, parallelizations=[{"name": f"way {number}", **way} for number, way in enumerate(ways)])
 
 
 RINGS: dict[str, Any] = {
@@ -289,22 +289,24 @@ RINGS: dict[str, Any] = {
 BY_HAND: dict[str, Any] = {"transfers": [transfer(0, 1, 5)]}
 
 
-def test_the_first_strategy_says_what_is_sent() -> None:
+def test_the_first_parallelization_says_what_is_sent() -> None:
     ring, by_hand = job(**RINGS), job(**BY_HAND)
     for spec, plain in ((offer(RINGS, BY_HAND), ring), (offer(BY_HAND, RINGS), by_hand)):
         assert virtual_links(spec) == virtual_links(plain) != ()
         assert link_count(spec) == link_count(plain)
         assert formulas_of(spec) == formulas_of(plain)
-    assert virtual_links(offer(BY_HAND, RINGS).of_strategy("way 1")) == virtual_links(ring)
+    assert virtual_links(offer(BY_HAND, RINGS).of_parallelization("way 1")) == virtual_links(ring)
 
 
-def test_every_strategy_is_checked_not_only_the_one_that_counts() -> None:
+def test_every_parallelization_is_checked_not_only_the_one_that_counts() -> None:
     twice = {**RINGS, "collectives": [collective("all_reduce", 1000, "all", "all")]}
     large = {"groups": [{"name": "all", "ranks": range(300)}], "collectives": [collective("all_to_all", 1, "all")]}
-    assert [p.path for p in check(offer(BY_HAND, twice))] == ["strategies[1].collectives[0].groups"]
+    assert [p.path for p in check(offer(BY_HAND, twice))] == ["parallelizations[1].collectives[0].groups"]
     found = check(offer(BY_HAND, large, large, ranks=300, hosts=100))
-    assert [p.path for p in found] == ["strategies[1].collectives", "strategies[2].collectives"]
-    with pytest.raises(InvalidInput, match=r"strategies\[1\].collectives: the collectives make 89700 virtual links"):
+    assert [p.path for p in found] == ["parallelizations[1].collectives", "parallelizations[2].collectives"]
+    with pytest.raises(
+        InvalidInput, match=r"parallelizations\[1\].collectives: the collectives make 89700 virtual links"
+    ):
         virtual_links(offer(BY_HAND, large, ranks=300, hosts=100))
 
 
@@ -316,7 +318,7 @@ def test_every_strategy_is_checked_not_only_the_one_that_counts() -> None:
     rails=st.integers(0, 2),
     limit=st.integers(1, 1 << 56),
 )
-def test_a_strategy_that_is_accepted_can_be_made_into_virtual_links(
+def test_a_parallelization_that_is_accepted_can_be_made_into_virtual_links(
     algorithm: Algorithm, library: Library, n: int, size: int, rails: int, limit: int
 ) -> None:
     """The job may send as much as is allowed."""

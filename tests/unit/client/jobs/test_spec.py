@@ -217,47 +217,49 @@ SENDS = {name: SPEC[name] for name in ("groups", "collectives")}
 OFFER: dict[str, Any] = {
     **COMMON,
     "library": "nccl",
-    "strategies": [
+    "parallelizations": [
         {"name": "as ever", **SENDS, "compute": [{"seconds": 0.5}, {"seconds": 1, "phase": 1}]},
         {"name": "by hand", "transfers": [{"src": 0, "dst": 2, "bytes_per_iteration": 7}]},
     ],
 }
 
 
-def strategies(**changes: Any) -> list[dict[str, Any]]:
-    """Return two strategies, the second one with these changes."""
-    first, second = OFFER["strategies"]
+def parallelizations(**changes: Any) -> list[dict[str, Any]]:
+    """Return two parallelizations, the second one with these changes."""
+    first, second = OFFER["parallelizations"]
     return [first, {**second, **changes}]
 
 
-def test_each_strategy_is_a_plain_spec_with_what_all_have_in_common() -> None:
+def test_each_parallelization_is_a_plain_spec_with_what_all_have_in_common() -> None:
     spec = JobSpec.parse(OFFER)
     assert not spec.observed
     assert spec.addresses == frozenset(SPEC["endpoints"])
-    assert spec.plain == spec.of_strategy("as ever") == JobSpec.parse({**SPEC, "library": "nccl"})
-    by_hand = spec.of_strategy("by hand")
-    assert by_hand == JobSpec.parse({**COMMON, "library": "nccl", "transfers": OFFER["strategies"][1]["transfers"]})
+    assert spec.plain == spec.of_parallelization("as ever") == JobSpec.parse({**SPEC, "library": "nccl"})
+    by_hand = spec.of_parallelization("by hand")
+    assert by_hand == JobSpec.parse(
+        {**COMMON, "library": "nccl", "transfers": OFFER["parallelizations"][1]["transfers"]}
+    )
     assert by_hand.plain is by_hand
     with pytest.raises(KeyError):
-        spec.of_strategy("by chance")
+        spec.of_parallelization("by chance")
     with pytest.raises(KeyError):
-        by_hand.of_strategy("by hand")
-    compute = spec.strategies[0].compute
+        by_hand.of_parallelization("by hand")
+    compute = spec.parallelizations[0].compute
     assert [(each.seconds, each.phase) for each in compute] == [(0.5, None), (1.0, 1)]
-    assert spec.strategies[1].compute == ()
+    assert spec.parallelizations[1].compute == ()
     assert JobSpec.parse(spec.model_dump(mode="json")) == spec
 
 
-def test_what_was_measured_counts_as_long_as_all_strategies_send_the_same() -> None:
+def test_what_was_measured_counts_as_long_as_all_parallelizations_send_the_same() -> None:
     spec = JobSpec.parse(OFFER)
     assert same_traffic(spec, JobSpec.parse({**OFFER, "lease_s": 5, "max_subflows": 2}))
     assert not same_traffic(spec, spec.plain)
     other = [{"src": 0, "dst": 2, "bytes_per_iteration": 8}]
-    assert not same_traffic(spec, JobSpec.parse({**OFFER, "strategies": strategies(transfers=other)}))
+    assert not same_traffic(spec, JobSpec.parse({**OFFER, "parallelizations": parallelizations(transfers=other)}))
 
 
-def test_a_job_with_strategies_sends_nothing_of_its_own() -> None:
-    told = "is defined by each of the strategies: give one or the other"
+def test_a_job_with_parallelizations_sends_nothing_of_its_own() -> None:
+    told = "is defined by each of the parallelizations: give one or the other"
     assert problems(OFFER, **SENDS) == {"groups": told, "collectives": told}
     assert problems(OFFER, transfers=transfer()) == {"transfers": told}
 
@@ -265,60 +267,76 @@ def test_a_job_with_strategies_sends_nothing_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("changes", "path", "message"),
     [
-        ({"name": "as ever"}, "strategies[0].name", "'as ever' is the name of several"),
-        ({"name": "as ever"}, "strategies[1].name", "'as ever' is the name of several"),
-        ({"name": ""}, "strategies[1].name", "must have at least 1 characters"),
-        ({"name": "a\nb"}, "strategies[1].name", "must have printable characters only"),
-        ({"transfers": []}, "strategies[1]", "what it sends is not known: give collectives or transfers"),
-        ({"groups": SPEC["groups"], "transfers": []}, "strategies[1]", "what it sends is not known"),
-        ({"collectives": collective()}, "strategies[1].collectives[0].groups[0]", "no group is called 'dp'; there"),
-        ({"groups": [{"name": "a", "ranks": [0, 3]}]}, "strategies[1].groups[0].ranks[1]", "rank 3 has no endpoint"),
-        ({"groups": [{"name": "a", "ranks": [0, 0]}]}, "strategies[1].groups[0].ranks", "rank 0 appears 2 times"),
-        ({"groups": [SPEC["groups"][0]] * 2}, "strategies[1].groups[1].name", "'dp' is used by 2 groups"),
-        ({"transfers": transfer(src=3)}, "strategies[1].transfers[0].src", "rank 3 has no endpoint"),
-        ({"transfers": transfer(dst=0)}, "strategies[1].transfers[0].dst", "rank 0 sends to itself"),
-        ({"compute": [{"seconds": -1}]}, "strategies[1].compute[0].seconds", "must be at least 0"),
-        ({"compute": [{"seconds": 1e7}]}, "strategies[1].compute[0].seconds", "must be at most 1000000"),
-        ({"compute": [{"seconds": 1, "phase": 1001}]}, "strategies[1].compute[0].phase", "must be at most 1000"),
-        ({"compute": [{"phase": 1}]}, "strategies[1].compute[0].seconds", "is missing"),
-        ({"strategies": []}, "strategies[1].strategies", "unknown field; known are name, groups, collectives, transf"),
-        ({"library": "nccl"}, "strategies[1].library", "unknown field; known are name, groups"),
+        ({"name": "as ever"}, "parallelizations[0].name", "'as ever' is the name of several"),
+        ({"name": "as ever"}, "parallelizations[1].name", "'as ever' is the name of several"),
+        ({"name": ""}, "parallelizations[1].name", "must have at least 1 characters"),
+        ({"name": "a\nb"}, "parallelizations[1].name", "must have printable characters only"),
+        ({"transfers": []}, "parallelizations[1]", "what it sends is not known: give collectives or transfers"),
+        ({"groups": SPEC["groups"], "transfers": []}, "parallelizations[1]", "what it sends is not known"),
+        (
+            {"collectives": collective()},
+            "parallelizations[1].collectives[0].groups[0]",
+            "no group is called 'dp'; there",
+        ),
+        (
+            {"groups": [{"name": "a", "ranks": [0, 3]}]},
+            "parallelizations[1].groups[0].ranks[1]",
+            "rank 3 has no endpoint",
+        ),
+        ({"groups": [{"name": "a", "ranks": [0, 0]}]}, "parallelizations[1].groups[0].ranks", "rank 0 appears 2 times"),
+        ({"groups": [SPEC["groups"][0]] * 2}, "parallelizations[1].groups[1].name", "'dp' is used by 2 groups"),
+        ({"transfers": transfer(src=3)}, "parallelizations[1].transfers[0].src", "rank 3 has no endpoint"),
+        ({"transfers": transfer(dst=0)}, "parallelizations[1].transfers[0].dst", "rank 0 sends to itself"),
+        ({"compute": [{"seconds": -1}]}, "parallelizations[1].compute[0].seconds", "must be at least 0"),
+        ({"compute": [{"seconds": 1e7}]}, "parallelizations[1].compute[0].seconds", "must be at most 1000000"),
+        ({"compute": [{"seconds": 1, "phase": 1001}]}, "parallelizations[1].compute[0].phase", "must be at most 1000"),
+        ({"compute": [{"phase": 1}]}, "parallelizations[1].compute[0].seconds", "is missing"),
+        (
+            {"parallelizations": []},
+            "parallelizations[1].parallelizations",
+            "unknown field; known are name, groups, collectives, transf",
+        ),
+        ({"library": "nccl"}, "parallelizations[1].library", "unknown field; known are name, groups"),
     ],
 )
-def test_what_is_wrong_with_a_strategy_is_told_with_its_place(changes: dict[str, Any], path: str, message: str) -> None:
-    found = problems(OFFER, strategies=strategies(**changes))
+def test_what_is_wrong_with_a_parallelization_is_told_with_its_place(
+    changes: dict[str, Any], path: str, message: str
+) -> None:
+    found = problems(OFFER, parallelizations=parallelizations(**changes))
     assert found[path].startswith(message)
 
 
-def test_a_group_of_another_strategy_is_none_of_this_one() -> None:
-    """Strategies may have groups of the same name."""
+def test_a_group_of_another_parallelization_is_none_of_this_one() -> None:
+    """Parallelizations may have groups of the same name."""
     own = {"groups": [{"name": "dp", "ranks": [2, 1]}], "collectives": collective()}
-    spec = JobSpec.parse({**OFFER, "strategies": strategies(**own)})
-    assert [spec.of_strategy(way.name).groups[0].ranks for way in spec.strategies] == [(0, 1, 2), (2, 1)]
+    spec = JobSpec.parse({**OFFER, "parallelizations": parallelizations(**own)})
+    assert [spec.of_parallelization(way.name).groups[0].ranks for way in spec.parallelizations] == [(0, 1, 2), (2, 1)]
 
 
 def groups(count: int, ranks: int = 2) -> list[dict[str, Any]]:
     return [{"name": f"g{number}", "ranks": range(ranks)} for number in range(count)]
 
 
-def test_limits_hold_for_each_strategy_and_those_that_save_memory_for_all_together() -> None:
-    one = strategies()[1]
+def test_limits_hold_for_each_parallelization_and_those_that_save_memory_for_all_together() -> None:
+    one = parallelizations()[1]
     many = [{**one, "name": str(number)} for number in range(33)]
-    assert len(JobSpec.parse({**OFFER, "strategies": many[:32]}).strategies) == 32
-    assert problems(OFFER, strategies=many) == {"strategies": "at most 32 strategies are allowed (given: 33)"}
-    found = problems(OFFER, strategies=[{**one, "groups": groups(4097)}])
-    assert found == {"strategies[0].groups": "at most 4096 groups are allowed (given: 4097)"}
+    assert len(JobSpec.parse({**OFFER, "parallelizations": many[:32]}).parallelizations) == 32
+    assert problems(OFFER, parallelizations=many) == {
+        "parallelizations": "at most 32 parallelizations are allowed (given: 33)"
+    }
+    found = problems(OFFER, parallelizations=[{**one, "groups": groups(4097)}])
+    assert found == {"parallelizations[0].groups": "at most 4096 groups are allowed (given: 4097)"}
 
     def all_with(count: int, **more: Any) -> list[dict[str, Any]]:
         return [{**each, **more} for each in many[:count]]
 
-    JobSpec.parse({**OFFER, "strategies": all_with(4, groups=groups(4096))})
+    JobSpec.parse({**OFFER, "parallelizations": all_with(4, groups=groups(4096))})
     for too_many, most in (
         (all_with(5, groups=groups(4096)), "16384 groups are allowed (given: 20480)"),
         (all_with(2, transfers=transfer() * 40_000), "65536 transfers are allowed (given: 80000)"),
         (all_with(5, compute=[{"seconds": 1}] * 1000), "4000 times of computing are allowed (given: 5000)"),
     ):
-        assert problems(OFFER, strategies=too_many) == {"strategies": f"at most {most}"}
+        assert problems(OFFER, parallelizations=too_many) == {"parallelizations": f"at most {most}"}
     endpoints, of_all = [f"10.0.{n >> 8}.{n & 255}" for n in range(1, 4097)], all_with(3, groups=groups(11, 4096))
     most = "at most 131072 ranks in all groups are allowed (given: 135168)"
-    assert problems(OFFER, endpoints=endpoints, strategies=of_all) == {"strategies": most}
+    assert problems(OFFER, endpoints=endpoints, parallelizations=of_all) == {"parallelizations": most}

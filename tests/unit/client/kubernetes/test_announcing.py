@@ -68,13 +68,15 @@ def test_how_many_processes_a_node_has_may_be_left_to_torchrun_and_said_in_the_s
     assert len(spec_of(job, pods).endpoints) == 24
 
 
-def test_strategies_may_be_said_in_the_spec() -> None:
+def test_parallelizations_may_be_said_in_the_spec() -> None:
     job, pods = recorded("JobSet")
-    annotate(job, spec="strategies: [{name: a, transfers: [{src: 0, dst: 3, bytes_per_iteration: 1 kB}]}]")
+    annotate(job, spec="parallelizations: [{name: a, transfers: [{src: 0, dst: 3, bytes_per_iteration: 1 kB}]}]")
     spec = spec_of(job, pods)
     assert (spec.observed, spec.plain.transfers[0].bytes_per_iteration) == (False, 1000)
-    annotate(job, spec="strategies: [{name: a, transfers: [{src: 0, dst: 4, bytes_per_iteration: 1 kB}]}]")
-    assert refused(job, pods).startswith("signalbox/spec:1:45: strategies[0].transfers[0].dst: rank 4 has no endpoint")
+    annotate(job, spec="parallelizations: [{name: a, transfers: [{src: 0, dst: 4, bytes_per_iteration: 1 kB}]}]")
+    assert refused(job, pods).startswith(
+        "signalbox/spec:1:51: parallelizations[0].transfers[0].dst: rank 4 has no endpoint"
+    )
 
 
 def test_the_launcher_of_an_mpijob_is_the_first_rank_where_it_is_a_worker_too() -> None:

@@ -102,7 +102,7 @@ def test_the_first_line_says_what_the_plan_gains() -> None:
     state = State()
     assert said.facts(state) == ""
     counts: dict[str, Any] = {"switches_in_sync": 8, "known_switches": 8, "jobs": 2}
-    state.status = pb.GetStatusResponse(strategy=pb.STRATEGY_PLANNED, version="1", **counts)
+    state.status = pb.GetStatusResponse(mode=pb.MODE_PLANNED, version="1", **counts)
     state.slowdowns.append(Slowdowns(1.0, 1.0, 1.0, 2.335))
     expected = "planned · 8 of 8 switches in sync · 2 jobs · efficiency - · worst slowdown 1.000, under ECMP 2.335 · 1"
     assert said.facts(state) == expected

@@ -78,7 +78,7 @@ def test_a_ring_in_rank_order_has_no_collisions_on_leaves_and_an_all_to_all_has_
 def test_the_demos_job_is_that_of_the_documentation() -> None:
     job = scaled(recommender(), 100)
     answer = evaluated(ways_of(job, ADDRESSES), SIZE)
-    assert [each.name for each in answer.strategies] == ["data", "hybrid", "pipeline"]
+    assert [each.name for each in answer.parallelizations] == ["data", "hybrid", "pipeline"]
     assert answer.best.name == "hybrid"
     assert answer.best.found.wiring.steps == (1, 5, 11, 7)
     assert not answer.refused
@@ -94,7 +94,7 @@ def test_bytes_are_divided_and_nothing_else() -> None:
     assert (found["compute"], found["groups"]) == ([{"seconds": 0.5}], EVERYONE["groups"])
 
 
-def test_one_strategy_alone_is_a_job_without_strategies() -> None:
+def test_one_parallelization_alone_is_a_job_without_parallelizations() -> None:
     job = one_way(recommender(), "pipeline")
     (way,) = ways_of(job, ADDRESSES)
     assert [each.seconds for each in way.compute] == [0.15]

@@ -138,9 +138,9 @@ def test_a_job_that_a_failed_spine_slows(signalbox: Signalbox, workload: Path) -
     assert found["fullest_links"][0]["load"] == pytest.approx(2)
 
 
-def test_the_routes_of_another_strategy(signalbox: Signalbox, workload: Path) -> None:
-    found = signalbox("explain", "A", *FABRIC, "--workload", workload, "--strategy", "ecmp", "--json").json
-    hashed = signalbox("plan-file", *FABRIC, "--workload", workload, "--strategy", "ecmp", "--json").json
+def test_the_routes_of_another_scheme(signalbox: Signalbox, workload: Path) -> None:
+    found = signalbox("explain", "A", *FABRIC, "--workload", workload, "--scheme", "ecmp", "--json").json
+    hashed = signalbox("plan-file", *FABRIC, "--workload", workload, "--scheme", "ecmp", "--json").json
     assert found["slowdown"] == pytest.approx(hashed["job_slowdown"]["A"])
     assert found["verdict"] == "routing"
     assert found["best"]["slowdown"] == 1
@@ -158,7 +158,7 @@ def test_flows_without_a_path_make_it_exit_3(signalbox: Signalbox, workload: Pat
     ("arguments", "status", "message"),
     [
         (("explain", "nix"), 5, "there is no job 'nix'; jobs: A, B"),
-        (("explain", "A", "--strategy", "best"), 2, "there is no strategy 'best'"),
+        (("explain", "A", "--scheme", "best"), 2, "there is no scheme 'best'"),
         (("explain", "A", "--fail-spines", "9"), 1, "there is no spine '9'"),
         (("what-if", "--fail", "leaves"), 2, "there is no kind 'leaves'"),
     ],

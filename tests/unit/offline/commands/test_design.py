@@ -226,7 +226,7 @@ def test_a_fat_trees_cores_are_an_answer_that_is_planned_simulated_and_emulated(
     assert "3 cores per group of 100 Gbit/s are enough for 1: with 1 failed the planner reaches 1" in printed
     files = ("--workload", "out/workload", "--graph", "out/fabric.json", "--fail-spines", "core0", "--json")
     assert signalbox("plan-file", *files).json["max_slowdown"] == 1
-    (simulated,) = signalbox("simulate", *files, "--strategy", "planned").json["strategies"]
+    (simulated,) = signalbox("simulate", *files, "--scheme", "planned").json["schemes"]
     assert simulated["mean_slowdown"] == pytest.approx(1)
     lab = Graph(tmp_path / "out/fabric.json", 5)
     assert (len(lab.switches()), len(lab.hosts()), len(lab.links())) == (16 + 6, 16, 16 + 16 + 24)

@@ -27,20 +27,20 @@ def simulate(tmp_path: Path, signalbox: Signalbox) -> Signalbox:
 
 def slowdowns(result: Result) -> list[float]:
     assert result.status == 0
-    return [strategy["mean_slowdown"] for strategy in result.json["strategies"]]
+    return [scheme["mean_slowdown"] for scheme in result.json["schemes"]]
 
 
-def test_json_has_every_iteration_of_every_job_under_every_strategy(simulate: Signalbox) -> None:
-    result = simulate("--strategy", "greedy,ecmp", "--strategy", "greedy", "--iterations", 2, "--json")
+def test_json_has_every_iteration_of_every_job_under_every_scheme(simulate: Signalbox) -> None:
+    result = simulate("--scheme", "greedy,ecmp", "--scheme", "greedy", "--iterations", 2, "--json")
     found = result.json
     assert result.status == 0
-    assert found | {"strategies": []} == {
+    assert found | {"schemes": []} == {
         "iterations": 2, "random_starts_s": None, "replan": "hysteresis", "striping": "by_share", "sharing": "equal",
-        "lose_sent": False, "max_moves": 256, "seed": 1, "bound": 1.0, "strategies": [],
+        "lose_sent": False, "max_moves": 256, "seed": 1, "bound": 1.0, "schemes": [],
     }  # fmt: skip
-    assert [strategy["strategy"] for strategy in found["strategies"]] == ["greedy", "ecmp"]
-    greedy = found["strategies"][0]
-    assert list(greedy) == ["strategy", "mean_slowdown", "plans", "adopted", "moves", "end_s", "jobs"]
+    assert [scheme["scheme"] for scheme in found["schemes"]] == ["greedy", "ecmp"]
+    greedy = found["schemes"][0]
+    assert list(greedy) == ["scheme", "mean_slowdown", "plans", "adopted", "moves", "end_s", "jobs"]
     (job,) = greedy["jobs"]
     assert (job["job"], job["cut_off"]) == ("job_0-TEST", False)
     assert job["ideal_s"] == pytest.approx(0.2)
@@ -59,12 +59,12 @@ def test_half_the_spines_take_whole_flows_and_split_ones_twice_as_long(simulate:
 def test_failures_may_come_and_go(simulate: Signalbox) -> None:
     """The spine fails at 0.5 s, when the second of three iterations begins, and returns before the third."""
     result = simulate("--fail-spines", 0, "--fail-at", 0.5, "--repair-at", 1.0, "--iterations", 3, "--json")
-    (job,) = result.json["strategies"][0]["jobs"]
+    (job,) = result.json["schemes"][0]["jobs"]
     assert [iteration["slowdown"] for iteration in job["iterations"]] == pytest.approx([1.0, 2.0, 1.0])
 
 
 def test_people_get_a_table(simulate: Signalbox) -> None:
-    result = simulate("--strategy", "edge-coloring", "--iterations", 1)
+    result = simulate("--scheme", "edge-coloring", "--iterations", 1)
     assert result.status == 0
     for text in ("edge-coloring", "job_0-TEST", "mean of jobs", "1.000", "at least 1 for any routing"):
         assert text in result.out
@@ -74,18 +74,18 @@ def test_a_job_without_a_path_is_cut_off(simulate: Signalbox) -> None:
     cut = ("--fail-links", "leaf0:spine0,leaf0:spine1")
     result = simulate(*cut, "--json")
     assert result.status == 3
-    (job,) = result.json["strategies"][0]["jobs"]
+    (job,) = result.json["schemes"][0]["jobs"]
     assert job == {"job": "job_0-TEST", "ideal_s": 0.2, "mean_slowdown": None, "cut_off": True, "iterations": []}
     later = simulate(*cut, "--fail-at", 0.25, "--json")
     assert later.status == 3
-    assert len(later.json["strategies"][0]["jobs"][0]["iterations"]) == 1
+    assert len(later.json["schemes"][0]["jobs"][0]["iterations"]) == 1
     assert "cut off" in simulate(*cut).out
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--strategy", "shortest"), "there is no strategy 'shortest'; choose planned,"),
+        (("--scheme", "shortest"), "there is no scheme 'shortest'; choose planned,"),
         (("--fail-at", "2", "--repair-at", "1"), "must be after --fail-at (2)"),
         (("--iterations", "0"), "--iterations"),
         (("--replan", "often"), "--replan"),

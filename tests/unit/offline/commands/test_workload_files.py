@@ -19,7 +19,7 @@ LEAVES, SPINES, HOSTS = 4, 4, 4
 FIRST_HOST = LEAVES + SPINES
 FABRIC = ("--leaves", str(LEAVES), "--spines", str(SPINES), "--hosts-per-leaf", str(HOSTS))
 JSON_KEYS = (
-    "strategy", "striping", "flows", "subflows", "max_subflows_of_a_flow", "if_paced", "max_slowdown", "bound",
+    "scheme", "striping", "flows", "subflows", "max_subflows_of_a_flow", "if_paced", "max_slowdown", "bound",
     "fluid_bound", "integer_bound", "gap", "slowdowns_proven", "slowdowns_proven_listed", "candidates_listed",
     "path_stretch", "certificate", "cut_short", "plan_ms", "job_slowdown", "mean_job_slowdown", "max_job_slowdown",
     "ecmp_slowdown", "unrouted", "job_unrouted",
@@ -204,13 +204,13 @@ def test_a_graph_with_unequal_cables(signalbox: Signalbox, tmp_path: Path) -> No
     assert split.json["subflows"] == 4
 
 
-@pytest.mark.parametrize("strategy", SCHEMES)
-def test_every_strategy_routes_everything(signalbox: Signalbox, workload: Path, tmp_path: Path, strategy: str) -> None:
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_routes_everything(signalbox: Signalbox, workload: Path, tmp_path: Path, scheme: str) -> None:
     export = tmp_path / "plan.csv"
-    common = ("plan-file", *FABRIC, "--workload", workload, "--strategy", strategy, "--fail-spines", "1", "--json")
+    common = ("plan-file", *FABRIC, "--workload", workload, "--scheme", scheme, "--fail-spines", "1", "--json")
     result = signalbox(*common, "--export", export, "--seed", 3)
     assert result.status == 0, result.err
-    assert (result.json["strategy"], result.json["subflows"]) == (strategy, 16)
+    assert (result.json["scheme"], result.json["subflows"]) == (scheme, 16)
     assert job_slowdowns(rows(export)) == pytest.approx(result.json["job_slowdown"])
     assert result.json["integer_bound"] == result.json["bound"] == 2 > result.json["fluid_bound"]
     assert result.json["max_slowdown"] >= 2
@@ -224,7 +224,7 @@ def test_the_same_input_gives_the_same_plan_when_asked(signalbox: Signalbox, wor
     assert files[0].read_text() == files[1].read_text()
 
 
-def test_the_help_names_every_strategy(signalbox: Signalbox) -> None:
+def test_the_help_names_every_scheme(signalbox: Signalbox) -> None:
     text = signalbox("plan-file", "--help").out
     assert all(name in text for name in SCHEMES)
 
@@ -275,7 +275,7 @@ def test_longer_paths_than_the_shortest(signalbox: Signalbox, beside_a_slow_cabl
     for stretch, slowdown in ((0, 5.0), (1, 1.0)):
         options = (*beside_a_slow_cable, "--path-stretch", stretch, "--json")
         assert signalbox("plan-file", *options).json["max_slowdown"] == slowdown
-        (trained,) = signalbox("simulate", *options, "--iterations", 1).json["strategies"]
+        (trained,) = signalbox("simulate", *options, "--iterations", 1).json["schemes"]
         assert trained["mean_slowdown"] == pytest.approx(slowdown, rel=1e-3)
     text = signalbox("plan-file", *beside_a_slow_cable, "--path-stretch", 1).text
     assert "1 of 1 slowdowns proven over all loop-free paths of up to 1 more links than the shortest" in text
@@ -338,7 +338,7 @@ def test_wrong_lines_are_errors_with_file_and_line(signalbox: Signalbox, workloa
         ((*FABRIC,), "--workload"),
         (("--leaves", "4", "--workload", "x"), "--spines: is needed"),
         ((*FABRIC, "--k", "4", "--workload", "x"), "--k: does not apply"),
-        ((*FABRIC, "--workload", "x", "--strategy", "best"), "there is no strategy 'best'"),
+        ((*FABRIC, "--workload", "x", "--scheme", "best"), "there is no scheme 'best'"),
         ((*FABRIC, "--workload", "x", "--fail-spines", "1,,2"), "empty item"),
         ((*FABRIC, "--workload", "x", "--max-subflows", "0"), "--max-subflows"),
         ((*FABRIC, "--workload", "x", "--seed", "-1"), "'--seed': must be at least 0 (given: '-1')"),

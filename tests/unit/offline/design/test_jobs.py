@@ -189,8 +189,8 @@ A_MODEL = dump({"job_id": "a", "model": MODEL})
      "3:1: parallelism: tensor 6 does not fit into 'package': 6 ranks are left for 4 of its 4 places, "
      "and neither number divides the other"),
     (f"job_id: a\nhosts: 10.0.1-4.1-32\n{A_TRANSFER}", "2:1: hosts: are 128 ranks; the network has 64 NPUs"),
-    (f"job_id: a\nstrategies: [{{name: b, {A_TRANSFER}}}]",
-     "2:1: strategies: are for signalbox design wiring: give the fields of one of them here"),
+    (f"job_id: a\nparallelizations: [{{name: b, {A_TRANSFER}}}]",
+     "2:1: parallelizations: are for signalbox design wiring: give the fields of one of them here"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, shape: Shape, text: str, expected: str) -> None:
     assert problem(tmp_path, shape, text) == f"job.yaml:{expected}"

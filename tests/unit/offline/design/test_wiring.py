@@ -1,4 +1,4 @@
-"""Strategies on their wirings: times known by hand, refusals, and files that planner and simulator read."""
+"""Parallelizations on their wirings: times known by hand, refusals, and files that planner and simulator read."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
 from mininet_topos.graph import Graph
-from offline.design.strategies import offers_in
+from offline.design.parallelizations import offers_in
 from offline.design.wiring_report import exported, wiring_report
 from offline.scenarios.fabrics import fabric_of
 from offline.scenarios.graph_file import graph_file, graph_topology
@@ -41,7 +41,7 @@ RATES = Rates(1.0, 1.25)
 ALL = "{name: all, ranks: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}"
 JOB = f"""
 job_id: dlrm
-strategies:
+parallelizations:
   - name: data
     groups: [{ALL}]
     collectives: [{{algorithm: all_reduce, groups: [all], bytes_per_iteration: 1200 MB}}]
@@ -66,9 +66,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_strategy_has_its_wiring_and_the_fastest_is_taken(folder: Path) -> None:
+def test_each_parallelization_has_its_wiring_and_the_fastest_is_taken(folder: Path) -> None:
     (answer,) = answers(offers_in([folder / "job.yaml"], 12), 4, RATES, LIMITS)
-    data, hybrid = answer.strategies
+    data, hybrid = answer.parallelizations
     assert sorted(data.found.wiring.steps or ()) == [1, 5, 7, 11]
     all_reduce_s = 8 * 2 * 11 / 12 * 1.2 / 4
     assert data.planned_s == data.bound_s == pytest.approx(1 + all_reduce_s)
@@ -220,10 +220,10 @@ def test_the_best_steps_are_told_for_few_servers(folder: Path) -> None:
 @pytest.mark.parametrize(("text", "problem"), [
     ("job_id: a", "job.yaml:1:1: what it sends is not known"),
     (ONE_TO_ONE + "rails: [{hosts: 10.0.0.1-2}]", "rails: does not apply to a direct-connect fabric"),
-    (JOB + "compute: [{seconds: 1}]", "compute: is defined by each of the strategies"),
-    (JOB.replace("hybrid", "data"), "strategies[0].name: 'data' is the name of several"),
+    (JOB + "compute: [{seconds: 1}]", "compute: is defined by each of the parallelizations"),
+    (JOB.replace("hybrid", "data"), "parallelizations[0].name: 'data' is the name of several"),
     (JOB.replace("[all], bytes_per_iteration: 120 MB, phase", "[none], bytes_per_iteration: 120 MB, phase"),
-     "strategies[1].collectives[1].groups[0]: no group is called 'none'"),
+     "parallelizations[1].collectives[1].groups[0]: no group is called 'none'"),
     (ONE_TO_ONE + "hosts: 10.0.0.1-20", "hosts: are 20 servers; a job needs from 2 to 12, all servers of the fabric"),
     (ONE_TO_ONE + "hosts: 10.0.0.1\nranks_per_host: 2", "hosts: are 1 servers"),
     (ONE_TO_ONE + "endpoints: [10.0.0.1, 10.0.0.2, 10.0.0.1]",
@@ -239,24 +239,24 @@ def test_wrong_jobs_are_refused_by_field(tmp_path: Path, text: str, problem: str
     assert problem in str(error.value)
 
 
-def test_a_strategy_may_have_a_model(tmp_path: Path) -> None:
+def test_a_parallelization_may_have_a_model(tmp_path: Path) -> None:
     """The model is placed on all servers of the fabric; four servers hold one copy."""
     model = "{layers: 4, hidden: 64, heads: 4, vocabulary: 100, sequence: 8, global_batch: 12}"
-    strategy = f"  - {{name: tensors, model: {model}, parallelism: {{tensor: 4}}, compute: [{{seconds: 3}}]}}\n"
-    (tmp_path / "job.yaml").write_text(JOB + strategy)
+    parallelization = f"  - {{name: tensors, model: {model}, parallelism: {{tensor: 4}}, compute: [{{seconds: 3}}]}}\n"
+    (tmp_path / "job.yaml").write_text(JOB + parallelization)
     *_, way = offers_in([tmp_path / "job.yaml"], 12)[0].ways
     assert (way.name, way.compute[0].seconds, len(way.spec.endpoints)) == ("tensors", 3, 12)
     assert {len(group.ranks) for group in way.spec.groups} == {3, 4}
-    (tmp_path / "job.yaml").write_text(JOB + strategy.replace("tensor: 4", "tensor: 5"))
-    with pytest.raises(InvalidInput, match=r"job.yaml:14:\d+: strategies\[2\].parallelism"):
+    (tmp_path / "job.yaml").write_text(JOB + parallelization.replace("tensor: 4", "tensor: 5"))
+    with pytest.raises(InvalidInput, match=r"job.yaml:14:\d+: parallelizations\[2\].parallelism"):
         offers_in([tmp_path / "job.yaml"], 12)
 
 
-def test_limits_of_all_strategies_together_are_those_of_a_controller_alone(tmp_path: Path) -> None:
+def test_limits_of_all_parallelizations_together_are_those_of_a_controller_alone(tmp_path: Path) -> None:
     compute = [{"seconds": 0.001}] * 1000
     transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1}]
     ways = [{"name": str(n), "transfers": transfers, "compute": compute} for n in range(5)]
-    data = {"job_id": "a", "hosts": "10.0.0.1-12", "strategies": ways}
+    data = {"job_id": "a", "hosts": "10.0.0.1-12", "parallelizations": ways}
     (tmp_path / "job.json").write_text(json.dumps(data))
     assert [len(way.compute) for way in offers_in([tmp_path / "job.json"], 12)[0].ways] == [1000] * 5
     with pytest.raises(InvalidInput, match="at most 4000 times of computing"):
@@ -276,16 +276,16 @@ def _in_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("_in_folder")
-def test_the_command_names_strategy_wiring_and_bound(signalbox: Signalbox) -> None:
+def test_the_command_names_parallelization_wiring_and_bound(signalbox: Signalbox) -> None:
     found: dict[str, Any] = signalbox("design", "wiring", "job.yaml", *FABRIC, "--json").json
     (job,) = found["jobs"]
-    assert (job["strategy"], job["refused"]) == ("hybrid", False)
+    assert (job["parallelization"], job["refused"]) == ("hybrid", False)
     assert found["alternative_gbps"] == 1.25
-    data, hybrid = job["strategies"]
+    data, hybrid = job["parallelizations"]
     assert (data["ratio"], data["most_ratio"]) == (0.0, None)
     assert hybrid["bound_s"] <= hybrid["iteration_s"] < hybrid["alternative_s"]
     out = signalbox("design", "wiring", "job.yaml", *FABRIC, "--export", "out").out
-    assert "strategy hybrid" in out
+    assert "parallelization hybrid" in out
     assert "4 of rings, steps 1 5 11 7" in out
     assert "its workload has only what rings send of dlrm" in out
 
@@ -297,7 +297,7 @@ def test_the_command_refuses_with_the_figure_and_the_alternative(signalbox: Sign
     assert "nothing is written to out, since all jobs are refused" in refused.out
     assert not Path("out").exists()
     words = " ".join(refused.out.split())
-    assert "refused: one switch with 1.25 Gbit/s per server is better, with strategy as given: 0.64 s" in words
+    assert "refused: one switch with 1.25 Gbit/s per server is better, with parallelization as given: 0.64 s" in words
     assert "0.3125 times as long by what circuits have to carry, 1.25 times as planned" in words
     assert signalbox(*PAIR, "--alternative-gbps", 0.5).status == 0
 

@@ -310,11 +310,11 @@ def test_a_flow_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(lose_sent:
     a = job(fabric, "a", [[(0, 0), (1, 0)]])
     b = job(fabric, "b", [[(2, 0), (2, 1)]], start_s=0.02, step_bytes=STEP_BYTES // 4)
 
-    def strategy(problem: Problem) -> Plan:
+    def scheme(problem: Problem) -> Plan:
         return over(len({flow.job_id for flow in problem.flows}) - 1)(problem)
 
     options = Options(iterations=1, replan=Replan.PUBLISHED, lose_sent=lose_sent)
-    outcome = run([stage(fabric, [a, b])], [a, b], strategy, options)
+    outcome = run([stage(fabric, [a, b])], [a, b], scheme, options)
     assert outcome.moves == 4
     assert outcome.jobs[0].iterations[0].all_reduce_s == pytest.approx(all_reduce_s)
 

@@ -19,11 +19,11 @@ from controller.jobs.messages import RegisterJob, ReportIterations
 from controller.planning.analysis.analyse import analyse
 from controller.planning.analysis.requests import Analyse, AnalysisRequest, Explain, WhatIf
 from controller.planning.analysis.results import FailureAnalysis, JobAnalysis, Verdict
-from controller.planning.messages import Replan, SetStrategy
+from controller.planning.messages import Replan, SetMode
 from signalbox.errors import Conflict, Exhausted, InvalidInput, NotFound, NotKnownYet, SignalboxError
 from signalbox.jobs.reports import IterationTime
 from signalbox.jobs.spec import JobId, JobSpec
-from signalbox.words import FailureKind, Strategy
+from signalbox.words import FailureKind, Mode
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(
@@ -144,7 +144,7 @@ def test_a_job_of_which_nothing_was_counted_cannot_be_explained() -> None:
 
 
 def test_under_ecmp_flows_are_hashed_and_routing_could_gain(fabric: FakeFabric) -> None:
-    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(SetMode(Mode.ECMP))
     fabric.run(1)
     found = analysed_job(fabric)
     assert (found.verdict, found.flows_hashed) == (Verdict.ROUTING, 4)
@@ -223,7 +223,7 @@ def test_flows_in_force_are_those_that_would_be_re_routed(fabric: FakeFabric) ->
 
 def test_with_nothing_pinned_the_planned_routes_are_analysed(fabric: FakeFabric) -> None:
     assert analysed_failures(fabric).pinned
-    fabric.send(SetStrategy(Strategy.SHADOW))
+    fabric.send(SetMode(Mode.SHADOW))
     fabric.run(1)
     found = analysed_failures(fabric)
     assert not found.pinned

@@ -1,4 +1,4 @@
-"""Jobs with alternative parallelization strategies, read from files of job specs: one spec for each strategy.
+"""Jobs with alternative parallelizations, read from files of job specs: one spec for each parallelization.
 
 The files are YAML, JSON or TOML with the fields of a job file and of ``JobInDesign`` (docs/wiring.md). Addresses
 may be left out. The results are ``Offer``s, whose servers get made-up addresses; ``InvalidInput`` names the place of
@@ -17,13 +17,13 @@ from pydantic import ValidationError
 from controller.public.wirings import Offer, Way
 from offline.design.jobs import JobInDesign
 from signalbox.errors import FieldProblem, InvalidInput, field_problems
-from signalbox.file_forms import addresses_in, job_in, misplaced_strategies, strategies_in
+from signalbox.file_forms import addresses_in, job_in, misplaced_parallelizations, parallelizations_in
 from signalbox.jobs.spec import MAX_ENDPOINTS
 from signalbox.spec_files import data_in, placed
 from signalbox.standard_input import called
 
-_ONLY_HERE = ("weight", "placement", "compute", "strategies", "hosts", "endpoints", "ranks_per_host")
-"""Fields of a job that are not copied into the spec of a strategy."""
+_ONLY_HERE = ("weight", "placement", "compute", "parallelizations", "hosts", "endpoints", "ranks_per_host")
+"""Fields of a job that are not copied into the spec of a parallelization."""
 
 
 def offers_in(files: Iterable[Path], servers: int) -> list[Offer]:
@@ -61,9 +61,9 @@ def _offer(data: Any, servers: int) -> Offer:
     addresses = [f"10.0.{1 + number >> 8}.{1 + number & 255}" for number in range(count)]
     common = {name: value for name, value in data.items() if name not in _ONLY_HERE}
     common |= {"endpoints": [address for address in addresses for _ in range(ranks_each)]}
-    if not job.strategies:
+    if not job.parallelizations:
         return Offer(job.job_id, count, (Way("as given", job_in(common), job.compute),))
-    specs = zip(job.strategies, strategies_in(job, common), strict=True)
+    specs = zip(job.parallelizations, parallelizations_in(job, common), strict=True)
     return Offer(job.job_id, count, tuple(Way(each.name, spec, each.compute) for each, spec in specs))
 
 
@@ -98,7 +98,7 @@ def _misplaced(job: JobInDesign, data: Mapping[str, Any]) -> Iterator[FieldProbl
     for name in ("rails", "placement"):
         if data.get(name):
             yield FieldProblem(name, "does not apply to a direct-connect fabric")
-    if job.strategies:
-        yield from misplaced_strategies(job, data)
+    if job.parallelizations:
+        yield from misplaced_parallelizations(job, data)
     elif job.model is None and job.observed:
         yield FieldProblem("", "what it sends is not known: give a model, collectives or transfers")
