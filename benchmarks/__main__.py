@@ -28,7 +28,7 @@ MODULES = {
     "drains": "benchmarks.live.drains",
     "faults": "benchmarks.live.faults",
     "moves": "benchmarks.live.moves",
-    "target": "benchmarks.live.target",
+    "goal-plan": "benchmarks.live.goal_plan",
     "fuzz-openflow": "benchmarks.openflow.fuzz",
     "flood-openflow": "benchmarks.openflow.floods",
     "simulation": "benchmarks.simulation",

@@ -26,7 +26,7 @@ from controller.jobs.ends import JobEnd as JobEnd
 from controller.jobs.job import Vitals
 from controller.jobs.messages import Registration
 from controller.planning.efficiency import network_efficiency
-from controller.planning.plan import Plan, TargetLeft
+from controller.planning.plan import GoalPlanLeft, Plan
 from controller.planning.problem import FlowId, Route
 from controller.tables.counters import CountersRead
 from controller.tables.default_table import Dropped
@@ -238,7 +238,7 @@ class Status:
     """Decision on the newest plan, and its reason."""
     plan_demand_source: Mapping[JobId, DemandSource] = field(default_factory=dict)
     """Source of the bytes, by job, that the newest plan was made for."""
-    target: TargetLeft | None = None
+    goal: GoalPlanLeft | None = None
     """Goal plan that the plans lead to; None if the newest plan is the best."""
     baseline_slowdowns: Mapping[str, float] = field(default_factory=dict)
     """Slowdown of each baseline on the problem of the newest plan."""
@@ -312,12 +312,12 @@ class Status:
     @property
     def moves_left(self) -> int:
         """Number of moves to the goal plan; 0 without one."""
-        return self.target.moves if self.target else 0
+        return self.goal.moves if self.goal else 0
 
     @property
     def blocked_flows(self) -> int:
         """Number of flows that would have to move together, as no allowed sequence of moves leads to the goal plan."""
-        return self.target.blocked if self.target else 0
+        return self.goal.blocked if self.goal else 0
 
     @property
     def unserved(self) -> Mapping[Unserved, int]:

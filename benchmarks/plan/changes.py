@@ -112,7 +112,7 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
         max_subflows=max_subflows,
         flows=len(timed.problem.flows),
         before_slowdown=before.max_slowdown,
-        displaced=sum(not repaired.problem.stands(flow) for flow in repaired.problem.flows),
+        displaced=sum(not repaired.problem.is_in_force(flow) for flow in repaired.problem.flows),
         repair_slowdown=patched.max_slowdown,
         repair_ms=repaired.times.total_ms,
         slowdown=answer.max_slowdown,

@@ -17,7 +17,7 @@ from controller.api.pages import filled
 from controller.fabric.topology import Fabric, Path
 from controller.jobs.demand import DemandSource
 from controller.planning.messages import ReplanOutcome
-from controller.planning.plan import Plan, TargetLeft
+from controller.planning.plan import GoalPlanLeft, Plan
 from controller.planning.problem import FlowId, Route, Subflow, route_of, whole
 from controller.status import JobStatus, Status
 from signalbox.jobs.spec import MAX_SUBFLOWS, JobId
@@ -53,7 +53,7 @@ def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bo
     return b"".join(parts)
 
 
-OF_STATUS = attrgetter("plan", "plan_installed", "baseline_slowdowns", "plan_demand_source", "target", "jobs", "fabric")
+OF_STATUS = attrgetter("plan", "plan_installed", "baseline_slowdowns", "plan_demand_source", "goal", "jobs", "fabric")
 """Fields of a status that ``get_plan_bytes`` takes."""
 
 
@@ -62,13 +62,13 @@ def get_plan_bytes(
     installed: bool,
     slowdowns: Mapping[str, float],
     sources: Mapping[JobId, DemandSource],
-    target: TargetLeft | None,
+    goal: GoalPlanLeft | None,
     jobs: Mapping[JobId, JobStatus],
     fabric: Fabric,
 ) -> bytes:
     """Return a serialized ``GetPlanResponse``."""
     status = Status(
-        fabric=fabric, jobs=jobs, plan=plan, plan_demand_source=sources, baseline_slowdowns=slowdowns, target=target
+        fabric=fabric, jobs=jobs, plan=plan, plan_demand_source=sources, baseline_slowdowns=slowdowns, goal=goal
     )
     return plan_bytes(pb.GetPlanResponse(), plan, status, installed)
 
@@ -104,13 +104,13 @@ def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan
         schemes=_schemes(status.baseline_slowdowns if newest else {}),
         moves_left=status.moves_left if newest else 0,
         blocked_flows=status.blocked_flows if newest else 0,
-        target=_target(status.target) if newest and status.target else None,
+        goal=_goal(status.goal) if newest and status.goal else None,
     )
 
 
-def _target(target: TargetLeft) -> pb.PlanTarget:
-    jobs = [pb.TargetJob(job_id=job_id, slowdown=slowdown) for job_id, slowdown in sorted(target.job_slowdown.items())]
-    return pb.PlanTarget(max_slowdown=target.max_slowdown, jobs=jobs)
+def _goal(goal: GoalPlanLeft) -> pb.GoalPlan:
+    jobs = [pb.GoalPlanJob(job_id=job_id, slowdown=slowdown) for job_id, slowdown in sorted(goal.job_slowdown.items())]
+    return pb.GoalPlan(max_slowdown=goal.max_slowdown, jobs=jobs)
 
 
 def _demand_source(source: DemandSource | None) -> pb.DemandSource | None:

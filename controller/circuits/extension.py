@@ -106,8 +106,8 @@ class CircuitExtension(Extension):
         if not moved:
             return NOTHING
         # Probes that arrive elsewhere than configured may have been redirected by a change of another port.
-        topology, lit = self._s.topology, self.optical.lit
-        moved |= {src for src, dst in topology.heard_one_way.items() if lit.get(src) != dst}
+        topology, active = self._s.topology, self.optical.active
+        moved |= {src for src, dst in topology.heard_one_way.items() if active.get(src) != dst}
         topology.connected_anew(moved, now)
         return commands(ProbeAnew(moved))
 
@@ -131,7 +131,7 @@ class CircuitExtension(Extension):
         heard = {src: dst for src, dst in s.topology.heard_one_way.items() if fibre_of[src].dpid not in away}
         missing = frozenset(each for each in optical.missing if fibre_of[each[0]].dpid not in away)
         is_changing = optical.change is not None
-        optical.read_again(self.fibres.follow(optical.lit, missing, heard, self.interfaces(), is_changing, now), now)
+        optical.read_again(self.fibres.follow(optical.active, missing, heard, self.interfaces(), is_changing, now), now)
         self.wirings.pass_time(now)
         return effects | self._rewire(None, arrange, now)
 
@@ -183,7 +183,7 @@ class CircuitExtension(Extension):
 
     @property
     def links(self) -> Circuits:
-        return self.optical.lit
+        return self.optical.active
 
     def waiting(self) -> Mapping[JobId, str]:
         return self.unwired().why

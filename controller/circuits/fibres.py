@@ -33,7 +33,7 @@ class FibreState:
     cabling: Cabling
     swaps: frozenset[Swap] = frozenset()
     """Pairs of interfaces whose fibres may be swapped."""
-    astray: Circuits = field(default_factory=dict)
+    misrouted: Circuits = field(default_factory=dict)
     """Interface at which the probes of each interface arrive, when neither its circuit nor a swap explains it."""
     silent: frozenset[tuple[PortRef, PortRef]] = frozenset()
     """Circuits over which no probe has arrived yet, unless a swap explains it.
@@ -45,7 +45,7 @@ class FibreState:
 
     def follow(
         self,
-        lit: Circuits,
+        active: Circuits,
         missing: frozenset[tuple[PortRef, PortRef]],
         heard: Circuits,
         working: Container[PortRef],
@@ -70,35 +70,35 @@ class FibreState:
                 if src in working and dst in working and swapped.isdisjoint((src, dst))
                 if not (src in heard and dst in arriving)
             )
-        if self.swaps or self.astray:
+        if self.swaps or self.misrouted:
             self.swaps = frozenset(swap for swap in self.swaps if all(at in working for at in swap))
-            self.astray = {src: dst for src, dst in self.astray.items() if src in working}
-        if is_changing or (lit, heard) != self._seen:
-            self._seen, self._looks_at, self._is_read = (lit, heard), now + SETTLED_S, False
+            self.misrouted = {src: dst for src, dst in self.misrouted.items() if src in working}
+        if is_changing or (active, heard) != self._seen:
+            self._seen, self._looks_at, self._is_read = (active, heard), now + SETTLED_S, False
         elif now >= self._looks_at:
-            wrong = [src for src, dst in heard.items() if lit.get(src) != dst]
+            wrong = [src for src, dst in heard.items() if active.get(src) != dst]
             if wrong and not self._is_read:
                 self._looks_at, self._is_read = now + SETTLED_S, True
                 return frozenset(self.cabling.fibre_of[src].dpid for src in wrong)
             self._looks_at = math.inf
-            self._look(lit, heard)
+            self._look(active, heard)
         return frozenset()
 
-    def _look(self, lit: Circuits, heard: Circuits) -> None:
-        found = _Found(lit, heard)
-        wrong = {src: dst for src, dst in heard.items() if lit.get(src) != dst}
+    def _look(self, active: Circuits, heard: Circuits) -> None:
+        found = _Found(active, heard)
+        wrong = {src: dst for src, dst in heard.items() if active.get(src) != dst}
         kept = {swap for swap in self.swaps if found.agrees(swap)}
         for src, dst in wrong.items():
             if not any(found.explains(swap, src) for swap in kept):
-                kept |= {swap for swap in self._candidates(src, dst, lit) if found.explains(swap, src)}
+                kept |= {swap for swap in self._candidates(src, dst, active) if found.explains(swap, src)}
         self.swaps = frozenset(kept)
-        self.astray = {src: dst for src, dst in wrong.items() if not any(found.touches(swap, src) for swap in kept)}
+        self.misrouted = {src: dst for src, dst in wrong.items() if not any(found.touches(swap, src) for swap in kept)}
 
-    def _candidates(self, src: PortRef, dst: PortRef, lit: Circuits) -> Iterator[Swap]:
+    def _candidates(self, src: PortRef, dst: PortRef, active: Circuits) -> Iterator[Swap]:
         """Yield the swaps that may make the probes of ``src`` arrive at ``dst``: of ``dst``, or of ``src`` itself."""
-        if (to := lit.get(src)) and self._may_be_swapped(to, dst):
+        if (to := active.get(src)) and self._may_be_swapped(to, dst):
             yield frozenset((to, dst))
-        for other in lit:
+        for other in active:
             if other != src and self._may_be_swapped(src, other):
                 yield frozenset((src, other))
 
@@ -120,10 +120,10 @@ class FibreState:
 class _Found:
     """Comparison of where probes arrive with where they would arrive if two interfaces were swapped."""
 
-    def __init__(self, lit: Circuits, heard: Circuits) -> None:
-        self._lit, self._heard = lit, heard
+    def __init__(self, active: Circuits, heard: Circuits) -> None:
+        self._active, self._heard = active, heard
         self._ends_at: dict[PortRef, set[PortRef]] = {}
-        for circuits in (lit, heard):
+        for circuits in (active, heard):
             for src, dst in circuits.items():
                 self._ends_at.setdefault(dst, set()).add(src)
 
@@ -138,10 +138,10 @@ class _Found:
 
     def touches(self, swap: Swap, src: PortRef) -> bool:
         """Return whether, under the swap, probes of ``src`` would arrive elsewhere than its circuit leads."""
-        return self._expected(swap, src) != self._lit.get(src)
+        return self._expected(swap, src) != self._active.get(src)
 
     def _expected(self, swap: Swap, src: PortRef) -> PortRef | None:
-        dst = self._lit.get(_other(swap, src))
+        dst = self._active.get(_other(swap, src))
         return _other(swap, dst) if dst else None
 
 

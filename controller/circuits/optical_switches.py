@@ -1,7 +1,7 @@
 """Control of optical switches: makes the wanted circuits, without packet loss where possible.
 
 In: the circuits that jobs own, the cross-connects that were read from optical switches, answers to changes. Out: the
-active circuits, which may be used (``lit`` in names), and changes. A change has three steps:
+active circuits, which may be used, and changes. A change has three steps:
 
 1. Circuits that are to be connected elsewhere become inactive, so that rules lead around them.
 2. When switches have confirmed these rules and the queued packets have left, the change is sent to the optical
@@ -107,7 +107,7 @@ class OpticalSwitches:
         self._connected_by = MemoPerKey[Dpid, RuleSet, Mapping[PortNo, PortNo]](connected_by)
         self._names: dict[Dpid, str] = {}
         self._looked = False
-        self._lit: Circuits | None = None
+        self._active: Circuits | None = None
         self._followed: tuple[object, ...] = ()
         self._since: dict[tuple[PortRef, PortRef], float] = {}
         self._looked_for: set[PortRef] = set()
@@ -199,7 +199,7 @@ class OpticalSwitches:
     def _look_again(self) -> None:
         held = {dpid: (rules,) for dpid, rules in self.sync.installed.items()}
         self._known |= self._connected_by(held)
-        self._looked, self._lit = False, None
+        self._looked, self._active = False, None
 
     @property
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
@@ -215,13 +215,13 @@ class OpticalSwitches:
         return found
 
     @property
-    def lit(self) -> Circuits:
+    def active(self) -> Circuits:
         """Active circuits: wanted and, as far as is known, connected, and not ended by a change.
 
         The same object while nothing changes."""
-        if self._lit is None:
-            self._lit = self._found_lit()
-        return self._lit
+        if self._active is None:
+            self._active = self._found_lit()
+        return self._active
 
     def _found_lit(self) -> Circuits:
         found: dict[PortRef, PortRef] = {}
@@ -270,7 +270,7 @@ class OpticalSwitches:
                 dark |= self.cabling.circuits(_at(dpid, {s: d for s, d in known.items() if wanted[dpid].get(s) != d}))
             was_used = any(LinkId(*src) in used for src in dark)
             self.change = PendingChange(stage, dark, self._drain_s * was_used)
-            self._lit = None
+            self._active = None
 
     def send(self, now: float) -> list[InstallStage]:
         """Return the change when no packets are queued on circuits that it ends.
@@ -320,15 +320,15 @@ class OpticalSwitches:
         away = frozenset(dpid for dpid, since in self.away_since.items() if now >= since + AWAY_S)
         if away != self.away:
             self.away = away
-        lit, unable = self.lit if self._owned else {}, self.unable.difference(self.away_since) | self.away
-        inputs: tuple[object, ...] = (lit, links, servers, self.away)
+        active, unable = self.active if self._owned else {}, self.unable.difference(self.away_since) | self.away
+        inputs: tuple[object, ...] = (active, links, servers, self.away)
         before, self._followed = self._followed, inputs
         if not self._since and before and all(old is new for old, new in zip(before, inputs, strict=True)):
             return
         absent = {
             (src, dst)
             for src, dst in self._owned.items()
-            if (lit.get(src) == dst or self.cabling.fibre_of[src].dpid in unable)
+            if (active.get(src) == dst or self.cabling.fibre_of[src].dpid in unable)
             and LinkId(*src) not in links
             and src.dpid in servers
             and dst.dpid in servers

@@ -232,7 +232,7 @@ class Derived:
             lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins, s.wanted.rules, s.sync.installed),
         )
         """Wanted pins and routes that the switches hold."""
-        self.slowdowns = Row(_in_force, lambda: (s.cycle.slowdowns, s.wanted.pins.fallen | s.cycle.unplanned))
+        self.slowdowns = Row(_in_force, lambda: (s.cycle.slowdowns, s.wanted.pins.invalid | s.cycle.unplanned))
         """Slowdowns of the planned jobs whose routes are all in force."""
 
         # ---- published values of jobs, as they are on disk (``core/commits.py``)

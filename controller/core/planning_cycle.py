@@ -18,7 +18,7 @@ from controller.histogram import Histogram
 from controller.jobs.demand import DemandSource
 from controller.jobs.job import Job
 from controller.planning.messages import Planned, ReplanOutcome, SolvePlan, WorkOutSlowdowns
-from controller.planning.plan import NoPlan, Plan, TargetLeft
+from controller.planning.plan import GoalPlanLeft, NoPlan, Plan
 from controller.planning.planned import Slowdowns
 from controller.planning.problem import PlanLimits, Snapshot
 from controller.status import Repair
@@ -57,7 +57,7 @@ class PlanningCycle:
         """Slowdowns of jobs under the running routes, as of the last cycle."""
         self.plan: Plan | None = None
         """The newest plan, adopted or not."""
-        self.target: TargetLeft | None = None
+        self.goal: GoalPlanLeft | None = None
         """Goal plan, which has more moves than a cycle may make; the adopted plans lead to it step by step."""
         self.demand_source: Mapping[JobId, DemandSource] = {}
         """Source of the bytes, by job, that the plan was made for."""
@@ -145,14 +145,14 @@ class PlanningCycle:
         self.generation, self.jobs, self._links = snapshot.generation, jobs, links
         self._slowdowns_due, self._lost = True, lost
         if mode is Mode.ECMP or not any(snapshot.flows.values()):
-            self.plan, self.target, self.adopted, self.baseline_slowdowns = None, None, False, {}
+            self.plan, self.goal, self.adopted, self.baseline_slowdowns = None, None, False, {}
             why = "the mode is ecmp" if mode is Mode.ECMP else "no job is ready to be planned"
             return [WorkOutSlowdowns(snapshot, self._config.ecmp_draws), *self._conclude("no plan", why)]
         self._solving, self._solving_source = snapshot, demand_source
         self._began_at = now
         installs = mode is Mode.PLANNED
         anew = not all(waiter.cancelled() for waiter in self._waiters)
-        return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.target, installs, anew, repairs)]
+        return [SolvePlan(snapshot, self.limits, self._config.min_gain, self.goal, installs, anew, repairs)]
 
     def work_out_slowdowns(self, snapshot: Snapshot) -> list[Command]:
         """Return the command that computes the slowdowns under the running routes, for changed loads without a plan.
@@ -202,9 +202,9 @@ class PlanningCycle:
         self.plans_total += 1
         self.plan_at, self.plan_times = now, self.plan_times.observed(answer.times.total_ms / 1000)
         if mode is not Mode.PLANNED:
-            self.target = None
+            self.goal = None
             return self._conclude("kept", f"the mode is {mode}: nothing is installed")
-        self.target = planned.target
+        self.goal = planned.goal
         if decision.adopt:
             self.moved_flows_total += answer.moves
             self._adopt(planned)

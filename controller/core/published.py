@@ -50,7 +50,7 @@ def status(s: State, d: Derived, extension: Extension, alarms: AlarmTimes, rules
         plan_installed=s.plan_installed,
         plan_reason=s.cycle.reason,
         plan_demand_source=s.cycle.demand_source,
-        target=s.cycle.target,
+        goal=s.cycle.goal,
         baseline_slowdowns=s.cycle.baseline_slowdowns,
         pins=s.sending.pins,
         moved_flows_total=s.cycle.moved_flows_total,

@@ -142,7 +142,7 @@ class State:
     @property
     def plan_installed(self) -> bool:
         """Whether the newest plan is what runs."""
-        return self.cycle.adopted and not self.wanted.pins.fallen
+        return self.cycle.adopted and not self.wanted.pins.invalid
 
     def want(
         self,

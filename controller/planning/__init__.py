@@ -18,7 +18,7 @@ The way of a request:
 - ``plan_check``: checks a plan, and shares no code with the methods.
 - ``plan``: the plan, and ``decide``, which says whether the plan is worth its moves. ``planned``: all that the control
   loop needs to know of a plan.
-- ``target``, ``transition``: goal plans that take more moves than one cycle may make.
+- ``goal_plan``, ``transition``: goal plans that take more moves than one cycle may make.
 
 The other modules:
 

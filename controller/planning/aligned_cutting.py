@@ -1,6 +1,6 @@
 """Routes of split flows on a leaf-spine whose leaves are all alike, in closed form, with few moves.
 
-In: the common links (``lanes``), flows of one demand, how many subflows each may have, and how many flows may move.
+In: the common links , flows of one demand, how many subflows each may have, and how many flows may move.
 Out: routes that differ little from the running ones.
 
 The *home* of a flow is the common link that carries more than half of it. Only one of several flows that share a leaf
@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from controller.fabric.topology import Dpid
 from controller.planning.closed_forms import nearly_equal
-from controller.planning.lanes import Lanes, crossing, find_lanes
+from controller.planning.common_links import CommonLinks, crossing, find_common_links
 from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow, whole
 
 _MOST = 0.5
@@ -39,42 +39,44 @@ def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] |
     ``most``: number of flows that may move, None for any number."""
     between, numbers = crossing(problem), problem.numbers
     max_subflows = min((flow.max_subflows for flow in between), default=1)
-    lanes = find_lanes(problem) if max_subflows > 1 and nearly_equal(numbers.peak_bps[numbers.crossing]) else None
-    routes = cut_aligned(problem, between, lanes, max_subflows, most) if lanes else None
+    common = (
+        find_common_links(problem) if max_subflows > 1 and nearly_equal(numbers.peak_bps[numbers.crossing]) else None
+    )
+    routes = cut_aligned(problem, between, common, max_subflows, most) if common else None
     if routes is None:
         return None
     return routes | {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
 
 
 def cut_aligned(
-    problem: Problem, flows: Sequence[Flow], lanes: Lanes, max_subflows: int, most: int | None
+    problem: Problem, flows: Sequence[Flow], common: CommonLinks, max_subflows: int, most: int | None
 ) -> dict[FlowId, Route] | None:
     """Return routes of flows of one demand between leaves; None when ``most`` moves are too few.
 
     ``max_subflows``: number of subflows per flow, at least 2. ``most``: number of flows that may move, None for any
     number."""
     degrees = Counter(end for flow in flows for end in _ends(flow))
-    further = max(0, max(degrees.values(), default=0) - lanes.count)
-    if further > lanes.count:
+    further = max(0, max(degrees.values(), default=0) - common.count)
+    if further > common.count:
         return None
-    coloring = _Coloring(_homes(problem, lanes, flows), flows, lanes.count + further)
-    up, down = lanes.up, lanes.down
+    coloring = _Coloring(_homes(problem, common, flows), flows, common.count + further)
+    up, down = common.up, common.down
 
     def route(flow: Flow, shares: Shares) -> Route:
-        paths = [(up[flow.src_leaf][lane], down[flow.dst_leaf][lane]) for lane, _ in shares]
+        paths = [(up[flow.src_leaf][common_link], down[flow.dst_leaf][common_link]) for common_link, _ in shares]
         return tuple(Subflow(path, share) for path, (_, share) in zip(paths, shares, strict=True))
 
     color = coloring.color
-    routes = {flow.id: route(flow, [(color[flow.id], 1.0)]) for flow in flows if color[flow.id] < lanes.count}
+    routes = {flow.id: route(flow, [(color[flow.id], 1.0)]) for flow in flows if color[flow.id] < common.count}
     left = math.inf if most is None else most - problem.moves(routes)
-    cut = _widest(Counter(color.values()), lanes.count, further, max_subflows, left)
+    cut = _widest(Counter(color.values()), common.count, further, max_subflows, left)
     if cut is None:
         return None
     return {flow.id: route(flow, cut[color[flow.id]]) if color[flow.id] in cut else routes[flow.id] for flow in flows}
 
 
 def _widest(
-    sizes: Mapping[int, int], lanes: int, further: int, max_subflows: int, most: float
+    sizes: Mapping[int, int], common: int, further: int, max_subflows: int, most: float
 ) -> Mapping[int, Shares] | None:
     """Return the shares of the flows of each colour that is cut; None when ``most`` moves are too few.
 
@@ -82,25 +84,25 @@ def _widest(
     colour."""
     if not further:
         return {} if most >= 0 else None
-    order = sorted(range(lanes), key=lambda lane: (sizes[lane], lane))
-    extra = sum(sizes[lanes + number] for number in range(further))
-    for width in range(lanes // further, 0, -1):
+    order = sorted(range(common), key=lambda common_link: (sizes[common_link], common_link))
+    extra = sum(sizes[common + number] for number in range(further))
+    for width in range(common // further, 0, -1):
         groups = [[order[number + further * n] for n in range(width)] for number in range(further)]
         cut = {
             color: shares
             for number, group in enumerate(groups)
-            for color, shares in _tree(lanes + number, group, max_subflows).items()
+            for color, shares in _tree(common + number, group, max_subflows).items()
         }
-        if extra + sum(sizes[color] for color in cut if color < lanes) <= most:
+        if extra + sum(sizes[color] for color in cut if color < common) <= most:
             return cut
     return None
 
 
-def _tree(root: int, lanes: Sequence[int], max_subflows: int) -> dict[int, Shares]:
+def _tree(root: int, common: Sequence[int], max_subflows: int) -> dict[int, Shares]:
     """Return the shares of the flows of the further colour ``root``, and of the common links that pass on a part.
 
     Each common link ends with 1 / number of common links more than it had."""
-    width = len(lanes)
+    width = len(common)
 
     def children(number: int) -> range:
         begin = max_subflows + number * (max_subflows - 1)
@@ -109,10 +111,12 @@ def _tree(root: int, lanes: Sequence[int], max_subflows: int) -> dict[int, Share
     below = [1] * width
     for number in reversed(range(width)):
         below[number] += sum(below[child] for child in children(number))
-    cut: dict[int, Shares] = {root: [(lanes[child], below[child] / width) for child in range(min(max_subflows, width))]}
+    cut: dict[int, Shares] = {
+        root: [(common[child], below[child] / width) for child in range(min(max_subflows, width))]
+    }
     for number in range(math.ceil(max(0, width - max_subflows) / (max_subflows - 1))):
-        passed = [(lanes[child], below[child] / width) for child in children(number)]
-        cut[lanes[number]] = [(lanes[number], 1 - (below[number] - 1) / width), *passed]
+        passed = [(common[child], below[child] / width) for child in children(number)]
+        cut[common[number]] = [(common[number], 1 - (below[number] - 1) / width), *passed]
     return cut
 
 
@@ -163,16 +167,20 @@ class _Coloring:
         self._at.update(((end, color), flow) for end in _ends(flow))
 
 
-def _homes(problem: Problem, lanes: Lanes, flows: Sequence[Flow]) -> dict[FlowId, int]:
-    up = {link: lane for links in lanes.up.values() for lane, link in enumerate(links)}
-    down = {link: lane for links in lanes.down.values() for lane, link in enumerate(links)}
-    on_lane: defaultdict[int, list[Flow]] = defaultdict(list)
+def _homes(problem: Problem, common: CommonLinks, flows: Sequence[Flow]) -> dict[FlowId, int]:
+    up = {link: common_link for links in common.up.values() for common_link, link in enumerate(links)}
+    down = {link: common_link for links in common.down.values() for common_link, link in enumerate(links)}
+    on_common_link: defaultdict[int, list[Flow]] = defaultdict(list)
     for flow in flows:
         for path, share in flow.current or ():
-            if share > _MOST and problem.stands(flow) and up[path[0]] == down[path[-1]]:
-                on_lane[up[path[0]]].append(flow)
+            if share > _MOST and problem.is_in_force(flow) and up[path[0]] == down[path[-1]]:
+                on_common_link[up[path[0]]].append(flow)
     evicted: Counter[End] = Counter()
-    return {flow.id: lane for lane, those in sorted(on_lane.items()) for flow in _matching(those, evicted)}
+    return {
+        flow.id: common_link
+        for common_link, those in sorted(on_common_link.items())
+        for flow in _matching(those, evicted)
+    }
 
 
 def _matching(flows: Iterable[Flow], evicted: Counter[End]) -> list[Flow]:

@@ -18,12 +18,12 @@ from dataclasses import replace
 import structlog
 
 from controller.planning.baselines import baseline_slowdowns
+from controller.planning.goal_plan import solved
 from controller.planning.messages import Planned, PlanningRequest, SolvePlan
-from controller.planning.plan import NoPlan, Target
+from controller.planning.plan import GoalPlan, NoPlan
 from controller.planning.planned import Slowdowns, slowdowns
 from controller.planning.planner import repair_first
 from controller.planning.problem import Problem, Routed
-from controller.planning.target import solved
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ class Answers:
     """State of the planner between requests."""
 
     def __init__(self) -> None:
-        self.targets: dict[int, Target] = {}
+        self.goals: dict[int, GoalPlan] = {}
         """Goal plans that the next request may name, by the generation of the cycle that left them."""
         self._routed = Routed()
         self._last: tuple[SolvePlan, Planned] | None = None
@@ -60,13 +60,13 @@ class Answers:
         if again:
             return again
         self._baselines = self._slowdowns = None
-        held = self.targets.get(request.target.generation) if request.target else None
+        held = self.goals.get(request.goal.generation) if request.goal else None
         try:
-            planned, target = solved(problem, request.limits, request.min_gain, held, request.snapshot.routes)
+            planned, goal = solved(problem, request.limits, request.min_gain, held, request.snapshot.routes)
         except Exception as error:
             log.exception("planning failed", generation=problem.generation)
             return Planned(NoPlan(problem.generation, f"planning failed: {type(error).__name__}: {error}"))
-        self.targets = {each.left.generation: each for each in (held, target) if each}
+        self.goals = {each.left.generation: each for each in (held, goal) if each}
         self._tries = self._tries + 1 if self._last and _same(self._last[0], request) else 1
         self._last = request, planned
         return planned
@@ -96,7 +96,7 @@ class Answers:
             return None
         before, planned = self._last
         plan = planned.answer
-        if isinstance(plan, NoPlan) or planned.decision is None or planned.target or not _same(before, request):
+        if isinstance(plan, NoPlan) or planned.decision is None or planned.goal or not _same(before, request):
             return None
         if plan.cut_short and (self._tries < TRIES or request.anew):
             return None

@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from controller.planning.closed_forms import proper_coloring
+from controller.planning.common_links import CommonLinks, find_common_links
 from controller.planning.ecmp import NextHops, hashed_links, hashed_slowdown, nic_slowdown
 from controller.planning.efficiency import FabricLoads
 from controller.planning.greedy import PathChoices, largest_set_first
-from controller.planning.lanes import Lanes, find_lanes
 from controller.planning.planner import Fault, refuse_faults
 from controller.planning.problem import Ints, PlanLimits, Problem
 
@@ -98,15 +98,15 @@ def fold_coloring(problem: Problem, choices: PathChoices) -> Ints:
     A flow whose spine does not connect its leaves takes the path whose number is its colour modulo the number of its
     paths."""
     colors = proper_coloring([(flow.src_leaf, flow.dst_leaf) for flow in choices.flows])
-    lanes = find_lanes(problem)
-    return _by_spine(choices, colors) if lanes is None else _by_lane(choices, colors, lanes)
+    common = find_common_links(problem)
+    return _by_spine(choices, colors) if common is None else _by_common_link(choices, colors, common)
 
 
-def _by_lane(choices: PathChoices, colors: list[int], lanes: Lanes) -> Ints:
+def _by_common_link(choices: PathChoices, colors: list[int], common: CommonLinks) -> Ints:
     numbers = choices.next_hops.number
-    folded = [(flow, color % lanes.count) for flow, color in zip(choices.flows, colors, strict=True)]
-    up = [numbers[lanes.up[flow.src_leaf][lane]] for flow, lane in folded]
-    down = [numbers[lanes.down[flow.dst_leaf][lane]] for flow, lane in folded]
+    folded = [(flow, color % common.count) for flow, color in zip(choices.flows, colors, strict=True)]
+    up = [numbers[common.up[flow.src_leaf][common_link]] for flow, common_link in folded]
+    down = [numbers[common.down[flow.dst_leaf][common_link]] for flow, common_link in folded]
     return np.array([up, down])
 
 

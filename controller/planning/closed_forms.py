@@ -1,4 +1,4 @@
-"""Routing in closed form on a leaf-spine, part by part (``lanes``): optimal when the leaves of each part are alike.
+"""Routing in closed form on a leaf-spine, part by part : optimal when the leaves of each part are alike.
 
 In: a ``Problem``. Out: routes of the flows between leaves. None when some paths do not have two links, or when the
 leaves of a part have no common link.
@@ -6,7 +6,7 @@ leaves of a part have no common link.
 Flows are edges of a bipartite multigraph, from the leaf of their source to that of their destination. Edges that share
 a leaf on the same side get different colours; as many colours as the largest degree are enough (König's theorem).
 
-- *Balanced edge colouring* routes whole flows: colours are the S common links (``lanes``). A leaf of degree d is first
+- *Balanced edge colouring* routes whole flows: colours are the S common links . A leaf of degree d is first
   cut into copies of at most S flows each. The colouring is then *equitable* (de Werra, "Equitable colorations of
   graphs", 1971): each leaf has floor(d/S) or ceil(d/S) flows of each colour, and no routing of whole flows does better.
 - *Interval cutting* splits flows of one demand. Colour with D colours, where D is the largest degree. Colour c owns the
@@ -32,10 +32,10 @@ from typing import NamedTuple
 import numpy as np
 import rustworkx as rx
 
-from controller.planning import cables_besides
+from controller.planning import residual_links
 from controller.planning.bounds import Bounds
+from controller.planning.common_links import CommonLinks, common_links_of, find_common_links, parts
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
-from controller.planning.lanes import Lanes, find_lanes, lanes_of, parts
 from controller.planning.numbered import Floats, Ints, NumberedRoutes, Numbers, distinct
 from controller.planning.problem import Problem
 
@@ -51,27 +51,27 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, NumberedRoutes] | None
         return None
     routed = []
     name = "edge-coloring"
-    alike = find_lanes(problem)
+    alike = find_common_links(problem)
     whole = (numbers.most == 1).all() or bounds.integer <= bounds.fluid * (1 + SLOWDOWN_TOLERANCE)
     floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
     for flows in [numbers.crossing] if alike and whole else parts(numbers, numbers.crossing):
-        lanes = alike or lanes_of(problem, flows)
-        if lanes is None:
+        common = alike or common_links_of(problem, flows)
+        if common is None:
             return None
-        cut = _cut_where_it_gains(numbers, flows, lanes, float(floors[numbers.job[flows]].min()))
+        cut = _cut_where_it_gains(numbers, flows, common, float(floors[numbers.job[flows]].min()))
         name = name if cut is None else "interval-cutting"
-        routed.append(cut or _colored(numbers, flows, lanes))
+        routed.append(cut or _colored(numbers, flows, common))
     return name, NumberedRoutes.joined(routed)
 
 
-def _colored(numbers: Numbers, flows: Ints, lanes: Lanes) -> NumberedRoutes:
+def _colored(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes:
     """Return routes of whole flows, also over residual links where fewer flows then share a link."""
-    besides = lanes.has_others and nearly_equal(numbers.peak_bps[flows])
-    over_all = cables_besides.whole(numbers, flows, lanes, _even) if besides else None
-    return over_all or color_evenly(numbers, flows, lanes)
+    residual = common.has_others and nearly_equal(numbers.peak_bps[flows])
+    over_all = residual_links.whole(numbers, flows, common, _even) if residual else None
+    return over_all or color_evenly(numbers, flows, common)
 
 
-def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: float) -> NumberedRoutes | None:
+def _cut_where_it_gains(numbers: Numbers, flows: Ints, common: CommonLinks, floor: float) -> NumberedRoutes | None:
     """Return routes of split flows; None when whole flows are as good, or the flows cannot be cut.
 
     ``floor``: slowdown that all jobs have at least."""
@@ -79,26 +79,26 @@ def _cut_where_it_gains(numbers: Numbers, flows: Ints, lanes: Lanes, floor: floa
     if max_subflows == 1 or demand_bps is None:
         return None
     degree = max(int(np.bincount(of[flows]).max()) for of in (numbers.src, numbers.dst))
-    fit = tuple([bps / demand_bps for bps in lanes.bps])
-    in_turns = -(-degree // lanes.count) / fit[min(degree, lanes.count) - 1]
+    fit = tuple([bps / demand_bps for bps in common.bps])
+    in_turns = -(-degree // common.count) / fit[min(degree, common.count) - 1]
     if in_turns <= floor * (1 + SLOWDOWN_TOLERANCE):
         return None
     slowdown = _cut(degree, fit, max_subflows).slowdown
-    if lanes.has_others and slowdown > floor * (1 + SLOWDOWN_TOLERANCE):
+    if common.has_others and slowdown > floor * (1 + SLOWDOWN_TOLERANCE):
         ways = [
             (divided, _cut(int(divided.colors.max(initial=0)) + 1, fit, max_subflows))
-            for divided in cables_besides.split(numbers, flows, lanes, demand_bps, _even)
+            for divided in residual_links.split(numbers, flows, common, demand_bps, _even)
         ]
         least, way = min(((max(one.slowdown for one in way), n) for n, way in enumerate(ways)), default=(math.inf, 0))
         if least < min(slowdown, in_turns) * (1 - SLOWDOWN_TOLERANCE):
             divided, cut = ways[way]
             return NumberedRoutes.joined(
-                [divided.over, split_evenly(numbers, divided.rest, lanes, cut, divided.colors)]
+                [divided.over, split_evenly(numbers, divided.rest, common, cut, divided.colors)]
             )
     if slowdown >= in_turns * (1 - SLOWDOWN_TOLERANCE):
         return None
     colors = _even(numbers.src[flows], numbers.dst[flows], len(flows))
-    return split_evenly(numbers, flows, lanes, _cut(degree, fit, max_subflows), colors)
+    return split_evenly(numbers, flows, common, _cut(degree, fit, max_subflows), colors)
 
 
 def nearly_equal(peak_bps: Floats) -> float | None:
@@ -110,10 +110,10 @@ def nearly_equal(peak_bps: Floats) -> float | None:
 # ---- whole flows
 
 
-def color_evenly(numbers: Numbers, flows: Ints, lanes: Lanes) -> NumberedRoutes:
+def color_evenly(numbers: Numbers, flows: Ints, common: CommonLinks) -> NumberedRoutes:
     """Return routes of whole flows between leaves: no link has more than ceil(flows of its leaf / common links)."""
-    colors = _even(numbers.src[flows], numbers.dst[flows], lanes.count)
-    return NumberedRoutes(flows, lanes.paths(numbers, flows, colors), np.ones(len(flows)))
+    colors = _even(numbers.src[flows], numbers.dst[flows], common.count)
+    return NumberedRoutes(flows, common.paths(numbers, flows, colors), np.ones(len(flows)))
 
 
 def balanced_coloring(edges: Sequence[tuple[int, int]], colors: int) -> list[int]:
@@ -174,35 +174,35 @@ class Cut(NamedTuple):
 
     - ``slowdown``: slowdown of the flows, that is, the largest load of a common link.
     - ``subflows``: number of subflows of each colour.
-    - ``lane``, ``share``: common link and share of each subflow, colour by colour."""
+    - ``common_link``, ``share``: common link and share of each subflow, colour by colour."""
 
     slowdown: float
     subflows: Ints
-    lane: Ints
+    common_link: Ints
     share: Floats
 
 
 @lru_cache(maxsize=64)
 def _cut(colors: int, fit: tuple[float, ...], max_subflows: int) -> Cut:
-    """Return the cut of ``lane_ends``. It is cached because several parts of a fabric often need the same one."""
-    ends = lane_ends(colors, fit, max_subflows)
+    """Return the cut of ``segment_ends``. It is cached because several parts of a fabric often need the same one."""
+    ends = segment_ends(colors, fit, max_subflows)
     slowdown = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
     subflows = _subflows(colors, ends)
-    lane = np.array([len(fit) - 1 - lane for of in subflows for lane, _ in of], np.int64)
+    common_link = np.array([len(fit) - 1 - common_link for of in subflows for common_link, _ in of], np.int64)
     share = np.array([share for of in subflows for _, share in of], np.float64)
-    return Cut(slowdown, np.array([len(of) for of in subflows], np.int64), lane, share)
+    return Cut(slowdown, np.array([len(of) for of in subflows], np.int64), common_link, share)
 
 
-def split_evenly(numbers: Numbers, flows: Ints, lanes: Lanes, cut: Cut, colors: Ints) -> NumberedRoutes:
+def split_evenly(numbers: Numbers, flows: Ints, common: CommonLinks, cut: Cut, colors: Ints) -> NumberedRoutes:
     """Return routes of flows of one demand. Flows that share a leaf on the same side must have different colours."""
     times = cut.subflows[colors]
     at = np.repeat(flows, times)
     first = (np.cumsum(cut.subflows) - cut.subflows)[colors]
     subflow = np.arange(len(at)) + np.repeat(first - np.cumsum(times) + times, times)
-    return NumberedRoutes(at, lanes.paths(numbers, at, cut.lane[subflow]), cut.share[subflow])
+    return NumberedRoutes(at, common.paths(numbers, at, cut.common_link[subflow]), cut.share[subflow])
 
 
-def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[float]:
+def segment_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[float]:
     """Return the ends of the common links' segments of the line [0, ``colors``), ascending, from the last link on.
 
     No colour lies in more than ``max_subflows`` >= 2 segments. ``fit``: capacity of each common link, descending. The
@@ -212,22 +212,22 @@ def lane_ends(colors: int, fit: Sequence[float], max_subflows: int) -> list[floa
     ends = [colors * of / total for of in itertools.accumulate(reversed(fit))]
     if max(map(len, _subflows(colors, ends))) <= max_subflows:
         return ends
-    lanes = len(fit)
-    length = colors / lanes
+    common = len(fit)
+    length = colors / common
     if length < 1 / (max_subflows - 1):
         # A cut in the middle of a colour would give it a segment too many, so every colour is cut alike.
         length = 1 / min(max_subflows, int(1 / length + _ROUNDING))
-    used = min(lanes, math.ceil(colors / length - _ROUNDING))
-    return [0.0] * (lanes - used) + [min(colors, (lane + 1) * length) for lane in range(used)]
+    used = min(common, math.ceil(colors / length - _ROUNDING))
+    return [0.0] * (common - used) + [min(colors, (common_link + 1) * length) for common_link in range(used)]
 
 
 def _subflows(colors: int, ends: Sequence[float]) -> list[list[tuple[int, float]]]:
     """Return for each colour the common links in whose segments its interval lies, with the share in each."""
     subflows: list[list[tuple[int, float]]] = [[] for _ in range(colors)]
     start = 0.0
-    for lane, end in enumerate(ends):
+    for common_link, end in enumerate(ends):
         for color in range(int(start + _ROUNDING), math.ceil(end - _ROUNDING)):
             share = min(end, color + 1) - max(start, color)
-            subflows[color].append((lane, share))
+            subflows[color].append((common_link, share))
         start = end
     return subflows

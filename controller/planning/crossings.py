@@ -241,7 +241,7 @@ def _cuts_of_pod(
     edge, core = (tiers.up, tiers.core_up) if outward else (tiers.down, tiers.core_down)
     around = problem.paths.links_from(leaves[0]) if outward else problem.paths.links_into(leaves[0])
     narrower = len(around) > len(tiers.plane)
-    to_cores = [(sum([capacity_bps[link] for link in lanes[pod]]), lanes[pod]) for lanes in core]
+    to_cores = [(sum([capacity_bps[link] for link in common[pod]]), common[pod]) for common in core]
     to_planes: list[tuple[float, list[LinkId]]] = [(0.0, []) for _ in core]
     all_bps = np.zeros(len(core))
     np.add.at(all_bps, list(tiers.plane) * len(leaves), [capacity_bps[link] for leaf in leaves for link in edge[leaf]])

@@ -63,7 +63,7 @@ def hashed_job_slowdowns(problem: Problem, pinned: Routes, draws: int, seed: int
 
     Flows in ``pinned`` take their routes. Flows that are missing there, or whose route has a lost link, are hashed. The
     result is exact when every flow is pinned."""
-    standing = {flow.id: pinned[flow.id] for flow in problem.flows if _stands(problem, pinned, flow)}
+    standing = {flow.id: pinned[flow.id] for flow in problem.flows if _is_in_force(problem, pinned, flow)}
     if len(standing) == len(problem.flows):
         return {job: EcmpSlowdown(slowdown, slowdown) for job, slowdown in job_slowdowns(problem, standing).items()}
     hops = NextHops(problem)
@@ -146,7 +146,7 @@ def _nic_slowdowns(problem: Problem, hashed: Ints, standing: Routes) -> dict[Job
     return nic_slowdowns(problem, np.flatnonzero(routable))
 
 
-def _stands(problem: Problem, pinned: Routes, flow: Flow) -> bool:
+def _is_in_force(problem: Problem, pinned: Routes, flow: Flow) -> bool:
     route = pinned.get(flow.id)
     return route is not None and all(link in problem.paths.far_end for subflow in route for link in subflow.path)
 

@@ -38,7 +38,7 @@ def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
     for number, flow in enumerate(problem.flows):
         if flow.src_leaf == flow.dst_leaf:
             routes[flow.id] = whole(())
-        elif keep_current and flow.current is not None and flow.id in problem.standing:
+        elif keep_current and flow.current is not None and flow.id in problem.in_force:
             routes[flow.id] = flow.current
         else:
             waiting.append(number)

@@ -22,7 +22,7 @@ import numpy as np
 
 from controller.planning.bounds import Bounds
 from controller.planning.closed_forms import nearly_equal, proper_coloring
-from controller.planning.lanes import Lanes, find_lanes, lanes_of, parts
+from controller.planning.common_links import CommonLinks, common_links_of, find_common_links, parts
 from controller.planning.numbered import Ints, NumberedRoutes, Numbers
 from controller.planning.problem import Flow, FlowId, Problem, Routes
 
@@ -49,8 +49,8 @@ def of_subflows(problem: Problem, routes: Routes) -> Routes:
 
 
 def _run_together(problem: Problem, subflows: Sequence[Flow]) -> bool:
-    standing = {subflow.current for subflow in subflows if subflow.id in problem.standing}
-    return len(standing) <= 1 and len({subflow.id in problem.standing for subflow in subflows}) == 1
+    standing = {subflow.current for subflow in subflows if subflow.id in problem.in_force}
+    return len(standing) <= 1 and len({subflow.id in problem.in_force for subflow in subflows}) == 1
 
 
 def _one(subflows: Sequence[Flow]) -> Flow:
@@ -74,18 +74,18 @@ def color_whole_first(problem: Problem, bounds: Bounds) -> NumberedRoutes | None
     number: dict[FlowId, int] = {}
     group = np.array([number.setdefault(flow.id.joined, len(number)) for flow in problem.flows], np.int64)
     floors = np.array([bounds.job.get(job, 1.0) for job in numbers.job_ids])
-    alike = find_lanes(problem) if len(numbers.crossing) else None
+    alike = find_common_links(problem) if len(numbers.crossing) else None
     found = []
     for flows in parts(numbers, numbers.crossing) if len(numbers.crossing) else []:
-        lanes = alike or lanes_of(problem, flows)
-        routed = lanes and _colored(numbers, flows, group[flows], lanes, float(floors[numbers.job[flows]].min()))
+        common = alike or common_links_of(problem, flows)
+        routed = common and _colored(numbers, flows, group[flows], common, float(floors[numbers.job[flows]].min()))
         if not routed:
             return None
         found.append(routed)
     return NumberedRoutes.joined(found) if found else None
 
 
-def _colored(numbers: Numbers, flows: Ints, group: Ints, lanes: Lanes, floor: float) -> NumberedRoutes | None:
+def _colored(numbers: Numbers, flows: Ints, group: Ints, common: CommonLinks, floor: float) -> NumberedRoutes | None:
     """Return routes of one part; None when flows differ.
 
     The multigraph of whole flows has a proper colouring with D colours, its largest degree. Of the colours with the
@@ -102,12 +102,12 @@ def _colored(numbers: Numbers, flows: Ints, group: Ints, lanes: Lanes, floor: fl
         return None
     src, dst = numbers.src[flows[first]], numbers.dst[flows[first]]
     degree = max(int(np.bincount(of).max()) for of in (src, dst))
-    fit = int(floor * lanes.bps[-1] / demand_bps + _ROUNDING)
-    on_link = max(-(-degree * subflows // lanes.count), fit)
-    whole = min(on_link // subflows * lanes.count, degree)
+    fit = int(floor * common.bps[-1] / demand_bps + _ROUNDING)
+    on_link = max(-(-degree * subflows // common.count), fit)
+    whole = min(on_link // subflows * common.count, degree)
     colors = np.array(proper_coloring(list(zip(src.tolist(), dst.tolist(), strict=True))), np.int64)
     rank = np.argsort(np.argsort(-np.bincount(colors, minlength=degree), kind="stable"))[colors]
     place = np.repeat((rank - whole) * subflows, subflows) + np.tile(np.arange(subflows), len(first))
-    left = max(1, on_link - whole // lanes.count * subflows)
-    lane = np.where(np.repeat(rank < whole, subflows), np.repeat(rank, subflows) % lanes.count, place // left)
-    return NumberedRoutes(flows, lanes.paths(numbers, flows, lane), np.ones(len(flows)))
+    left = max(1, on_link - whole // common.count * subflows)
+    common_link = np.where(np.repeat(rank < whole, subflows), np.repeat(rank, subflows) % common.count, place // left)
+    return NumberedRoutes(flows, common.paths(numbers, flows, common_link), np.ones(len(flows)))

@@ -16,7 +16,7 @@ from controller.jobs.messages import (
     UpdateJobs,
 )
 from controller.planning.analysis.requests import Question
-from controller.planning.plan import Plan, TargetLeft
+from controller.planning.plan import GoalPlanLeft, Plan
 from controller.planning.planned import Planned as Planned
 from controller.planning.planned import Slowdowns
 from controller.planning.problem import PlanLimits, Snapshot
@@ -61,7 +61,7 @@ class SolvePlan:
     limits: PlanLimits
     min_gain: float = 0.0
     """Relative gain from which a plan is worth its moves."""
-    target: TargetLeft | None = None
+    goal: GoalPlanLeft | None = None
     """Goal plan that an earlier cycle left."""
     installs: bool = True
     """Whether a plan that is worth its moves becomes the running routes.

@@ -243,7 +243,7 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, of: Drafts, times:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class GoalPlan:
     """Goal plan: a plan that needs more moves than one cycle may make."""
 
     plan: Plan
@@ -265,11 +265,11 @@ class Target:
     A new search with this cap or a smaller one would find no moves either."""
 
     @property
-    def left(self) -> TargetLeft:
-        return TargetLeft(self.problem.generation, self.moves, len(self.blocked), self.plan.job_slowdown)
+    def left(self) -> GoalPlanLeft:
+        return GoalPlanLeft(self.problem.generation, self.moves, len(self.blocked), self.plan.job_slowdown)
 
 
-class TargetLeft(NamedTuple):
+class GoalPlanLeft(NamedTuple):
     """Summary of a goal plan for the control loop; the rest of the goal plan stays in the planning process."""
 
     generation: int
@@ -302,7 +302,7 @@ class Decision:
 
 
 def decide(
-    problem: Problem, plan: Plan, min_gain: float, stay: Plan | None = None, target: Target | None = None
+    problem: Problem, plan: Plan, min_gain: float, stay: Plan | None = None, goal: GoalPlan | None = None
 ) -> Decision:
     """Return the decision whether to adopt the plan, with its reason.
 
@@ -312,26 +312,26 @@ def decide(
 
     ``min_gain``: smallest relative gain, at the first entry of the sorted slowdowns that differs from the running
     routes (0.02 is 2 %).
-    ``target``: goal plan that the plan leads to. Its gain then counts, and a goal plan that was adopted before needs no
+    ``goal``: goal plan that the plan leads to. Its gain then counts, and a goal plan that was adopted before needs no
     ``min_gain``."""
     routed = [flow for flow in problem.flows if flow.id in plan.routes]
     never = sum(flow.current is None and flow.src_leaf != flow.dst_leaf for flow in routed)
-    astray = [flow.current for flow in routed if flow.current is not None and flow.id not in problem.standing]
-    drained = sum(any(not problem.drained.isdisjoint(subflow.path) for subflow in route) for route in astray)
+    stale = [flow.current for flow in routed if flow.current is not None and flow.id not in problem.in_force]
+    drained = sum(any(not problem.drained.isdisjoint(subflow.path) for subflow in route) for route in stale)
     counts = (
         (never, "not pinned yet"),
-        (len(astray) - drained, "whose path is lost"),
+        (len(stale) - drained, "whose path is lost"),
         (drained, "on drained links"),
     )
     what = [f"{count} {why}" for count, why in counts if count]
-    pins = f"pins {_flows(never + len(astray))}: {' and '.join(what)}" if what else ""
+    pins = f"pins {_flows(never + len(stale))}: {' and '.join(what)}" if what else ""
     if never and plan.ecmp and plan.ecmp.is_as_good_as(min(plan.job_slowdown.values()), min_gain):
         pins += ", though pinning gains nothing now: hashing is as good"
     if pins and (stay is None or not plan.moves):
         others = "1 other flow" if plan.moves == 1 else f"{plan.moves or 'no'} other flows"
         return Decision(True, f"{pins}; {others} moved")
     before = stay.sorted_slowdowns if stay else _running_slowdowns(problem, plan)
-    moves = _blocked(before, target) if target and target.blocked else _worth(before, plan, min_gain, target)
+    moves = _blocked(before, goal) if goal and goal.blocked else _worth(before, plan, min_gain, goal)
     if not pins:
         return moves
     return Decision(True, f"{pins}; other flows: {moves.reason}", moves.adopt)
@@ -347,20 +347,20 @@ def _running_slowdowns(problem: Problem, plan: Plan) -> tuple[float, ...]:
     return tuple(sorted(job_slowdowns(problem, routes).values(), reverse=True))
 
 
-def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, target: Target | None) -> Decision:
+def _worth(before: tuple[float, ...], plan: Plan, min_gain: float, goal: GoalPlan | None) -> Decision:
     """Decide whether the moves are worth their gain. ``before`` has the sorted slowdowns without the plan's moves."""
-    aim = target.plan if target else plan
+    aim = goal.plan if goal else plan
     index = first_difference(before, aim.sorted_slowdowns)
-    if index is None and not target:
+    if index is None and not goal:
         return Decision(False, "the running routes are as good")
     gain = relative_gain(before, aim.sorted_slowdowns)
     change = f"{_change(before, plan.sorted_slowdowns)} with {_flows(plan.moves)} moved"
-    if target and target.moves:
+    if goal and goal.moves:
         aimed = _change(plan.sorted_slowdowns, aim.sorted_slowdowns)
-        change = f"{change}, and then {aimed} when {_flows(target.moves)} more are moved"
+        change = f"{change}, and then {aimed} when {_flows(goal.moves)} more are moved"
     if gain < 0:
         return Decision(False, f"the running routes are better: {_change(before, aim.sorted_slowdowns)}")
-    if gain < min_gain and not (target and target.held):
+    if gain < min_gain and not (goal and goal.held):
         return Decision(False, f"not worth it: {change}; planning.min_gain is {min_gain:.1%}")
     return Decision(True, change)
 
@@ -383,14 +383,14 @@ def _change(before: Sequence[float], after: Sequence[float], falls: str = "falls
     return f"{which} {falls} from {old:.2f} to {new:.2f} ({1 - new / old:.1%})"
 
 
-def _blocked(before: tuple[float, ...], target: Target) -> Decision:
-    named = ", ".join(f"{flow.src_ip} > {flow.dst_ip}" for flow in target.blocked[:_MOST_NAMED])
-    more = f" and {len(target.blocked) - _MOST_NAMED} more" if len(target.blocked) > _MOST_NAMED else ""
-    least = " at least" if target.smallest else ", as far as known,"
+def _blocked(before: tuple[float, ...], goal: GoalPlan) -> Decision:
+    named = ", ".join(f"{flow.src_ip} > {flow.dst_ip}" for flow in goal.blocked[:_MOST_NAMED])
+    more = f" and {len(goal.blocked) - _MOST_NAMED} more" if len(goal.blocked) > _MOST_NAMED else ""
+    least = " at least" if goal.smallest else ", as far as known,"
     return Decision(
         False,
-        f"{_change(before, target.plan.sorted_slowdowns, 'could fall')}, but no moves that lead there were found "
-        f"within planning.max_moves: of {_flows(target.moves)} to move{least} {len(target.blocked)} would have to move "
+        f"{_change(before, goal.plan.sorted_slowdowns, 'could fall')}, but no moves that lead there were found "
+        f"within planning.max_moves: of {_flows(goal.moves)} to move{least} {len(goal.blocked)} would have to move "
         f"together ({named}{more})",
     )
 

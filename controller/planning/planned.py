@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.planning.ecmp import ecmp_job_slowdowns
 from controller.planning.efficiency import job_slowdowns, outweighed, phase_slowdowns
-from controller.planning.plan import Decision, NoPlan, Plan, Target, TargetLeft, answered, decide
+from controller.planning.plan import Decision, GoalPlan, GoalPlanLeft, NoPlan, Plan, answered, decide
 from controller.planning.problem import Problem, Route, Routes
 from controller.shared_map import SharedMap
 from signalbox.jobs.spec import JobId
@@ -68,7 +68,7 @@ class Planned:
     """Slowdowns under the plan's routes; None when ``decision`` is None."""
     repaired: int = 0
     """Number of flows whose path was lost and that have another path in the plan."""
-    target: TargetLeft | None = None
+    goal: GoalPlanLeft | None = None
     """Part of the goal plan that is left when the plan is adopted; None when there is no goal plan."""
     for_now: bool = False
     """Whether the plan is for ``Problem.now``."""
@@ -90,19 +90,19 @@ def decided(
     min_gain: float | None,
     running: Routes = NO_ROUTES,
     stay: Plan | None = None,
-    target: Target | None = None,
+    goal: GoalPlan | None = None,
 ) -> Planned:
     """Return the plan with the decision whether to adopt it, and its slowdowns.
 
-    ``min_gain``, ``stay``, ``target``: see ``plan.decide``. Without ``min_gain`` the plan is a repair, which is adopted
+    ``min_gain``, ``stay``, ``goal``: see ``plan.decide``. Without ``min_gain`` the plan is a repair, which is adopted
     at once.
     ``running``: all running routes. The plan's routes share unchanged parts with this mapping, so that the control loop
     need not compare the routes one by one."""
     plan = _placed(problem, plan)
-    decision = Decision(True, "repair") if min_gain is None else decide(problem, plan, min_gain, stay, target)
+    decision = Decision(True, "repair") if min_gain is None else decide(problem, plan, min_gain, stay, goal)
     if stay and not decision.moving:
         plan = _placed(problem, stay)
-    gone = {flow.id for flow in problem.flows if flow.current is not None} - problem.standing
+    gone = {flow.id for flow in problem.flows if flow.current is not None} - problem.in_force
     shared = SharedMap.of(running).become(plan.routes)
     now, routes = problem.now, plan.routes
     of_job = plan.job_slowdown if now is problem else job_slowdowns(now, routes)

@@ -115,14 +115,14 @@ class Problem:
         return self.paths.connected(flow.src_leaf, flow.dst_leaf)
 
     @cached_property
-    def standing(self) -> frozenset[FlowId]:
+    def in_force(self) -> frozenset[FlowId]:
         """Flows that are pinned to paths that still exist."""
-        return frozenset(flow.id for flow in self.flows if self.stands(flow))
+        return frozenset(flow.id for flow in self.flows if self.is_in_force(flow))
 
     @property
     def broken(self) -> bool:
         """Whether a flow is pinned to a path that no longer exists."""
-        return any(flow.current is not None and flow.id not in self.standing for flow in self.flows)
+        return any(flow.current is not None and flow.id not in self.in_force for flow in self.flows)
 
     def with_routes(self, routes: Routes) -> Problem:
         """Return the same problem with ``routes`` as the running routes."""
@@ -132,9 +132,9 @@ class Problem:
         """Return how many flows with a valid current route get a different one in ``routes``."""
         pinned = [flow for flow in self.flows if flow.current is not None]
         left = [flow.id for flow in pinned if routes.get(flow.id, flow.current) != flow.current]
-        return sum(flow in self.standing for flow in left)
+        return sum(flow in self.in_force for flow in left)
 
-    def stands(self, flow: Flow) -> bool:
+    def is_in_force(self, flow: Flow) -> bool:
         """Return whether the flow is pinned, and each of its paths still leads from its source to its destination."""
         return flow.current is not None and all(
             self.paths.leads(subflow.path, flow.src_leaf, flow.dst_leaf) for subflow in flow.current

@@ -104,7 +104,7 @@ class _Relief:
         changed = {self._problem.flows[flow].id: route for flow, route in self._at.items()}
         if not changed:
             return None
-        moves = sum(flow in self._problem.standing and self._start[flow] != route for flow, route in changed.items())
+        moves = sum(flow in self._problem.in_force and self._start[flow] != route for flow, route in changed.items())
         routes = {**self._start, **changed}
         return Draft(
             "relief", routes, self.slowdown, moves, paths_used(routes) if self._problem.has_equal_subflows else 0
@@ -183,7 +183,7 @@ class _Relief:
             route = self._that_keeps_to(goal, flow)
             if route is not None:
                 self._before.setdefault(flow, was)
-                self._moves_left -= was is None and self._problem.flows[flow].id in self._problem.standing
+                self._moves_left -= was is None and self._problem.flows[flow].id in self._problem.in_force
                 self._set(flow, route)
                 return True
             self._set(flow, was)

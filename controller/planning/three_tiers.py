@@ -1,7 +1,6 @@
 """Routing in closed form on three tiers: flows get a plane first, then a core of their plane.
 
-In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. In names a "lane" is a common link
-(``tiers``).
+In: flows between leaves, and the ``Tiers`` of the fabric. Out: their routes. Common links: see ``tiers``.
 
 - *Whole flows*. Colour the flows between leaves with the common edge links, evenly in every leaf and in every pod.
   Then, in each plane, colour its flows between pods with the common core links, evenly in every pod. A colouring needs
@@ -28,7 +27,7 @@ from typing import NamedTuple
 from controller.fabric.topology import Path
 from controller.planning.bounds import Bounds
 from controller.planning.closed_forms import nearly_equal
-from controller.planning.lanes import crossing
+from controller.planning.common_links import crossing
 from controller.planning.nested_coloring import nested_coloring
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Subflow, whole
 from controller.planning.solver import cp_model, solver_within
@@ -42,7 +41,7 @@ _CHOICE_S = 0.3
 """Limit for the choice of planes in deterministic time, which is about as many seconds."""
 
 
-class Lanes(NamedTuple):
+class CommonLinks(NamedTuple):
     """Common links that a flow takes; -1 for none."""
 
     edge: int
@@ -116,20 +115,20 @@ def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers, worst: f
     running = _running(flows, tiers)
     edge, core = [-1] * len(flows), [-1] * len(flows)
     of_plane: defaultdict[int, list[int]] = defaultdict(list)
-    for those, lanes in _groups(problem, flows, tiers, ends, [of.edge for of in running], worst):
-        current = [running[flow].edge - lanes[0] if running[flow].edge in lanes else -1 for flow in those]
-        for flow, color in zip(those, ends.color(those, len(lanes), current), strict=True):
-            edge[flow] = lanes[color]
+    for those, common in _groups(problem, flows, tiers, ends, [of.edge for of in running], worst):
+        current = [running[flow].edge - common[0] if running[flow].edge in common else -1 for flow in those]
+        for flow, color in zip(those, ends.color(those, len(common), current), strict=True):
+            edge[flow] = common[color]
     for flow in ends.between_pods(range(len(flows))):
         of_plane[tiers.plane[edge[flow]]].append(flow)
     for plane, those in of_plane.items():
         stays = [tiers.plane[running[flow].edge] == plane for flow in those]
         current = [running[flow].core if stay else -1 for flow, stay in zip(those, stays, strict=True)]
-        for flow, color in zip(those, ends.color_pods(those, tiers.core_lanes[plane], current), strict=True):
+        for flow, color in zip(those, ends.color_pods(those, tiers.core_links[plane], current), strict=True):
             core[flow] = color
     return {
-        flow.id: (Subflow(_path(tiers, flow, Lanes(*lanes)), 1.0),)
-        for flow, *lanes in zip(flows, edge, core, strict=True)
+        flow.id: (Subflow(_path(tiers, flow, CommonLinks(*common)), 1.0),)
+        for flow, *common in zip(flows, edge, core, strict=True)
     }
 
 
@@ -141,26 +140,28 @@ def _groups(
     Normally all flows are coloured with the links of the planes with the most common core links. When planes are
     unequal and this misses the slowdown, flows are chosen for each kind of plane."""
     edge_bps, core_bps = _rates(problem, tiers)
-    count, load = _edge_lanes(tiers, ends, core_bps / edge_bps)
+    count, load = _edge_links(tiers, ends, core_bps / edge_bps)
     together: list[tuple[Sequence[int], range]] = [(range(len(flows)), range(count))]
     demands = {max([bps for _, bps in flow.demand_bps], default=0.0) for flow in flows}
-    kinds = [tiers.core_lanes[plane] for plane in tiers.plane]
+    kinds = [tiers.core_links[plane] for plane in tiers.plane]
     if len(set(kinds)) == 1 or not 0 < max(demands) <= min(demands) * (1 + _ROUNDING):
         return together
     of_edge, of_core = (int(worst * bps / max(demands) + _ROUNDING) for bps in (edge_bps, core_bps))
     if load <= of_edge:
         return together
-    lanes = [range(kinds.index(cores), kinds.index(cores) + kinds.count(cores)) for cores in dict.fromkeys(kinds)]
-    core_lanes = [sum(tiers.core_lanes[plane] for plane in {tiers.plane[lane] for lane in of}) for of in lanes]
-    rooms = [Room(of_edge * len(of), of_core * count) for of, count in zip(lanes, core_lanes, strict=True)]
-    current = [next((number for number, of in enumerate(lanes) if lane in of), -1) for lane in running]
+    common = [range(kinds.index(cores), kinds.index(cores) + kinds.count(cores)) for cores in dict.fromkeys(kinds)]
+    core_links = [
+        sum(tiers.core_links[plane] for plane in {tiers.plane[common_link] for common_link in of}) for of in common
+    ]
+    rooms = [Room(of_edge * len(of), of_core * count) for of, count in zip(common, core_links, strict=True)]
+    current = [next((number for number, of in enumerate(common) if common_link in of), -1) for common_link in running]
     chosen = choose(ends.leaf, ends.pod, rooms, current)
     if chosen is None:
         return together
-    return [([flow for flow, own in enumerate(chosen) if own == number], of) for number, of in enumerate(lanes)]
+    return [([flow for flow, own in enumerate(chosen) if own == number], of) for number, of in enumerate(common)]
 
 
-def _edge_lanes(tiers: Tiers, ends: _Ends, per_core: float) -> tuple[int, float]:
+def _edge_links(tiers: Tiers, ends: _Ends, per_core: float) -> tuple[int, float]:
     """Return how many common edge links to use, and the number of flows on the most loaded link.
 
     Planes are used in the order of their number of common core links, the largest first. As many planes are used as
@@ -171,33 +172,33 @@ def _edge_lanes(tiers: Tiers, ends: _Ends, per_core: float) -> tuple[int, float]
     loads = {}
     for count in accumulate(per_plane[plane] for plane in sorted(per_plane)):
         used = range(tiers.plane[count - 1] + 1)
-        of_core = max(-(-(per_plane[plane] * -(-pod // count)) // tiers.core_lanes[plane]) for plane in used)
+        of_core = max(-(-(per_plane[plane] * -(-pod // count)) // tiers.core_links[plane]) for plane in used)
         loads[count] = max(-(-leaf // count), of_core / per_core)
     best = min(loads, key=lambda count: (loads[count], -count))
     return best, loads[best]
 
 
-def _running(flows: Sequence[Flow], tiers: Tiers) -> list[Lanes]:
+def _running(flows: Sequence[Flow], tiers: Tiers) -> list[CommonLinks]:
     """Return the common links that whole flows take now."""
     if not any(flow.current for flow in flows):
-        return [Lanes(-1, -1)] * len(flows)
-    edge = {link: lane for links in tiers.up.values() for lane, link in enumerate(links)}
-    core = {link: lane for pods in tiers.core_up for links in pods for lane, link in enumerate(links)}
+        return [CommonLinks(-1, -1)] * len(flows)
+    edge = {link: common_link for links in tiers.up.values() for common_link, link in enumerate(links)}
+    core = {link: common_link for pods in tiers.core_up for links in pods for common_link, link in enumerate(links)}
 
-    def lanes(flow: Flow) -> Lanes:
+    def common(flow: Flow) -> CommonLinks:
         path = flow.current[0].path if flow.current and len(flow.current) == 1 else ()
-        return Lanes(edge.get(path[0], -1), core.get(path[1], -1)) if len(path) > 1 else Lanes(-1, -1)
+        return CommonLinks(edge.get(path[0], -1), core.get(path[1], -1)) if len(path) > 1 else CommonLinks(-1, -1)
 
-    return list(map(lanes, flows))
+    return list(map(common, flows))
 
 
-def _path(tiers: Tiers, flow: Flow, lanes: Lanes) -> Path:
-    up, down = tiers.up[flow.src_leaf][lanes.edge], tiers.down[flow.dst_leaf][lanes.edge]
-    if lanes.core < 0:
+def _path(tiers: Tiers, flow: Flow, common: CommonLinks) -> Path:
+    up, down = tiers.up[flow.src_leaf][common.edge], tiers.down[flow.dst_leaf][common.edge]
+    if common.core < 0:
         return up, down
-    plane = tiers.plane[lanes.edge]
+    plane = tiers.plane[common.edge]
     out, into = tiers.core_up[plane][tiers.pod[flow.src_leaf]], tiers.core_down[plane][tiers.pod[flow.dst_leaf]]
-    return up, out[lanes.core], into[lanes.core], down
+    return up, out[common.core], into[common.core], down
 
 
 def _rates(problem: Problem, tiers: Tiers) -> tuple[float, float]:
@@ -296,11 +297,11 @@ def split_evenly(
     edge_bps, core_bps = _rates(problem, tiers)
     demand_bps = max(bps for _, bps in flows[0].demand_bps)
     for whole_in_plane in (False, True):
-        planes = _Planes(counts, tiers.core_lanes, core_bps / edge_bps, whole_in_plane)
+        planes = _Planes(counts, tiers.core_links, core_bps / edge_bps, whole_in_plane)
         subflows = planes.subflows(edge_bps / demand_bps)
         if max(len(subflows[group]) for group in zip(color, sub, strict=True)) <= max_subflows:
             return {
-                flow.id: tuple([Subflow(_path(tiers, flow, lanes), share) for lanes, share in subflows[group]])
+                flow.id: tuple([Subflow(_path(tiers, flow, common), share) for common, share in subflows[group]])
                 for flow, group in zip(flows, zip(color, sub, strict=True), strict=True)
             }
     return None
@@ -312,26 +313,26 @@ class _Planes:
 
     counts: Sequence[int]
     """Largest number of flows of each colour that leave or enter one pod."""
-    core_lanes: Sequence[int]
+    core_links: Sequence[int]
     """Number of common core links of each plane."""
     per_core: float
     """Capacity of a common core link / that of a common edge link."""
     whole_in_plane: bool
     """Whether no flow may take two cores of one plane."""
 
-    def subflows(self, least: float) -> dict[_Group, list[tuple[Lanes, float]]]:
+    def subflows(self, least: float) -> dict[_Group, list[tuple[CommonLinks, float]]]:
         """Return the common links and shares of every group of flows. ``least``: load below which nothing is gained."""
         load, planes = self._least_load(least)
         room = load * self.per_core
-        found: dict[_Group, list[tuple[Lanes, float]]] = defaultdict(list)
+        found: dict[_Group, list[tuple[CommonLinks, float]]] = defaultdict(list)
         for plane, parts in enumerate(planes):
-            lanes = self.core_lanes[plane]
-            fits = all(self.counts[color] <= lanes for color, _ in parts) and sum(share for _, share in parts) <= room
-            cut = self._dealt(parts, lanes) if self.whole_in_plane or fits else self._cut(parts, room, found)
+            common = self.core_links[plane]
+            fits = all(self.counts[color] <= common for color, _ in parts) and sum(share for _, share in parts) <= room
+            cut = self._dealt(parts, common) if self.whole_in_plane or fits else self._cut(parts, room, found)
             for color, share in parts:
-                found[color, -1].append((Lanes(plane, -1), share))
+                found[color, -1].append((CommonLinks(plane, -1), share))
             for group, core, share in cut:
-                found[group].append((Lanes(plane, core), share))
+                found[group].append((CommonLinks(plane, core), share))
         return {group: _adding_up(subflows) for group, subflows in found.items()}
 
     def _least_load(self, least: float) -> tuple[float, list[list[_Part]]]:
@@ -351,11 +352,11 @@ class _Planes:
         Planes with the most cores are filled first, and colours with the most flows are placed first."""
         waiting = [(1.0, color) for color in sorted(range(len(self.counts)), key=self.counts.__getitem__)]
         planes = []
-        for lanes in self.core_lanes:
-            edge, core, parts = load, load * self.per_core * lanes, list[_Part]()
+        for common in self.core_links:
+            edge, core, parts = load, load * self.per_core * common, list[_Part]()
             while waiting and edge > _NOTHING:
                 left, color = waiting[-1]
-                need = self._core_lanes_needed(color, lanes)
+                need = self._core_links_needed(color, common)
                 share = min(left, edge, core / need if need else edge)
                 if share > _NOTHING:
                     parts.append(_Part(color, share))
@@ -366,14 +367,14 @@ class _Planes:
             planes.append(parts)
         return None if waiting else planes
 
-    def _core_lanes_needed(self, color: int, lanes: int) -> int:
+    def _core_links_needed(self, color: int, common: int) -> int:
         """Return the load that one unit of the colour's share adds to the core links of the most loaded pod."""
         count = self.counts[color]
-        return math.ceil(count / lanes) * lanes if self.whole_in_plane else count
+        return math.ceil(count / common) * common if self.whole_in_plane else count
 
-    def _dealt(self, parts: Sequence[_Part], lanes: int) -> list[_Subflow]:
+    def _dealt(self, parts: Sequence[_Part], common: int) -> list[_Subflow]:
         return [
-            _Subflow((color, sub), sub % lanes, share) for color, share in parts for sub in range(self.counts[color])
+            _Subflow((color, sub), sub % common, share) for color, share in parts for sub in range(self.counts[color])
         ]
 
     def _cut(self, parts: Sequence[_Part], room: float, found: Mapping[_Group, Sequence[object]]) -> list[_Subflow]:
@@ -400,7 +401,7 @@ def _cores(begin: float, end: float, length: float) -> list[tuple[int, float]]:
     return [(core, min(end, (core + 1) * length) - max(begin, core * length)) for core in cores]
 
 
-def _adding_up(subflows: Sequence[tuple[Lanes, float]]) -> list[tuple[Lanes, float]]:
+def _adding_up(subflows: Sequence[tuple[CommonLinks, float]]) -> list[tuple[CommonLinks, float]]:
     """Return shares scaled to add up to 1 in spite of rounding."""
     total = sum(share for _, share in subflows)
-    return [(lanes, share / total) for lanes, share in subflows]
+    return [(common, share / total) for common, share in subflows]

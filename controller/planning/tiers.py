@@ -24,7 +24,7 @@ Links = tuple[LinkId, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Pods and planes of a fabric, by number. In names a "lane" is a common link.
+    """Pods and planes of a fabric, by number.
 
     Planes are in descending order of their number of common core links; planes without any are left out."""
 
@@ -42,7 +42,7 @@ class Tiers:
     """Links from cores of each plane and pod, by common core link."""
 
     @property
-    def core_lanes(self) -> list[int]:
+    def core_links(self) -> list[int]:
         """Number of common core links of each plane."""
         return [len(pods[0]) for pods in self.core_up]
 
@@ -54,7 +54,7 @@ def find_tiers(paths: CandidatePaths, leaves: Iterable[Dpid]) -> Tiers | None:
     if not planes:
         return None
     plane_of = {agg: plane for plane, aggs in enumerate(planes.values()) for agg in aggs}
-    lanes: set[tuple[int, ...]] = set()
+    common: set[tuple[int, ...]] = set()
 
     def outward(switch: Dpid, number: Mapping[Dpid, int]) -> Links:
         return by_number((number.get(paths.far_end[link], -1), link) for link in paths.links_from(switch))
@@ -65,13 +65,13 @@ def find_tiers(paths: CandidatePaths, leaves: Iterable[Dpid]) -> Tiers | None:
     def by_number(links: Iterable[tuple[int, LinkId]]) -> Links:
         """Return the links that lead to numbered switches, ordered by the number of the switch."""
         ordered = sorted(link for link in links if link[0] >= 0)
-        lanes.add(tuple([number for number, _ in ordered]))
+        common.add(tuple([number for number, _ in ordered]))
         return tuple([link for _, link in ordered])
 
     up, down = ({leaf: way(leaf, plane_of) for leaf in pods} for way in (outward, inward))
-    if len(lanes) > 1:
+    if len(common) > 1:
         return None
-    plane = lanes.pop()
+    plane = common.pop()
     core_up, core_down = (
         [[way(agg, dict(zip(cores, cores, strict=True))) for agg in aggs] for cores, aggs in planes.items()]
         for way in (outward, inward)

@@ -9,7 +9,7 @@ hold:
 
 - for each slowdown t of the vector, no more jobs are above t than before;
 - the first condition holds down to some t, and fewer jobs than before are at t or above. This t is the *tie-break*
-  (``pivot`` in names).
+ .
 
 Only the largest slowdowns, at most ``_MOST_PIVOTS``, can be tie-breaks. When there is no tie-break, no job below these
 slowdowns may exceed its present one. A job is above t when the load of a link that it uses is above t. When flows leave
@@ -58,32 +58,32 @@ class Stuck(NamedTuple):
 
 
 def step(
-    problem: Problem, start: Routes, target: Routes, most: int, free: Collection[FlowId], limits: PlanLimits
+    problem: Problem, start: Routes, goal: Routes, most: int, free: Collection[FlowId], limits: PlanLimits
 ) -> Routes | Stuck:
-    """Make as many moves towards ``target`` as possible, among those with the smallest sorted slowdowns.
+    """Make as many moves towards ``goal`` as possible, among those with the smallest sorted slowdowns.
 
     Slowdowns are compared only at the tie-breaks. ``most``: number of flows that may move, not counting those in
     ``free``."""
     if limits.left_s <= 0:
         return Stuck(final=False)
-    model = _Model(problem, start, target, limits)
+    model = _Model(problem, start, goal, limits)
     model.limit(most, free)
     model.maximise_gain()
     solver, status = _solved(model, limits)
     chosen = model.chosen(solver) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else []
     if not chosen:
         return Stuck(status == cp_model.OPTIMAL and model.complete)
-    return {**start, **{flow: target[flow] for flow in chosen}}
+    return {**start, **{flow: goal[flow] for flow in chosen}}
 
 
-def smallest_group(problem: Problem, start: Routes, target: Routes, limits: PlanLimits) -> Group:
+def smallest_group(problem: Problem, start: Routes, goal: Routes, limits: PlanLimits) -> Group:
     """Return the fewest moves that give smaller slowdowns than ``start`` has.
 
-    Return all moves when none are found in time, because ``target`` has smaller slowdowns."""
-    every = Group(tuple(flow.id for flow in _changing(problem, start, target)), smallest=False)
+    Return all moves when none are found in time, because ``goal`` has smaller slowdowns."""
+    every = Group(tuple(flow.id for flow in _changing(problem, start, goal)), smallest=False)
     if limits.left_s <= 0:
         return every
-    model = _Model(problem, start, target, limits)
+    model = _Model(problem, start, goal, limits)
     model.minimise_moves()
     solver, status = _solved(model, limits)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -160,11 +160,11 @@ class _Link:
 class _Model:
     """CP-SAT model of the moves."""
 
-    def __init__(self, problem: Problem, start: Routes, target: Routes, limits: PlanLimits) -> None:
+    def __init__(self, problem: Problem, start: Routes, goal: Routes, limits: PlanLimits) -> None:
         self.cp = cp_model.CpModel()
         self._problem = problem
         self._start = start
-        changing = _changing(problem, start, target)
+        changing = _changing(problem, start, goal)
         most = int(min(_MOST_MOVES, max(1.0, _MOVES_PER_S * limits.left_s)))
         self.complete = len(changing) <= most
         """Whether ``moves`` has every flow whose route changes."""
@@ -173,7 +173,7 @@ class _Model:
         self.moves: dict[FlowId, Any] = {flow.id: self.cp.new_bool_var("") for flow in changing}
         """Variable x_f of each flow."""
         self._slowdowns = job_slowdowns(problem, start)
-        self._links = self._changing_links(target)
+        self._links = self._changing_links(goal)
         self._links_of: defaultdict[JobId, list[_Link]] = defaultdict(list)
         for link in self._links.values():
             for job in link.users:
@@ -181,7 +181,7 @@ class _Model:
         self._above_of: dict[float, dict[JobId, Any]] = {}
         self.sees_all_slowdowns = True
         """Whether every slowdown that can decrease has a tie-break."""
-        self._pivots = self._not_worse()
+        self._tie_breaks = self._not_worse()
 
     def limit(self, most: int, free: Collection[FlowId]) -> None:
         self.cp.add(sum(move for flow, move in self.moves.items() if flow not in free) <= most)
@@ -189,12 +189,12 @@ class _Model:
     def maximise_gain(self) -> None:
         """Maximise the largest slowdown that decreases, then the number of moves."""
         weight = len(self.moves) + 1
-        gain = sum(weight * rank * pivot for rank, pivot in enumerate(reversed(self._pivots), start=1))
+        gain = sum(weight * rank * tie_break for rank, tie_break in enumerate(reversed(self._tie_breaks), start=1))
         self.cp.maximize(gain + sum(self.moves.values()))
 
     def minimise_moves(self) -> None:
         """Minimise the number of moves that give smaller slowdowns."""
-        self.cp.add_bool_or(self._pivots)
+        self.cp.add_bool_or(self._tie_breaks)
         self.cp.minimize(sum(self.moves.values()))
 
     def chosen(self, solver: cp_model.CpSolver) -> list[FlowId]:
@@ -202,19 +202,19 @@ class _Model:
 
     # ---- loads
 
-    def _changing_links(self, target: Routes) -> dict[LinkId, _Link]:
+    def _changing_links(self, goal: Routes) -> dict[LinkId, _Link]:
         """Return the links that a moving flow uses before or after its move."""
         moving = [flow for flow in self._problem.flows if flow.id in self.moves]
         passed = dict.fromkeys(
             link
             for flow in moving
-            for route in (self._start[flow.id], target[flow.id])
+            for route in (self._start[flow.id], goal[flow.id])
             for path, _ in route
             for link in path
         )
         users: dict[LinkId, defaultdict[JobId, _User]] = {link: defaultdict(_User) for link in passed}
         for flow in self._problem.flows:
-            for link, before, after in _shares(self._start.get(flow.id, ()), target.get(flow.id, ())):
+            for link, before, after in _shares(self._start.get(flow.id, ()), goal.get(flow.id, ())):
                 if link in users:
                     self._use(users[link][flow.job_id], flow, link, before, after)
         loads = [sum(user.most for user in of_link.values()) for of_link in users.values()]
@@ -254,23 +254,23 @@ class _Model:
         distinct = _distinct(slowdowns)
         most = max(1, min(_MOST_PIVOTS, _MOST_ROWS // max(1, len(slowdowns))))
         self.sees_all_slowdowns = all(slowdown <= 1 + _STRICT for slowdown in distinct[most:])
-        pivots: list[Any] = []
+        tie_breaks: list[Any] = []
         last = 1.0
         for slowdown in distinct[:most]:
             above = [job for job in slowdowns if job > slowdown * (1 + SLOWDOWN_TOLERANCE)]
-            earlier = [pivot.negated() for pivot in pivots]
+            earlier = [tie_break.negated() for tie_break in tie_breaks]
             self.cp.add(sum(self._above(slowdown).values()) <= len(above)).only_enforce_if(earlier)
             last = slowdown
             if slowdown > 1 + _STRICT:
                 at_least = sum(job >= slowdown * (1 - SLOWDOWN_TOLERANCE) for job in slowdowns)
-                pivots.append(self.cp.new_bool_var(""))
+                tie_breaks.append(self.cp.new_bool_var(""))
                 fewer = sum(self._above(slowdown * (1 - _STRICT)).values()) <= at_least - 1
-                self.cp.add(fewer).only_enforce_if(pivots[-1])
-        none = [pivot.negated() for pivot in pivots]
+                self.cp.add(fewer).only_enforce_if(tie_breaks[-1])
+        none = [tie_break.negated() for tie_break in tie_breaks]
         for job, slowdown in self._slowdowns.items():
             if slowdown < last * (1 - SLOWDOWN_TOLERANCE):
                 self._keep_below(slowdown, job, none)
-        return pivots
+        return tie_breaks
 
     def _above(self, slowdown: float) -> Mapping[JobId, Any]:
         """Return, for every job that can be above the slowdown, the variable that says whether the job is above it."""
@@ -301,9 +301,9 @@ class _Model:
         return constrained
 
 
-def _changing(problem: Problem, start: Routes, target: Routes) -> list[Flow]:
-    both = (flow for flow in problem.flows if flow.id in start and flow.id in target)
-    return [flow for flow in both if start[flow.id] != target[flow.id]]
+def _changing(problem: Problem, start: Routes, goal: Routes) -> list[Flow]:
+    both = (flow for flow in problem.flows if flow.id in start and flow.id in goal)
+    return [flow for flow in both if start[flow.id] != goal[flow.id]]
 
 
 def _from_the_fullest(problem: Problem, start: Routes, flows: Sequence[Flow]) -> list[Flow]:

@@ -15,12 +15,12 @@ from controller.planning.baselines import QUICK, Numbered
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.certificate import certificate, document
 from controller.planning.ecmp import NextHops, hashed_links
+from controller.planning.goal_plan import same_inputs, solved
 from controller.planning.greedy import PathChoices
-from controller.planning.plan import Drafts, NoPlan, Plan, Target, answered, decide, draft
+from controller.planning.plan import Drafts, GoalPlan, NoPlan, Plan, answered, decide, draft
 from controller.planning.planned import Planned
 from controller.planning.planner import Fault, judged, plan
 from controller.planning.solver import cp_model, solver_within
-from controller.planning.target import same_inputs, solved
 
 __all__ = (
     "QUICK",
@@ -29,6 +29,7 @@ __all__ = (
     "Bounds",
     "Drafts",
     "Fault",
+    "GoalPlan",
     "Network",
     "NextHops",
     "NoPlan",
@@ -38,7 +39,6 @@ __all__ = (
     "Planned",
     "PlanningConfig",
     "Progress",
-    "Target",
     "analyse_failures",
     "analyse_job",
     "answered",

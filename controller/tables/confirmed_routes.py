@@ -39,7 +39,7 @@ class ConfirmedRoutes:
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
         self._pins: Mapping[str, tuple[Pin, ...]] = {}
-        self._astray: Mapping[FlowId, JobId] = {}
+        self._stale: Mapping[FlowId, JobId] = {}
         self._rules: dict[Dpid, tuple[_Flows, _Flows]] = {}
         self._names_of: dict[FlowKey, tuple[str, ...]] = {}
         """Jobs by the key of their pins.
@@ -58,7 +58,7 @@ class ConfirmedRoutes:
         installed: Mapping[Dpid, RuleSet],
     ) -> Confirmed:
         before, self._pins = self._pins, pins.of
-        astray, self._astray = self._astray, pins.astray
+        stale, self._stale = self._stale, pins.stale
         names = {name for name, *_ in differing(before, self._pins)} | self._moved(hosts)
         for name in names:
             self._note_pins(name)
@@ -68,8 +68,8 @@ class ConfirmedRoutes:
             for name in self._names_of.get(key, ()):
                 if name not in look_at:
                     others.setdefault(name, set()).add(key)
-        both = {**astray, **self._astray}
-        for name in {both[flow] for flow in astray.keys() ^ self._astray.keys()}:
+        both = {**stale, **self._stale}
+        for name in {both[flow] for flow in stale.keys() ^ self._stale.keys()}:
             if name in self._known and name not in look_at:
                 others.setdefault(name, set())
         found: dict[str, Mapping[FlowId, Route] | None] = dict.fromkeys(names - self._known.keys())
@@ -128,7 +128,7 @@ class ConfirmedRoutes:
             at = self._hosts[known.pins[key].flow.src_ip].at.dpid
             known.note(key, _is_confirmed(key, wanted.get(at), installed.get(at)))
         missing = {flow for key in known.missing for flow in known.pins[key].flows}
-        missing |= self._astray.keys() & known.paths.keys()
+        missing |= self._stale.keys() & known.paths.keys()
         whole = ((flow, paths, routes.get(flow)) for flow, paths in known.paths.items() if flow not in missing)
         return {flow: route for flow, paths, route in whole if route and _are_of(paths, route)}
 

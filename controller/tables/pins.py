@@ -41,9 +41,9 @@ class PinSet:
 
     of: Mapping[str, tuple[Pin, ...]]
     """Pins by job, or ``OTHERS``; the tuple of a job is the same object while none of its pins changes."""
-    fallen: frozenset[JobId] = frozenset()
+    invalid: frozenset[JobId] = frozenset()
     """Jobs with invalid routes, which have no pins."""
-    astray: Mapping[FlowId, JobId] = field(default_factory=dict)
+    stale: Mapping[FlowId, JobId] = field(default_factory=dict)
     """Flows with stale pins, by flow, with their jobs.
 
     Such a pin belongs to an invalid route and sends no packet over that route; its turn to be removed has not come."""
@@ -85,11 +85,11 @@ class Pins:
         self._ways = ShortestPaths()
         self._distance: Mapping[Dpid, Mapping[Dpid, int]] = {}
         self._of_pair: dict[JobId, dict[Pair, tuple[Pin, ...]]] = {}
-        self._fallen: dict[JobId, set[Pair]] = {}
+        self._invalid: dict[JobId, set[Pair]] = {}
         self._due: dict[JobId, set[Pair]] = {}
         self._given_up: dict[JobId, set[Pair]] = {}
         """Pairs, and their reverses, that a job has lost and still has pins for, by job that waits for its turn."""
-        self._astray: dict[FlowId, JobId] = {}
+        self._stale: dict[FlowId, JobId] = {}
         self.turn = 0
         """Number that changes whenever a call is due although no input has changed."""
         self._others = Memo(self._find_others)
@@ -123,8 +123,8 @@ class Pins:
         for job_id, pairs in self._follow_links(fabric, jobs, routes):
             touched[job_id].update(pairs)
             flows = chain.from_iterable(flow_ids(jobs[job_id].dividing, pair) for pair in pairs)
-            astray = (flow for flow in flows if flow in routes and not self._stands(fabric, flow, routes[flow]))
-            self._astray |= dict.fromkeys(astray, job_id)
+            stale = (flow for flow in flows if flow in routes and not self._is_in_force(fabric, flow, routes[flow]))
+            self._stale |= dict.fromkeys(stale, job_id)
         # Jobs with pins come first: a new job may take over some of their pins, and no two jobs may have the same pin.
         for job_id in sorted(touched, key=lambda job_id: (job_id not in of, job_id)):
             self._due.setdefault(job_id, set()).update(touched[job_id])
@@ -142,9 +142,9 @@ class Pins:
         others = self._others(orphans, tuple(self._counted.values()), fabric.hosts, self._announced.version)
         if of.get(OTHERS) is not others:
             pins[OTHERS] = others
-        if pins or self._astray != self._found.astray:
-            fallen = frozenset((*self._fallen, *self._astray.values()))
-            self._found = PinSet(updated(of, pins), fallen, dict(self._astray))
+        if pins or self._stale != self._found.stale:
+            invalid = frozenset((*self._invalid, *self._stale.values()))
+            self._found = PinSet(updated(of, pins), invalid, dict(self._stale))
         return self._found
 
     def _together(self, job_id: JobId, jobs: Mapping[JobId, PinnedJob]) -> dict[JobId, None]:
@@ -178,10 +178,10 @@ class Pins:
         for job in known:
             for flow in _flow_ids(job):
                 self._job_of.pop(flow, None)
-                self._astray.pop(flow, None)
+                self._stale.pop(flow, None)
         for job_id in gone:
             self._given_up.pop(job_id, None)
-            self._fallen.pop(job_id, None)
+            self._invalid.pop(job_id, None)
             self._announced.remove(before[job_id])
         for job_id in changed:
             if job_id in before:
@@ -227,7 +227,7 @@ class Pins:
         links, self._links = self._links, fabric.links
         if changed := {link for link, *_ in differing(links, fabric.links)}:
             self._reverse(fabric, changed)
-            yield from self._fallen.items()
+            yield from self._invalid.items()
             on = self._flows_by_link(routes)
             for flow in chain.from_iterable(on.get(link, ()) for link in changed):
                 if flow in self._job_of:
@@ -246,18 +246,18 @@ class Pins:
         if of_pair is None:
             of_pair = self._of_pair[job.id] = dict.fromkeys(sorted(job.pairs), ())
             due = job.pairs
-            self._fallen.pop(job.id, None)
-        self._fallen[job.id] = self._fallen.get(job.id, set()) - due
+            self._invalid.pop(job.id, None)
+        self._invalid[job.id] = self._invalid.get(job.id, set()) - due
         for pair in due & of_pair.keys():
             of_pair[pair] = tuple(self._pins(fabric, job, pair, routes))
-        if not self._fallen[job.id]:
-            del self._fallen[job.id]
+        if not self._invalid[job.id]:
+            del self._invalid[job.id]
         return tuple(chain.from_iterable(of_pair.values()))
 
     def _pins(self, fabric: Fabric, job: PinnedJob, pair: Pair, routes: Routes) -> Iterator[Pin]:
         if pair[0] not in self._hosts or pair[1] not in self._hosts:
             for flow in flow_ids(job.dividing, pair):
-                self._astray.pop(flow, None)
+                self._stale.pop(flow, None)
             return
         flows = [(flow, self._standing(fabric, job, flow, routes)) for flow in flow_ids(job.dividing, pair)]
         for path in (path for _, route in flows for path, _ in route or ()):
@@ -273,13 +273,13 @@ class Pins:
     def _standing(self, fabric: Fabric, job: PinnedJob, flow: FlowId, routes: Routes) -> Route | None:
         """Return the flow's route if it is in force; otherwise record that it is not and return None."""
         route = routes.get(flow)
-        self._astray.pop(flow, None)
-        if route is None or self._stands(fabric, flow, route):
+        self._stale.pop(flow, None)
+        if route is None or self._is_in_force(fabric, flow, route):
             return route
-        self._fallen.setdefault(job.id, set()).add(flow.pair)
+        self._invalid.setdefault(job.id, set()).add(flow.pair)
         return None
 
-    def _stands(self, fabric: Fabric, flow: FlowId, route: Route) -> bool:
+    def _is_in_force(self, fabric: Fabric, flow: FlowId, route: Route) -> bool:
         src, dst = (self._hosts.get(ip) for ip in flow.pair)
         return bool(src and dst and all(self._leads(fabric, path, src.at.dpid, dst.at.dpid) for path, _ in route))
 

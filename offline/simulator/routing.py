@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from controller.public.plans import NextHops, NoPlan, Plan, Planned, Target, decide, hashed_links, same_inputs, solved
+from controller.public.plans import GoalPlan, NextHops, NoPlan, Plan, Planned, decide, hashed_links, same_inputs, solved
 from controller.public.problems import Flow, FlowId, PlanLimits, Problem, Route, Routes
 from offline.simulator.options import CYCLE_S, Replan
 
@@ -23,7 +23,7 @@ class Routing:
     - ``routes``: route of every flow that was planned for.
     - ``plans``, ``adopted``: number of plans that were made, and of those that changed a route.
     - ``moves``: number of times that a flow with a route got another one.
-    - ``target``: plan that the last cycle approached and has not reached."""
+    - ``goal``: plan that the last cycle approached and has not reached."""
 
     def __init__(
         self, scheme: Scheme, replan: Replan, min_gain: float, seed: int, live: PlanLimits | None = None
@@ -38,10 +38,10 @@ class Routing:
         self._min_gain = min_gain
         self._seed = seed
         self._known: dict[object, Plan | NoPlan] = {}
-        self._cycles: dict[object, tuple[Planned, Target | None]] = {}
+        self._cycles: dict[object, tuple[Planned, GoalPlan | None]] = {}
         self._live = live
         self._cycle_at_s = 0.0
-        self.target: Target | None = None
+        self.goal: GoalPlan | None = None
 
     def replan(self, problem: Problem, now_s: float) -> set[FlowId]:
         """Plan for the flows of the problem, and return the flows with a changed or new route.
@@ -60,15 +60,15 @@ class Routing:
         return changed | self.fail_over(problem)
 
     def _cycle(self, problem: Problem, limits: PlanLimits, now_s: float) -> set[FlowId]:
-        """Run a cycle of the controller. A cycle that only continues a target is ``CYCLE_S`` after the one before."""
-        if self.target and now_s < self._cycle_at_s + CYCLE_S and same_inputs(self.target.problem, problem):
+        """Run a cycle of the controller. A cycle that only continues a goal is ``CYCLE_S`` after the one before."""
+        if self.goal and now_s < self._cycle_at_s + CYCLE_S and same_inputs(self.goal.problem, problem):
             return set()
-        key = (_state(problem), id(self.target))
+        key = (_state(problem), id(self.goal))
         if key not in self._cycles:
-            self._cycles[key] = solved(problem, limits, self._min_gain, self.target)
+            self._cycles[key] = solved(problem, limits, self._min_gain, self.goal)
             self.plans += 1
-        planned, target = self._cycles[key]
-        self._cycle_at_s, self.target = now_s, target
+        planned, goal = self._cycles[key]
+        self._cycle_at_s, self.goal = now_s, goal
         if not planned.adopted:
             return set()
         changed = self._take(planned.plan.routes)
@@ -77,16 +77,16 @@ class Routing:
 
     def fail_over(self, problem: Problem) -> set[FlowId]:
         """Hash flows that lost a path onto the remaining paths, as switches do, and return these flows."""
-        lost = tuple(flow for flow in problem.flows if not self._stands(problem, flow))
+        lost = tuple(flow for flow in problem.flows if not self._is_in_force(problem, flow))
         if not lost:
             return set()
         problem = replace(problem, flows=lost)
         hops = NextHops(problem)
         return self._take(hops.routes(hashed_links(problem, hops, self._seed)))
 
-    def _stands(self, problem: Problem, flow: Flow) -> bool:
+    def _is_in_force(self, problem: Problem, flow: Flow) -> bool:
         route = self.routes.get(flow.id)
-        return route is not None and problem.stands(replace(flow, current=route))
+        return route is not None and problem.is_in_force(replace(flow, current=route))
 
     def _plan(self, problem: Problem) -> Plan | NoPlan:
         """Return the plan for the problem; equal problems get the same plan."""

@@ -20,7 +20,7 @@ from itertools import chain, count
 from statistics import fmean
 from typing import NamedTuple
 
-from controller.public.plans import Target
+from controller.public.plans import GoalPlan
 from controller.public.problems import Flow, FlowId, PlanLimits, Problem, Route, Subflow, flow_ids
 from offline.scenarios.workload_job import WorkloadJob
 from offline.simulator.fluid import Fluid
@@ -309,13 +309,13 @@ class _Simulation:
         if problem.flows:
             lose = self._options.lose_sent and not beginner
             self._route(self._routing.replan(problem, self._fluid.now_s), self._before_s if lose else math.inf)
-            target = self._routing.target
-            if target and not target.blocked:
-                self._at(self._fluid.now_s + CYCLE_S, partial(self._go_on, target))
+            goal = self._routing.goal
+            if goal and not goal.blocked:
+                self._at(self._fluid.now_s + CYCLE_S, partial(self._go_on, goal))
 
-    def _go_on(self, target: Target) -> None:
-        """Run the next cycle towards the target, unless another event has started one."""
-        if self._routing.target is target:
+    def _go_on(self, goal: GoalPlan) -> None:
+        """Run the next cycle towards the goal, unless another event has started one."""
+        if self._routing.goal is goal:
             self._replan(None)
 
     def _of_jobs(self, jobs: Iterable[_Job]) -> Problem:

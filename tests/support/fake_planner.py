@@ -10,7 +10,7 @@ from controller.core.messages import Message
 from controller.planning import differences
 from controller.planning.answers import Answers, slowdowns_of
 from controller.planning.messages import Planned, PlanningRequest, WorkOutSlowdowns
-from controller.planning.plan import Target
+from controller.planning.plan import GoalPlan
 from controller.planning.problem import Snapshot
 
 Kind = TypeVar("Kind")
@@ -19,10 +19,10 @@ Kind = TypeVar("Kind")
 class FakePlanner:
     """Planner that answers at once.
 
-    ``targets``: all goal plans so far, by the generation of the planning cycle that left them."""
+    ``goals``: all goal plans so far, by the generation of the planning cycle that left them."""
 
     def __init__(self) -> None:
-        self.targets: dict[int, Target] = {}
+        self.goals: dict[int, GoalPlan] = {}
         self._answers = Answers()
         self._sent = self._received = differences.NO_SNAPSHOT
 
@@ -38,7 +38,7 @@ class FakePlanner:
             return [passed(found)] if found else []
         received = replace(received, limits=replace(received.limits, time_limit_s=0.1, deterministic=True))
         planned = self._answers.plan(received, problem)
-        self.targets |= self._answers.targets
+        self.goals |= self._answers.goals
         found = self._answers.running(received, problem, planned)
         answers = [self._back(answer, request.snapshot) for answer in (repaired, planned) if answer]
         return [*answers, *([passed(found)] if found else [])]

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 
 from signalbox.client import Client
 from signalbox.commands.tables import Column, Fitted, facts
-from signalbox.live.shown import optional, route_words, slowdown, target
+from signalbox.live.shown import goal, optional, route_words, slowdown
 from signalbox.v1 import signalbox_pb2 as pb
 
 Fields = Mapping[str, Any]
@@ -31,13 +31,13 @@ def plan_diff(client: Client) -> dict[str, Any] | None:
     moved = Counter(route.job_id for route in changes if route.held)
     pinned = Counter(route.job_id for route in changes if not route.held)
     now = {job.spec.job_id: optional(job, "slowdown") for job in client.list_jobs()}
-    slowdowns = {job.job_id: job.slowdown for job in plan.target.jobs}
+    slowdowns = {job.job_id: job.slowdown for job in plan.goal.jobs}
     jobs = [
         {
             "job_id": job.job_id,
             "slowdown": now.get(job.job_id),
             "slowdown_planned": job.slowdown,
-            "slowdown_target": slowdowns.get(job.job_id),
+            "slowdown_goal": slowdowns.get(job.job_id),
             "moved": moved[job.job_id],
             "pinned": pinned[job.job_id],
         }
@@ -48,7 +48,7 @@ def plan_diff(client: Client) -> dict[str, Any] | None:
         "installed": plan.installed,
         "max_slowdown": max((known for known in now.values() if known is not None), default=None),
         "max_slowdown_planned": plan.max_slowdown,
-        "max_slowdown_target": plan.target.max_slowdown if plan.HasField("target") else None,
+        "max_slowdown_goal": plan.goal.max_slowdown if plan.HasField("goal") else None,
         "bound": plan.bound,
         "moved": moved.total(),
         "pinned": pinned.total(),
@@ -64,26 +64,26 @@ def diff_table(found: Fields) -> RenderableType:
     about: dict[str, object] = {
         "plan": f"{found['generation']}, {'installed' if found['installed'] else 'not installed'}",
         "worst slowdown": f"{now} now, {planned} with the plan (bound {bound})",
-        "target": target(found["max_slowdown_target"], found["moves_left"], found["blocked_flows"]),
+        "goal": goal(found["max_slowdown_goal"], found["moves_left"], found["blocked_flows"]),
         "flows": f"{found['moved']} would move now, {found['pinned']} would be pinned",
     }
     changed = [job for job in found["jobs"] if job["moved"] or job["pinned"] or _changes_later(job)]
-    jobs = [_jobs(changed, found["max_slowdown_target"] is not None)] if changed else []
+    jobs = [_jobs(changed, found["max_slowdown_goal"] is not None)] if changed else []
     if not found["routes"]:
         return Group(facts(about), *jobs, "The switches hold the routes of the plan.")
     return Group(facts(about), *jobs, _routes(found["routes"]))
 
 
 def _changes_later(job: Fields) -> bool:
-    return job["slowdown_target"] not in (None, job["slowdown_planned"])
+    return job["slowdown_goal"] not in (None, job["slowdown_planned"])
 
 
-def _jobs(jobs: Sequence[Fields], has_target: bool) -> RenderableType:
-    slowdowns = ("slowdown", "planned", *(["target"] if has_target else []))
+def _jobs(jobs: Sequence[Fields], has_goal: bool) -> RenderableType:
+    slowdowns = ("slowdown", "planned", *(["goal"] if has_goal else []))
     columns = (Column("job"), *(Column(name, number=True) for name in (*slowdowns, "moved", "pinned")))
 
     def row(job: Fields) -> Sequence[object]:
-        names = ("slowdown", "slowdown_planned", *(["slowdown_target"] if has_target else []))
+        names = ("slowdown", "slowdown_planned", *(["slowdown_goal"] if has_goal else []))
         return (job["job_id"], *(slowdown(job[name]) for name in names), job["moved"], job["pinned"])
 
     return Fitted(columns, map(row, jobs), title="jobs that change")

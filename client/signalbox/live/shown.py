@@ -147,7 +147,7 @@ def proven_over(slowdowns_listed: int, candidates: int, stretch: int = 0) -> str
     return every + listed
 
 
-def target(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str:
+def goal(max_slowdown: float | None, moves_left: int, blocked_flows: int) -> str:
     """Return words for the goal plan that a plan leads to. ``max_slowdown``: its worst slowdown; None without one."""
     if max_slowdown is None:
         return "none"
@@ -164,7 +164,7 @@ def plan_facts(plan: pb.Plan) -> dict[str, object]:
         f"{plan.slowdowns_proven} slowdowns proven {proven_over(plan.slowdowns_proven_listed, plan.candidates_listed)}"
     )
     schemes = [(word_in(each, "scheme").replace("_", "-") or "-", slowdown(each.slowdown)) for each in plan.schemes]
-    leads_to = target(plan.target.max_slowdown, plan.moves_left, plan.blocked_flows)
+    leads_to = goal(plan.goal.max_slowdown, plan.moves_left, plan.blocked_flows)
     return {
         "planned by": f"{plan.solver}, in {1000 * seconds(plan.plan_time):.0f} ms"
         + (", cut short by the time limit" if plan.cut_short else ""),
@@ -178,6 +178,6 @@ def plan_facts(plan: pb.Plan) -> dict[str, object]:
         "others instead": ", ".join(" ".join(each) for each in schemes if each[0] != "ecmp") or "not compared",
         "flows": f"{len(plan.routes)}, in {plan.subflows} subflows",
         "moves": plan.moves,
-        **({"target": leads_to} if plan.HasField("target") else {}),
+        **({"goal": leads_to} if plan.HasField("goal") else {}),
         "cannot be routed": ", ".join(f"{pair.src}>{pair.dst}" for pair in plan.unrouted) or "none",
     }

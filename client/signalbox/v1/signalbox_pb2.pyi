@@ -1125,7 +1125,7 @@ class PlannedJob(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "max_slowdown", "bound", "gap", "certificate", "slowdowns_proven", "solver", "moves", "ecmp_slowdown", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "slowdowns_proven_listed", "candidates_listed", "target")
+    __slots__ = ("generation", "max_slowdown", "bound", "gap", "certificate", "slowdowns_proven", "solver", "moves", "ecmp_slowdown", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes", "cut_short", "moves_left", "blocked_flows", "slowdowns_proven_listed", "candidates_listed", "goal")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
@@ -1147,7 +1147,7 @@ class Plan(_message.Message):
     BLOCKED_FLOWS_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWNS_PROVEN_LISTED_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_LISTED_FIELD_NUMBER: _ClassVar[int]
-    TARGET_FIELD_NUMBER: _ClassVar[int]
+    GOAL_FIELD_NUMBER: _ClassVar[int]
     generation: int
     max_slowdown: float
     bound: float
@@ -1169,18 +1169,18 @@ class Plan(_message.Message):
     blocked_flows: int
     slowdowns_proven_listed: int
     candidates_listed: int
-    target: PlanTarget
-    def __init__(self, generation: _Optional[int] = ..., max_slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., slowdowns_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeSlowdown, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., slowdowns_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., target: _Optional[_Union[PlanTarget, _Mapping]] = ...) -> None: ...
+    goal: GoalPlan
+    def __init__(self, generation: _Optional[int] = ..., max_slowdown: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., slowdowns_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_slowdown: _Optional[_Union[EcmpSlowdowns, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeSlowdown, _Mapping]]] = ..., cut_short: _Optional[bool] = ..., moves_left: _Optional[int] = ..., blocked_flows: _Optional[int] = ..., slowdowns_proven_listed: _Optional[int] = ..., candidates_listed: _Optional[int] = ..., goal: _Optional[_Union[GoalPlan, _Mapping]] = ...) -> None: ...
 
-class PlanTarget(_message.Message):
+class GoalPlan(_message.Message):
     __slots__ = ("max_slowdown", "jobs")
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     max_slowdown: float
-    jobs: _containers.RepeatedCompositeFieldContainer[TargetJob]
-    def __init__(self, max_slowdown: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[TargetJob, _Mapping]]] = ...) -> None: ...
+    jobs: _containers.RepeatedCompositeFieldContainer[GoalPlanJob]
+    def __init__(self, max_slowdown: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[GoalPlanJob, _Mapping]]] = ...) -> None: ...
 
-class TargetJob(_message.Message):
+class GoalPlanJob(_message.Message):
     __slots__ = ("job_id", "slowdown")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]

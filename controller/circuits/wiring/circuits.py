@@ -47,10 +47,10 @@ class Wiring:
         if self.servers < 1:
             raise ValueError(f"a fabric has at least one server (given: {self.servers})")
         for interface, peers in enumerate(self.peers):
-            lit = [peer for peer in peers if peer is not None]
-            if len(peers) != self.servers or not all(0 <= peer < self.servers for peer in lit):
+            active = [peer for peer in peers if peer is not None]
+            if len(peers) != self.servers or not all(0 <= peer < self.servers for peer in active):
                 raise ValueError(f"interface {interface} needs one of {self.servers} servers, or None, per server")
-            if len(set(lit)) < len(lit):
+            if len(set(active)) < len(active):
                 raise ValueError(f"two servers send to the same server through interface {interface}")
             if any(peer == server for server, peer in enumerate(peers)):
                 raise ValueError(f"a server sends to itself through interface {interface}")

@@ -123,8 +123,8 @@ class Found:
             return math.inf
         beside = np.zeros(self.hops.shape)
         for peers in self.wiring.peers:
-            lit = [(server, peer) for server, peer in enumerate(peers) if peer is not None]
-            beside[tuple(np.array(lit, int).reshape(-1, 2).T)] += 1
+            active = [(server, peer) for server, peer in enumerate(peers) if peer is not None]
+            beside[tuple(np.array(active, int).reshape(-1, 2).T)] += 1
         direct = self.hops == 1
         most = max(
             float((sent * self.hops).sum()) / max(1.0, float(beside.sum())),

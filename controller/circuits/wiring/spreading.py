@@ -18,13 +18,13 @@ def spread(wiring: Wiring, hops: Ints, sent: Floats) -> Floats:
     are not connected are left out."""
     waiting = np.where(hops > 0, sent, 0.0)
     loads = np.zeros((wiring.interfaces, wiring.servers))
-    lit = [np.array([peer is not None for peer in peers]) for peers in wiring.peers]
+    active = [np.array([peer is not None for peer in peers]) for peers in wiring.peers]
     to = [np.array([0 if peer is None else peer for peer in peers]) for peers in wiring.peers]
     for left in range(int(hops.max()), 0, -1):
         here = np.where(hops == left, waiting, 0.0)
-        nearer = [(hops[peers] == left - 1) & on[:, None] for peers, on in zip(to, lit, strict=True)]
+        nearer = [(hops[peers] == left - 1) & on[:, None] for peers, on in zip(to, active, strict=True)]
         share = here / np.maximum(1, sum(each.astype(int) for each in nearer))
-        for interface, (peers, on, near) in enumerate(zip(to, lit, nearer, strict=True)):
+        for interface, (peers, on, near) in enumerate(zip(to, active, nearer, strict=True)):
             passed = np.where(near, share, 0.0)
             loads[interface] += passed.sum(axis=1)
             waiting[peers[on]] += passed[on]

@@ -40,7 +40,7 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
     proof."""
     network = request.network.sending
     problem = network.problem
-    hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.stands(flow))
+    hashed = Counter(flow.job_id for flow in problem.flows if problem.reachable(flow) and not problem.is_in_force(flow))
     if hashed:
         job_id, flows = hashed.most_common(1)[0]
         others = f", and of other jobs ({len(hashed) - 1})," if len(hashed) > 1 else ""
@@ -49,7 +49,7 @@ def prove_routes(request: ProveRoutes) -> PlanProof:
             "hashed flows: retry after the next plan; only in the mode planned flows have routes"
         )
         raise NotKnownYet(text, {"jobId": job_id})
-    if not problem.standing:
+    if not problem.in_force:
         raise NotKnownYet("no route is in force: no flow of a job has a path", {})
     as_they_are = answered(plan(problem, replace(network.limits, max_moves=0, ecmp_draws=0)))
     try:

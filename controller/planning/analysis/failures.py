@@ -29,10 +29,10 @@ from controller.planning.analysis.results import Case, Failure, FailureAnalysis,
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.ecmp import NextHops, ecmp_slowdown
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE
+from controller.planning.goal_plan import outlook
 from controller.planning.plan import answered
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem
-from controller.planning.target import outlook
 from signalbox.words import FailureKind
 
 Progress = Callable[[str, int, int], None]
@@ -46,7 +46,7 @@ def analyse_failures(request: AnalyseFailures, progress: Progress = lambda _stag
     network = request.network
     problem = network.problem
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf and problem.reachable(flow)]
-    pinned = not crossing or any(map(problem.stands, crossing))
+    pinned = not crossing or any(map(problem.is_in_force, crossing))
     if not pinned:
         planned = answered(plan(problem, replace(network.limits, ecmp_draws=0)))
         network = replace(network, found=problem.with_routes(planned.routes))

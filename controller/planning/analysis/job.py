@@ -27,9 +27,9 @@ from controller.planning.analysis.results import (
 from controller.planning.bounds import Cuts, slowdown_bounds
 from controller.planning.ecmp import ecmp_job_slowdowns, hashed_job_slowdowns
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, job_loads, job_slowdowns
+from controller.planning.goal_plan import outlook
 from controller.planning.plan import EcmpSlowdown
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, Routes
-from controller.planning.target import outlook
 from signalbox.errors import NotFound
 from signalbox.jobs.spec import JobId
 
@@ -49,7 +49,9 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
         raise NotFound(f"there is no job '{job_id}'; {_jobs(problem)}", about={"jobId": job_id})
     bounds = slowdown_bounds(problem)
     least = bounds.job.get(job_id, 1.0)
-    running = {flow.id: flow.current for flow in problem.flows if flow.current is not None and problem.stands(flow)}
+    running = {
+        flow.id: flow.current for flow in problem.flows if flow.current is not None and problem.is_in_force(flow)
+    }
     slowdown = ecmp_job_slowdowns(problem, running, limits.ecmp_draws, limits.seed).get(job_id, 1.0)
     nics_only: Routes = {flow.id: () for flow in problem.flows if problem.reachable(flow)}
     nic_slowdown = job_slowdowns(problem, nics_only).get(job_id, 1.0)

@@ -1,4 +1,4 @@
-"""Plans of flows that may be split, part by part (``lanes``): parts share no link, so each is planned separately.
+"""Plans of flows that may be split, part by part : parts share no link, so each is planned separately.
 
 A part keeps the routes of a candidate when every job there has the slowdown that the cuts require, and no flow moves.
 Only the other parts are searched, with their own flows alone. Their programmes are small, and their rounding does not
@@ -16,8 +16,8 @@ import numpy as np
 
 from controller.fabric.topology import LinkId
 from controller.planning.bounds import Bounds, slowdown_bounds
+from controller.planning.common_links import common_links_of, parts
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, links_beyond
-from controller.planning.lanes import lanes_of, parts
 from controller.planning.plan import Draft, Drafts, compare, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.slowdown_vector import stronger
@@ -46,7 +46,7 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
     proven = bounds.vector
     for flows in _apart(problem):
-        new = not any(map(problem.stands, flows))
+        new = not any(map(problem.is_in_force, flows))
         kept = [of.routes for of, links in zip(drafts, beyond, strict=True) if not _touch(flows, of.routes, links)]
         kept = [of for of in kept if new or all(flow.current in (None, of[flow.id]) for flow in flows)]
         if kept:
@@ -80,10 +80,10 @@ def _of_part(
     Candidates are the known ones, the common links with the residual links, and, when these miss an aim, a search. The
     search needs time for ``optima`` optima: two with a cap on moves, because another search then follows."""
     drafts = [of if len(of.routes) == len(part.flows) else _draft(part, of.routes) for of in known]
-    lanes = lanes_of(part, np.arange(len(part.flows)))
-    if lanes:
-        peeling_s = (_LINE_S + _CABLE_S * len(np.unique(lanes.others[0].other))) * len(part.flows)
-        routes = peeling.route(part, lanes, bounds.fluid) if limits.allows("peeling", peeling_s) else None
+    common = common_links_of(part, np.arange(len(part.flows)))
+    if common:
+        peeling_s = (_LINE_S + _CABLE_S * len(np.unique(common.others[0].other))) * len(part.flows)
+        routes = peeling.route(part, common, bounds.fluid) if limits.allows("peeling", peeling_s) else None
         drafts += [_draft(part, routes)] if routes else []
     best = min(drafts, key=cmp_to_key(compare))
     if not best.moves and all(

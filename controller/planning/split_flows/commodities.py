@@ -111,7 +111,7 @@ class Commodities:
                 if (flow.job_id, phase) in self.row_of
             )
             aims = (slowdown.get(flow.job_id, 1.0), self._barred.get(flow.job_id))
-            key = (flow.src_leaf, flow.dst_leaf, entries, flow.max_subflows, self._problem.stands(flow), *aims)
+            key = (flow.src_leaf, flow.dst_leaf, entries, flow.max_subflows, self._problem.is_in_force(flow), *aims)
             number = classes.setdefault(key, len(classes))
             if number == len(self.members):
                 self.members.append([])
@@ -120,7 +120,7 @@ class Commodities:
         firsts = [self.flows[of[0]] for of in self.members]
         self.count: Ints = np.array([len(of) for of in self.members], np.int64)
         self.max_subflows: Ints = np.array([flow.max_subflows for flow in firsts], np.int64)
-        self.running: Bools = np.array([self._problem.stands(flow) for flow in firsts], bool)
+        self.running: Bools = np.array([self._problem.is_in_force(flow) for flow in firsts], bool)
         self.slowdown: Floats = np.array([slowdown.get(flow.job_id, 1.0) for flow in firsts])
         self.rate: Floats = np.array([max((rate for _, rate in of), default=0.0) for of in self._entries])
 

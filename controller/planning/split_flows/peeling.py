@@ -1,4 +1,4 @@
-"""Routes of equal flows of one part of a leaf-spine, over its common links and residual links (``lanes``).
+"""Routes of equal flows of one part of a leaf-spine, over its common links and residual links .
 
 Some flows are whole on residual links, the others take the common links, and some flows take both. The number of pairs
 does not matter.
@@ -28,7 +28,7 @@ import numpy as np
 
 from controller.fabric.topology import Dpid, Path
 from controller.planning.closed_forms import nearly_equal, proper_coloring
-from controller.planning.lanes import Cable, Lanes
+from controller.planning.common_links import Cable, CommonLinks
 from controller.planning.problem import Flow, FlowId, Problem, Route
 from controller.planning.split_flows.programme import Programme
 from controller.planning.split_flows.shares import exactly_one
@@ -42,7 +42,7 @@ Side = tuple[bool, Dpid]
 """Side of a leaf: True for the links into the leaf or False for the links out of it, and the leaf."""
 
 
-def route(part: Problem, lanes: Lanes, bound: float) -> dict[FlowId, Route] | None:
+def route(part: Problem, common: CommonLinks, bound: float) -> dict[FlowId, Route] | None:
     """Return the routes of the part.
 
     ``bound``: lower bound of the slowdown, which sets the number of flows per cable."""
@@ -50,25 +50,27 @@ def route(part: Problem, lanes: Lanes, bound: float) -> dict[FlowId, Route] | No
     most = min(flow.max_subflows for flow in part.flows)
     if demand_bps is None or most == 1:
         return None
-    besides = _Besides(part, lanes, demand_bps, bound)
-    left = besides.peel(part.flows)
+    residual = _Residual(part, common, demand_bps, bound)
+    left = residual.peel(part.flows)
     of_color: defaultdict[int, list[Flow]] = defaultdict(list)
     for flow, color in zip(left, proper_coloring([(flow.src_leaf, flow.dst_leaf) for flow in left]), strict=True):
         of_color[color].append(flow)
-    fit = [bps / demand_bps for bps in reversed(lanes.bps)]
-    short = besides.shorten(list(of_color.values()), fit, bound, uncut=most == 2)
+    fit = [bps / demand_bps for bps in reversed(common.bps)]
+    short = residual.shorten(list(of_color.values()), fit, bound, uncut=most == 2)
     ends = _ends(fit, short.slowdown)
     rest = iter([color for color in of_color.values() if color not in short.colors])
     shortened = iter(short.colors)
     start = 0.0
     for is_short in short.order:
         length = 1 - short.share if is_short else 1.0
-        subflows = list(over_lanes(ends, start, length))
+        subflows = list(over_common_links(ends, start, length))
         start += length
         for flow in next(shortened if is_short else rest):
-            up, down = lanes.up[flow.src_leaf], lanes.down[flow.dst_leaf]
-            besides.amounts[flow.id] |= {(up[-1 - lane], down[-1 - lane]): of for lane, of in subflows}
-    routes = {flow.id: exactly_one(besides.amounts[flow.id]) for flow in part.flows}
+            up, down = common.up[flow.src_leaf], common.down[flow.dst_leaf]
+            residual.amounts[flow.id] |= {
+                (up[-1 - common_link], down[-1 - common_link]): of for common_link, of in subflows
+            }
+    routes = {flow.id: exactly_one(residual.amounts[flow.id]) for flow in part.flows}
     return routes if max(map(len, routes.values())) <= most else None
 
 
@@ -77,12 +79,12 @@ def _ends(fit: Sequence[float], slowdown: float) -> list[float]:
     return list(itertools.accumulate((slowdown * of for of in fit), initial=0.0))
 
 
-def over_lanes(ends: Sequence[float], start: float, length: float) -> Iterator[tuple[int, float]]:
+def over_common_links(ends: Sequence[float], start: float, length: float) -> Iterator[tuple[int, float]]:
     """Yield (common link, length on it) of an interval of the line. ``ends`` is the result of ``_ends``."""
-    for lane, (begin, end) in enumerate(itertools.pairwise(ends)):
+    for common_link, (begin, end) in enumerate(itertools.pairwise(ends)):
         share = min(end, start + length) - max(begin, start)
         if share > _ROUNDING:
-            yield lane, share
+            yield common_link, share
 
 
 class _Short(NamedTuple):
@@ -97,16 +99,16 @@ class _Short(NamedTuple):
     """Whether each colour on the line, in order, is a shortened one."""
 
 
-class _Besides:
+class _Residual:
     """Residual cables and the flows on them."""
 
-    def __init__(self, part: Problem, lanes: Lanes, demand_bps: float, bound: float) -> None:
-        self._lanes = lanes
+    def __init__(self, part: Problem, common: CommonLinks, demand_bps: float, bound: float) -> None:
+        self._common = common
         self._sides: defaultdict[Cable, set[Side]] = defaultdict(set)
         self._room: dict[Cable, float] = {}
         """Number of flows that the links of each cable carry at slowdown 1."""
-        for inward, besides in ((False, lanes.up_besides), (True, lanes.down_besides)):
-            for leaf, links in besides.items():
+        for inward, residual in ((False, common.up_residual), (True, common.down_residual)):
+            for leaf, links in residual.items():
                 for cable, link in links.items():
                     self._sides[cable].add((inward, leaf))
                     room = part.capacity_bps[link] / demand_bps
@@ -226,7 +228,7 @@ class _Besides:
                 self._load[cable, side] += share
 
     def _path(self, flow: Flow, cable: Cable) -> Path:
-        return self._lanes.up_besides[flow.src_leaf][cable], self._lanes.down_besides[flow.dst_leaf][cable]
+        return self._common.up_residual[flow.src_leaf][cable], self._common.down_residual[flow.dst_leaf][cable]
 
 
 def _order(whole: int, short: int, length: float, ends: Sequence[float], uncut: bool) -> list[bool] | None:

@@ -42,7 +42,7 @@ _FLOW_S, _PATH_S = 100e-6, 3e-6
 
 Measured on a leaf-spine of 64 leaves, and on a fat-tree with k = 16."""
 
-Lane = tuple[Dpid, int]
+CommonLink = tuple[Dpid, int]
 """Spine, and index of the cable among those to it."""
 
 
@@ -254,27 +254,27 @@ def _placed(problem: Problem, limits: PlanLimits) -> Routes:
 
 def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:
     """Return routes of flows with equal demands on a leaf-spine; None for a flow whose cable is missing."""
-    lanes = _lanes(problem, crossing) if len({f.demand_bps for f in crossing}) == 1 else []
-    if not lanes:
+    common = _common(problem, crossing) if len({f.demand_bps for f in crossing}) == 1 else []
+    if not common:
         return {}
-    colors = balanced_coloring([(f.src_leaf, f.dst_leaf) for f in crossing], len(lanes))
-    return {f.id: _route(problem, f, lanes[color]) for f, color in zip(crossing, colors, strict=True)}
+    colors = balanced_coloring([(f.src_leaf, f.dst_leaf) for f in crossing], len(common))
+    return {f.id: _route(problem, f, common[color]) for f, color in zip(crossing, colors, strict=True)}
 
 
-def _lanes(problem: Problem, crossing: Sequence[Flow]) -> list[Lane]:
+def _common(problem: Problem, crossing: Sequence[Flow]) -> list[CommonLink]:
     """Return all pairs of spine and cable; empty when the fabric is no leaf-spine whose leaves share most spines."""
     paths = problem.paths
-    lanes: set[Lane] = set()
+    common: set[CommonLink] = set()
     fewest = len(paths.far_end)
     for leaf in {leaf for f in crossing for leaf in (f.src_leaf, f.dst_leaf)}:
         cables = Counter(paths.far_end[link] for link in paths.links_from(leaf))
-        lanes.update((spine, cable) for spine, count in cables.items() for cable in range(count))
+        common.update((spine, cable) for spine, count in cables.items() for cable in range(count))
         fewest = min(fewest, cables.total())
-    return sorted(lanes) if 2 * fewest > len(lanes) else []
+    return sorted(common) if 2 * fewest > len(common) else []
 
 
-def _route(problem: Problem, flow: Flow, lane: Lane) -> Route | None:
+def _route(problem: Problem, flow: Flow, common_link: CommonLink) -> Route | None:
     """Return the route over a spine's cable; None when a cable is missing."""
-    spine, cable = lane
+    spine, cable = common_link
     up, down = problem.paths.links_between(flow.src_leaf, spine), problem.paths.links_between(spine, flow.dst_leaf)
     return whole((up[cable], down[cable])) if cable < min(len(up), len(down)) else None

@@ -109,7 +109,7 @@ class _Search:
         for index, flow in enumerate(problem.flows):
             if flow.src_leaf == flow.dst_leaf or flow.id not in start:
                 continue
-            if flow.current is not None and len(flow.current) == 1 and problem.stands(flow):
+            if flow.current is not None and len(flow.current) == 1 and problem.is_in_force(flow):
                 self._loads.pin(index, _numbered(flow.current, problem))
             self._begin[index] = path = _numbered(start[flow.id], problem)
             self._loads.put(index, path)

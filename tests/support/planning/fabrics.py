@@ -129,7 +129,7 @@ def every_routing(problem: Problem) -> Iterable[dict[FlowId, Route]]:
 
 
 def moves(problem: Problem, routes: Routes) -> int:
-    return sum(problem.stands(f) and routes[f.id] != f.current for f in problem.flows if f.id in routes)
+    return sum(problem.is_in_force(f) and routes[f.id] != f.current for f in problem.flows if f.id in routes)
 
 
 def brute_force(problem: Problem, max_moves: int | None = None) -> tuple[tuple[float, ...], int]:

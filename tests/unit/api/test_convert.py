@@ -16,7 +16,7 @@ from controller.jobs.demand import DemandSource
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
 from controller.planning.messages import ReplanOutcome
-from controller.planning.plan import EcmpSlowdown, Plan, PlanTimes, TargetLeft
+from controller.planning.plan import EcmpSlowdown, GoalPlanLeft, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, Subflow, whole
 from controller.status import ExtensionStatus, JobState, JobStatus, Status, SwitchStatus
 from controller.tables.default_table import Dropped
@@ -413,16 +413,16 @@ def test_a_plan_says_which_bytes_of_a_job_it_was_made_for() -> None:
     assert job.demand_source == pb.DEMAND_SOURCE_UNSPECIFIED, "it is known of the newest plan alone"
 
 
-def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> None:
+def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_goal_is() -> None:
     plan = replace(a_plan({FLOW: whole((UP, DOWN))}), cut_short=True)
-    status = Status(fabric=FABRIC, plan=plan, target=TargetLeft(1, 7, 1, {JobId("b"): 1.5, JobId("a"): 1.25}))
+    status = Status(fabric=FABRIC, plan=plan, goal=GoalPlanLeft(1, 7, 1, {JobId("b"): 1.5, JobId("a"): 1.25}))
     message = plan_message(plan, status, installed=True)
     assert (message.cut_short, message.moves_left, message.blocked_flows) == (True, 7, 1)
-    assert message.target.max_slowdown == 1.5
-    assert [(job.job_id, job.slowdown) for job in message.target.jobs] == [("a", 1.25), ("b", 1.5)]
+    assert message.goal.max_slowdown == 1.5
+    assert [(job.job_id, job.slowdown) for job in message.goal.jobs] == [("a", 1.25), ("b", 1.5)]
     older = plan_message(replace(plan, cut_short=False), status, installed=False)
     assert (older.cut_short, older.moves_left, older.blocked_flows) == (False, 0, 0)
-    assert not older.HasField("target")
+    assert not older.HasField("goal")
 
 
 def test_the_answer_of_replan_has_the_plan_that_it_made() -> None:

@@ -47,13 +47,13 @@ def test_optical_switches_are_read_before_anything_is_said_of_their_fibres() -> 
         state.follow(RING, NONE, others, EVERY, False, tick / 10)
     looked(state, others, others, now=2.0)
     assert not state.swaps
-    assert not state.astray
+    assert not state.misrouted
 
 
 def test_two_swapped_fibre_pairs_are_found_and_nothing_else_is_said() -> None:
     state = looked(FibreState(CABLING), RING, swapped(RING, *PAIR))
     assert state.swaps == {PAIR}
-    assert not state.astray
+    assert not state.misrouted
     assert state.partners() == {ref(1, 2): (ref(2, 2),), ref(2, 2): (ref(1, 2),)}
 
 
@@ -77,7 +77,7 @@ def test_what_no_swap_of_two_explains_is_told_as_it_is_heard() -> None:
     moved = swapped(swapped(RING, ref(1, 2), ref(3, 2)), ref(3, 2), ref(5, 2))
     state = looked(FibreState(CABLING), RING, moved)
     assert not state.swaps
-    assert state.astray == {src: dst for src, dst in moved.items() if RING[src] != dst}
+    assert state.misrouted == {src: dst for src, dst in moved.items() if RING[src] != dst}
 
 
 @pytest.mark.parametrize("heard", [{}, {ref(3, 2): ref(4, 2)}])

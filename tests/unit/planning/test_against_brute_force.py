@@ -68,6 +68,6 @@ def test_without_time_the_plan_is_still_valid_and_never_worse_than_staying(probl
     assert answer.solver != "cpsat"
     assert check(problem, answer) == ()
     assert not brute_force(problem)[0] or answer.bound <= brute_force(problem)[0][0] * (1 + 1e-9)
-    if all(problem.stands(f) for f in problem.flows):
+    if all(problem.is_in_force(f) for f in problem.flows):
         running = job_slowdowns(problem, {f.id: f.current for f in problem.flows if f.current})
         assert not better(sorted(running.values(), reverse=True), answer.sorted_slowdowns)

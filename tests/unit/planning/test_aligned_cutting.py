@@ -51,9 +51,9 @@ def test_a_lost_spine_costs_as_few_moves_as_a_tree_of_its_lanes_needs(spines: in
     problem = without_the_last_spine(spines, subflows)
     routes = aligned_cutting(problem, None)
     assert routes
-    lanes = spines - 1
-    colors = 1 + math.ceil(max(0, lanes - subflows) / (subflows - 1))
-    assert slowdown(problem, routes) == pytest.approx(spines / lanes)
+    common = spines - 1
+    colors = 1 + math.ceil(max(0, common - subflows) / (subflows - 1))
+    assert slowdown(problem, routes) == pytest.approx(spines / common)
     assert problem.moves(routes) <= colors * LEAVES
     assert max(map(len, routes.values())) <= subflows
     answer = plan(problem, LIMITS)
@@ -62,12 +62,12 @@ def test_a_lost_spine_costs_as_few_moves_as_a_tree_of_its_lanes_needs(spines: in
     assert answer.moves <= problem.moves(routes)
 
 
-def test_fewer_moves_spread_the_load_over_fewer_lanes() -> None:
+def test_fewer_moves_spread_the_load_over_fewer_common_links() -> None:
     problem = without_the_last_spine(8, 2)
     found = [(most, aligned_cutting(problem, most)) for most in range(0, 50, LEAVES)]
     assert [routes and slowdown(problem, routes) for _, routes in found] == [
         None,
-        *(pytest.approx(1 + 1 / lanes) for lanes in (2, 3, 4, 5, 6, 7, 7, 7)),
+        *(pytest.approx(1 + 1 / common) for common in (2, 3, 4, 5, 6, 7, 7, 7)),
     ]
     assert all(problem.moves(routes) <= most for most, routes in found if routes)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.planning import target
+from controller.planning import goal_plan
 from controller.planning.answers import TRIES, Answers
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan
@@ -28,7 +28,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         generations.append(problem.generation)
         return plan(problem, limits)
 
-    monkeypatch.setattr(target, "plan", noted)
+    monkeypatch.setattr(goal_plan, "plan", noted)
     return generations
 
 

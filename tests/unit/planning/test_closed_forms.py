@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.closed_forms import balanced_coloring, lane_ends, proper_coloring
+from controller.planning.closed_forms import balanced_coloring, proper_coloring, segment_ends
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits
@@ -58,14 +58,14 @@ def test_thirty_one_of_thirty_two_spines_cost_a_thirty_first() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(2, 8))
-def test_lanes_share_the_line(colors: int, lanes: int, max_subflows: int) -> None:
-    ends = [0.0, *lane_ends(colors, [1.0] * lanes, max_subflows)]
+def test_common_links_share_the_line(colors: int, common: int, max_subflows: int) -> None:
+    ends = [0.0, *segment_ends(colors, [1.0] * common, max_subflows)]
     lengths = [b - a for a, b in pairwise(ends)]
     assert ends[-1] == pytest.approx(colors)
-    assert len(lengths) <= lanes
+    assert len(lengths) <= common
     assert min(lengths) >= 0
-    if colors > lanes:
-        assert max(lengths) <= colors / lanes + 1e-6
+    if colors > common:
+        assert max(lengths) <= colors / common + 1e-6
     else:
         assert max(lengths) <= 1
     for color in range(colors):
@@ -73,18 +73,18 @@ def test_lanes_share_the_line(colors: int, lanes: int, max_subflows: int) -> Non
 
 
 @given(st.lists(st.floats(0.97, 1.0), min_size=1, max_size=40), st.integers(0, 40))
-def test_lanes_that_differ_a_little_are_equally_full(capacities: list[float], more: int) -> None:
+def test_common_links_that_differ_a_little_are_equally_full(capacities: list[float], more: int) -> None:
     fit = sorted(capacities, reverse=True)
     colors = len(fit) + more
-    ends = [0.0, *lane_ends(colors, fit, 2)]
+    ends = [0.0, *segment_ends(colors, fit, 2)]
     fullness = [(b - a) / of for (a, b), of in zip(pairwise(ends), reversed(fit), strict=True)]
     assert max(fullness) == pytest.approx(colors / sum(fit))
     for color in range(colors):
         assert sum(a < color + 1 - 1e-9 and b > color + 1e-9 for a, b in pairwise(ends)) <= 2
 
 
-def test_lanes_that_differ_much_get_subflows_of_one_length_where_their_own_were_too_many() -> None:
-    assert lane_ends(3, [8.0, 8.0, 4.0, 2.0, 1.0], 3) == pytest.approx([0.6, 1.2, 1.8, 2.4, 3.0])
+def test_common_links_that_differ_much_get_subflows_of_one_length_where_their_own_were_too_many() -> None:
+    assert segment_ends(3, [8.0, 8.0, 4.0, 2.0, 1.0], 3) == pytest.approx([0.6, 1.2, 1.8, 2.4, 3.0])
 
 
 def test_a_cable_that_failed_costs_only_the_leaves_that_it_joined() -> None:

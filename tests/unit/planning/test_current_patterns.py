@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
 from controller.planning.efficiency import job_slowdowns
+from controller.planning.goal_plan import solved
 from controller.planning.plan import Plan, relative_gain
 from controller.planning.plan_check import check
 from controller.planning.planned import Planned, slowdowns
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem
-from controller.planning.target import solved
 from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 from tests.support.planning.random_problems import problems as whole_problems
@@ -75,7 +75,7 @@ def test_routes_for_the_present_pattern_are_taken_where_routes_for_all_hold_it_b
         assert worst_now(problem) == 1.0
         assert planned.slowdowns
         assert max(planned.slowdowns.of_job.values()) == 1.0
-        assert problem.standing == {f.id for f in problem.flows}, "also of the flows that send nothing now"
+        assert problem.in_force == {f.id for f in problem.flows}, "also of the flows that send nothing now"
         assert planned.decision
         said = planned.decision.reason.startswith(
             "for what jobs send now: worst slowdown falls from 2.00 to 1.00 (50.0%)"

@@ -8,14 +8,15 @@ import pytest
 
 from controller.fabric.topology import PortNo
 from controller.planning.bounds import slowdown_bounds
+from controller.planning.goal_plan import solved
 from controller.planning.plan import (
     Draft,
     Drafts,
     EcmpSlowdown,
+    GoalPlan,
     NoPlan,
     Plan,
     PlanTimes,
-    Target,
     answered,
     certified,
     compare,
@@ -25,7 +26,6 @@ from controller.planning.plan import (
 )
 from controller.planning.planner import plan, repair
 from controller.planning.problem import Flow, PlanLimits, Problem, Route, whole
-from controller.planning.target import solved
 from signalbox.errors import SignalboxError
 from signalbox.jobs.spec import JobId
 from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, link_between, pinned, problem_of
@@ -260,25 +260,25 @@ def test_a_job_that_comes_makes_no_other_flow_move_that_would_not_have_been_move
     assert (adopted.plan.moves, adopted.adopted) == (int(moving), True)
 
 
-def test_a_plan_that_leads_to_a_target_is_judged_by_the_target(problem: Problem) -> None:
+def test_a_plan_that_leads_to_a_goal_is_judged_by_the_goal(problem: Problem) -> None:
     crowded = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
     aim = planned(crowded)
     step = replace(aim, job_slowdown={JobId("a"): 1.99})
-    target = Target(aim, crowded, moves=3, held=False)
+    goal = GoalPlan(aim, crowded, moves=3, held=False)
     assert not decide(crowded, step, 0.02).adopt
-    decision = decide(crowded, step, 0.02, target=target)
+    decision = decide(crowded, step, 0.02, goal=goal)
     assert decision.adopt
     assert decision.reason == (
         "worst slowdown falls from 2.00 to 1.99 (0.5%) with 1 flow moved, and then worst slowdown falls from 1.99 to "
         "1.00 (49.7%) when 3 flows more are moved"
     )
     slowdowns = {JobId("a"): 2.0, JobId("b"): 1.4}
-    blocked = Target(replace(aim, job_slowdown=slowdowns), crowded, 8, False, tuple(aim.routes)[:2])
+    blocked = GoalPlan(replace(aim, job_slowdown=slowdowns), crowded, 8, False, tuple(aim.routes)[:2])
     low = replace(aim, job_slowdown=slowdowns | {JobId("b"): 1.5}, moves=0)
-    assert decide(crowded, low, 0.02, stay=low, target=blocked).reason.startswith(
+    assert decide(crowded, low, 0.02, stay=low, goal=blocked).reason.startswith(
         "slowdown number 2 from the worst could fall from 1.50 to 1.40 (6.7%), but no moves that lead there were found "
         "within planning.max_moves: of 8 flows to move, as far as known, 2 would have to move together ("
     )
     nearly = pinned(problem, aim.routes)
-    assert not decide(nearly, aim, 0.02, target=replace(target, moves=0)).adopt
-    assert decide(nearly, aim, 0.02, target=replace(target, moves=0, held=True)).adopt, "what was begun is finished"
+    assert not decide(nearly, aim, 0.02, goal=replace(goal, moves=0)).adopt
+    assert decide(nearly, aim, 0.02, goal=replace(goal, moves=0, held=True)).adopt, "what was begun is finished"

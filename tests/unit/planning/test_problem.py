@@ -140,11 +140,11 @@ def test_a_route_stands_while_all_of_its_links_do(problem: Problem) -> None:
     lost = {link: of for link, of in FABRIC.links.items() if link != second[1]}
     left = take_snapshot(8, replace(FABRIC, links=lost), [job_of(max_subflows=2)], {}, {}, 64)
     for route, stands in ((whole(first), True), (whole(second), False), (split, False)):
-        assert problem.stands(replace(flow, current=route))
+        assert problem.is_in_force(replace(flow, current=route))
         assert not problem.with_routes({FLOW: route}).broken
-        assert left.stands(replace(flow, current=route)) is stands
+        assert left.is_in_force(replace(flow, current=route)) is stands
         assert left.with_routes({FLOW: route}).broken is not stands
-    assert not problem.stands(flow), "it is not pinned"
+    assert not problem.is_in_force(flow), "it is not pinned"
     assert not left.broken
 
 

@@ -19,7 +19,7 @@ from controller.planning.problem import Flow, PlanLimits, Problem, whole
 from controller.planning.relief import relieve
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 from tests.support.planning.split_problems import split
-from tests.unit.planning.test_target import random_problems, running
+from tests.unit.planning.test_goal_plan import random_problems, running
 from tests.unit.planning.test_transition import vector, worse
 
 LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)

@@ -29,19 +29,19 @@ def test_names_and_numbers_do_not_matter(rng: random.Random) -> None:
     fabric = fabric_of((number[a], number[b], RATE) for a, b in cables)
     tiers = find_tiers(CandidatePaths(fabric, 64), [Dpid(number[leaf]) for leaf in range(1, 7)])
     assert tiers
-    assert tiers.core_lanes == [3, 2]
+    assert tiers.core_links == [3, 2]
     assert sorted(tiers.pod.values()) == [0, 0, 1, 1, 2, 2]
     assert {tiers.pod[Dpid(number[1])], tiers.pod[Dpid(number[2])]} != {tiers.pod[Dpid(number[3])]}
     for leaf, pod in tiers.pod.items():
-        for lane, (up, down) in enumerate(zip(tiers.up[leaf], tiers.down[leaf], strict=True)):
+        for common_link, (up, down) in enumerate(zip(tiers.up[leaf], tiers.down[leaf], strict=True)):
             agg = fabric.links[up].dst.dpid
             assert fabric.links[down].src.dpid == agg
-            plane = tiers.plane[lane]
+            plane = tiers.plane[common_link]
             for out, into in zip(tiers.core_up[plane][pod], tiers.core_down[plane][pod], strict=True):
                 assert out.dpid == fabric.links[into].dst.dpid == agg
     for plane, pods in enumerate(tiers.core_up):
-        cores = [[fabric.links[link].dst.dpid for link in lanes] for lanes in pods]
-        assert cores == [[link.dpid for link in lanes] for lanes in tiers.core_down[plane]]
+        cores = [[fabric.links[link].dst.dpid for link in common] for common in pods]
+        assert cores == [[link.dpid for link in common] for common in tiers.core_down[plane]]
         assert all(of_pod == cores[0] for of_pod in cores)
 
 
@@ -51,14 +51,14 @@ def test_only_the_leaves_that_matter_count() -> None:
     cables = [cable for cable in cables if cable not in ((2, 101), (106, 204))]
     tiers = find_tiers(CandidatePaths(fabric_of((a, b, RATE) for a, b in cables), 64), [Dpid(1), Dpid(3)])
     assert tiers
-    assert tiers.core_lanes == [2, 2]
+    assert tiers.core_links == [2, 2]
 
 
 def test_planes_without_cores_are_left_out() -> None:
     tiers = tiers_of(three_tiers(2, 2, [0, 1, 2]))
     assert tiers
-    assert tiers.core_lanes == [2, 1]
-    assert [len(lanes) for lanes in tiers.up.values()] == [2] * LEAVES
+    assert tiers.core_links == [2, 1]
+    assert [len(common) for common in tiers.up.values()] == [2] * LEAVES
 
 
 def test_parallel_cables_are_lanes_of_their_own() -> None:
@@ -66,7 +66,7 @@ def test_parallel_cables_are_lanes_of_their_own() -> None:
     tiers = tiers_of(fabric)
     assert tiers
     assert tiers.plane == (0, 0, 1, 1)
-    assert tiers.core_lanes == [4, 2]
+    assert tiers.core_links == [4, 2]
 
 
 CABLES = three_tier_cables(2, 2, [2, 2])

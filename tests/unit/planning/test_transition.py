@@ -39,15 +39,15 @@ def worse(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return False
 
 
-def changed(start: Routes, target: Routes) -> set[FlowId]:
-    return {flow for flow, route in target.items() if start[flow] != route}
+def changed(start: Routes, goal: Routes) -> set[FlowId]:
+    return {flow for flow, route in goal.items() if start[flow] != route}
 
 
-def subsets(start: Routes, target: Routes, sizes: range) -> Iterator[Routes]:
-    moves = sorted(changed(start, target))
+def subsets(start: Routes, goal: Routes, sizes: range) -> Iterator[Routes]:
+    moves = sorted(changed(start, goal))
     for size in sizes:
         for chosen in combinations(moves, size):
-            yield {**start, **{flow: target[flow] for flow in chosen}}
+            yield {**start, **{flow: goal[flow] for flow in chosen}}
 
 
 def drawn(data: st.DataObject, problem: Problem) -> tuple[Routes, Routes]:
@@ -65,55 +65,55 @@ def drawn(data: st.DataObject, problem: Problem) -> tuple[Routes, Routes]:
 @quick
 @given(random_problems, st.data())
 def test_a_step_is_the_largest_that_makes_nothing_worse(problem: Problem, data: st.DataObject) -> None:
-    start, target = drawn(data, problem)
-    moves = changed(start, target)
+    start, goal = drawn(data, problem)
+    moves = changed(start, goal)
     most = data.draw(st.integers(0, len(moves)))
     free = set(data.draw(st.lists(st.sampled_from(sorted(moves)), max_size=1)))
     before = vector(problem, start)
-    after = step(problem, start, target, most, free, LIMITS)
+    after = step(problem, start, goal, most, free, LIMITS)
     if isinstance(after, Stuck):
         assert after.final
-        for routes in subsets(start, target, range(1, most + 1)):
+        for routes in subsets(start, goal, range(1, most + 1)):
             assert better(before, vector(problem, routes))
         return
     made = changed(start, after)
     assert len(made - free) <= most
-    assert all(after[flow] == target[flow] for flow in made)
+    assert all(after[flow] == goal[flow] for flow in made)
     assert not worse(vector(problem, after), before)
-    if len(moves - free) <= most and not worse(vector(problem, target), before):
+    if len(moves - free) <= most and not worse(vector(problem, goal), before):
         assert made == moves
 
 
 @quick
 @given(random_problems, st.data())
 def test_no_smaller_group_of_moves_than_the_one_named_improves_anything(problem: Problem, data: st.DataObject) -> None:
-    start, target = drawn(data, problem)
+    start, goal = drawn(data, problem)
     before = vector(problem, start)
-    assume(better(vector(problem, target), before))
-    group = smallest_group(problem, start, target, LIMITS)
+    assume(better(vector(problem, goal), before))
+    group = smallest_group(problem, start, goal, LIMITS)
     assert group.smallest
-    together = {**start, **{flow: target[flow] for flow in group.flows}}
+    together = {**start, **{flow: goal[flow] for flow in group.flows}}
     assert better(vector(problem, together), before)
-    for routes in subsets(start, target, range(1, len(group.flows))):
+    for routes in subsets(start, goal, range(1, len(group.flows))):
         assert not better(vector(problem, routes), before)
 
 
 @quick
 @given(random_problems, st.data())
-def test_steps_of_any_size_reach_the_target_or_a_group_is_named(problem: Problem, data: st.DataObject) -> None:
-    routes, target = drawn(data, problem)
-    assume(better(vector(problem, target), vector(problem, routes)))
+def test_steps_of_any_size_reach_the_goal_or_a_group_is_named(problem: Problem, data: st.DataObject) -> None:
+    routes, goal = drawn(data, problem)
+    assume(better(vector(problem, goal), vector(problem, routes)))
     cap = data.draw(st.integers(1, 4))
     cycles = 0
-    while left := changed(routes, target):
+    while left := changed(routes, goal):
         before, cycles = vector(problem, routes), cycles + 1
-        after = step(problem, routes, target, cap, (), LIMITS)
+        after = step(problem, routes, goal, cap, (), LIMITS)
         if isinstance(after, Stuck):
-            group = smallest_group(problem, routes, target, LIMITS)
+            group = smallest_group(problem, routes, goal, LIMITS)
             assert len(group.flows) > cap
             break
         assert not worse(vector(problem, after), before)
-        assert len(changed(after, target)) < len(left)
+        assert len(changed(after, goal)) < len(left)
         routes = after
 
 
@@ -122,10 +122,10 @@ def test_flows_that_take_each_others_places_move_together() -> None:
     problem = problem_of(leaf_spine(2, 3), [flow("a", (1, h), (2, h), 5e6) for h in (1, 2, 3)])
     paths = problem.candidates(problem.flows[0])
     start = {f.id: whole(path) for f, path in zip(problem.flows, paths, strict=True)}
-    target = {f.id: whole(path) for f, path in zip(problem.flows, [*paths[1:], paths[0]], strict=True)}
-    assert step(problem, start, target, 2, (), LIMITS) == Stuck(final=True)
-    assert step(problem, start, target, 3, (), LIMITS) == target
-    assert step(problem, start, target, 2, {problem.flows[0].id}, LIMITS) == target
+    goal = {f.id: whole(path) for f, path in zip(problem.flows, [*paths[1:], paths[0]], strict=True)}
+    assert step(problem, start, goal, 2, (), LIMITS) == Stuck(final=True)
+    assert step(problem, start, goal, 3, (), LIMITS) == goal
+    assert step(problem, start, goal, 2, {problem.flows[0].id}, LIMITS) == goal
 
 
 def test_loads_that_are_huge_fit_into_the_solver() -> None:
@@ -134,10 +134,10 @@ def test_loads_that_are_huge_fit_into_the_solver() -> None:
     problem = problem_of(leaf_spine(2, 2), flows)
     first, second = problem.candidates(problem.flows[0])
     start = {f.id: whole(first) for f in problem.flows}
-    target = {**start, problem.flows[1].id: whole(second)}
-    found = step(problem, start, target, 1, frozenset(), LIMITS)
+    goal = {**start, problem.flows[1].id: whole(second)}
+    found = step(problem, start, goal, 1, frozenset(), LIMITS)
     assert not isinstance(found, Stuck)
-    assert found == target
+    assert found == goal
 
 
 @pytest.mark.parametrize(("fifth", "smallest"), [(1.5, False), (1.0, True)])
@@ -149,8 +149,8 @@ def test_a_group_is_the_smallest_only_if_all_slowdowns_were_looked_at(fifth: flo
     others = [flow("d", (3, 1), (4, 1), 2.0), *(flow("e", (5, h), (6, h), fifth / 2) for h in (1, 2))]
     problem = problem_of(fabric_of(rates), [*in_turn, *others], nic_bps=24.0)
     paths = {f.id: sorted(problem.candidates(f), key=lambda p: -problem.capacity_bps[p[0]]) for f in problem.flows}
-    target = {f.id: whole(paths[f.id][place]) for f, place in zip(problem.flows, (0, 1, 2, 0, 0, 1), strict=True)}
+    goal = {f.id: whole(paths[f.id][place]) for f, place in zip(problem.flows, (0, 1, 2, 0, 0, 1), strict=True)}
     start = {f.id: whole(paths[f.id][place]) for f, place in zip(problem.flows, (1, 2, 0, 0, 0, 0), strict=True)}
     assert vector(problem, start) == pytest.approx((5.0, 4.8, 16 / 6, 2.0, fifth))
-    group = smallest_group(problem, start, target, LIMITS)
+    group = smallest_group(problem, start, goal, LIMITS)
     assert (set(group.flows), group.smallest) == ({f.id for f in in_turn}, smallest)

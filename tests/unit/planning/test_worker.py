@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.planning import answers, planner, target
+from controller.planning import answers, goal_plan, planner
 from controller.planning.messages import Planned, SolvePlan, WorkOutSlowdowns
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planned import Slowdowns
@@ -94,7 +94,7 @@ def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
         assert go_on.wait(DEADLINE_S)
         return plan(problem, limits)
 
-    monkeypatch.setattr(target, "plan", slow)
+    monkeypatch.setattr(goal_plan, "plan", slow)
     planning = PlanningWorker(inbox.put, inbox.crashes.put)
     planning.submit(request(1))
     assert solving.wait(DEADLINE_S)
@@ -160,7 +160,9 @@ def test_broken_routes_are_answered_by_a_repair_and_then_by_a_plan_that_starts_f
     assert isinstance(second.answer, Plan)
     assert first.answer.generation == second.answer.generation == 4
     moved = {flow.id for flow in request.snapshot.problem.flows if flow.current != first.answer.routes[flow.id]}
-    assert moved == {flow.id for flow in request.snapshot.problem.flows if not request.snapshot.problem.stands(flow)}
+    assert moved == {
+        flow.id for flow in request.snapshot.problem.flows if not request.snapshot.problem.is_in_force(flow)
+    }
     again = {flow for flow, route in second.answer.routes.items() if route != first.answer.routes[flow]}
     assert second.answer.moves == len(again), "a repaired flow counts when it is moved once more"
 
@@ -173,7 +175,7 @@ def test_a_repair_does_not_wait_for_a_busy_solver(inbox: Inbox, monkeypatch: pyt
         assert go_on.wait(DEADLINE_S)
         return NoPlan(problem.generation, "slow")
 
-    monkeypatch.setattr(target, "plan", slow)
+    monkeypatch.setattr(goal_plan, "plan", slow)
     planning = PlanningWorker(inbox.put, inbox.crashes.put)
     planning.submit(request(1))
     assert solving.wait(DEADLINE_S)
@@ -209,7 +211,7 @@ def test_an_exception_becomes_a_reason_and_the_worker_goes_on(
         raise ZeroDivisionError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(target, "plan", defect)
+        patch.setattr(goal_plan, "plan", defect)
         planning.submit(request(1))
         assert inbox.answer() == NoPlan(1, "planning failed: ZeroDivisionError: a bug")
     planning.submit(request(2))

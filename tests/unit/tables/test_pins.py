@@ -53,15 +53,15 @@ def test_a_detour_is_pinned_until_a_short_way_is_back(pins: Pins) -> None:
     assert len(detour) == 4
     routes: Routes = {FLOW: whole(detour), OTHER: whole(ELSEWHERE)}
     found = pins(cut, JOBS, routes, ())
-    assert (pinned(found, FLOW), pinned(found, OTHER), found.fallen) == ([detour], [ELSEWHERE], frozenset())
+    assert (pinned(found, FLOW), pinned(found, OTHER), found.invalid) == ([detour], [ELSEWHERE], frozenset())
     some = without(FABRIC, {FIRST[0]})
     found = pins(some, JOBS, routes, ())
     assert not pinned(found, FLOW) + pinned(found, FLOW.back)
-    assert found.fallen == {"one"}
+    assert found.invalid == {"one"}
     assert pinned(found, OTHER) == [ELSEWHERE]
     assert pinned(pins(cut, JOBS, routes, ()), FLOW) == [detour], "the short way has gone again"
     found = pins(some, JOBS, {**routes, FLOW: whole(SECOND)}, ())
-    assert (pinned(found, FLOW), found.fallen) == ([SECOND], frozenset()), "the next plan"
+    assert (pinned(found, FLOW), found.invalid) == ([SECOND], frozenset()), "the next plan"
 
 
 def test_a_route_falls_with_any_of_its_subflows(pins: Pins) -> None:
@@ -69,7 +69,7 @@ def test_a_route_falls_with_any_of_its_subflows(pins: Pins) -> None:
     assert set(pinned(pins(FABRIC, JOBS, routes, ()), FLOW)) == {FIRST, SECOND}
     found = pins(without(FABRIC, {FIRST[1]}), JOBS, routes, ())
     assert not pinned(found, FLOW)
-    assert found.fallen == {"one"}
+    assert found.invalid == {"one"}
 
 
 def test_a_route_falls_when_its_host_is_elsewhere_and_is_not_judged_while_that_is_not_known(pins: Pins) -> None:
@@ -77,7 +77,7 @@ def test_a_route_falls_when_its_host_is_elsewhere_and_is_not_judged_while_that_i
     host = FABRIC.hosts[FLOW.dst_ip]
     moved = replace(FABRIC, hosts={**FABRIC.hosts, FLOW.dst_ip: replace(host, at=PortRef(LEAF3, PortNo(77)))})
     gone = replace(FABRIC, hosts={ip: one for ip, one in FABRIC.hosts.items() if ip != FLOW.dst_ip})
-    for fabric, paths, fallen in (
+    for fabric, paths, invalid in (
         (FABRIC, [FIRST], set()),
         (moved, [], {"one"}),
         (gone, [], set()),
@@ -85,11 +85,11 @@ def test_a_route_falls_when_its_host_is_elsewhere_and_is_not_judged_while_that_i
     ):
         found = pins(fabric, JOBS, routes, ())
         assert pinned(found, FLOW) == paths
-        assert found.fallen == fallen
+        assert found.invalid == invalid
 
 
 def test_a_job_that_is_gone_has_no_fallen_routes(pins: Pins) -> None:
     cut = without(FABRIC, {FIRST[0]})
-    assert pins(cut, JOBS, {FLOW: whole(FIRST)}, ()).fallen == {"one"}
+    assert pins(cut, JOBS, {FLOW: whole(FIRST)}, ()).invalid == {"one"}
     left = by_id(*(job for job in JOBS.values() if job.id == "two"))
-    assert pins(cut, left, {}, ()).fallen == frozenset()
+    assert pins(cut, left, {}, ()).invalid == frozenset()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import LinkId, PortNo
-from controller.planning.plan import TargetLeft
+from controller.planning.plan import GoalPlanLeft
 from controller.planning.problem import FlowId, whole
 from controller.status import Status
 from signalbox.client import Client
@@ -71,25 +71,25 @@ def test_a_flow_that_would_move_is_shown_with_both_paths(
     assert "job1" not in shown.out
 
 
-def test_the_target_is_shown_with_its_meaning_for_each_job(
+def test_the_goal_is_shown_with_its_meaning_for_each_job(
     api: Running, fabric: FakeFabric, signalbox: Signalbox
 ) -> None:
-    assert "target none flows" in flat(signalbox("plan", "diff"))
-    target = TargetLeft(1, 512, 0, {JobId("job0"): 1.0, JobId("job1"): 0.75})
+    assert "goal none flows" in flat(signalbox("plan", "diff"))
+    goal = GoalPlanLeft(1, 512, 0, {JobId("job0"): 1.0, JobId("job1"): 0.75})
     plan = fabric.status.plan
     assert plan
-    api.control.board.publish(replace(fabric.status, plan=replace(plan, generation=8), target=target))
+    api.control.board.publish(replace(fabric.status, plan=replace(plan, generation=8), goal=goal))
     found = signalbox("plan", "diff", "--json").json
-    assert (found["max_slowdown_target"], found["moves_left"]) == (1.0, 512)
-    assert [job["slowdown_target"] for job in found["jobs"]] == [1.0, 0.75]
+    assert (found["max_slowdown_goal"], found["moves_left"]) == (1.0, 512)
+    assert [job["slowdown_goal"] for job in found["jobs"]] == [1.0, 0.75]
     shown = signalbox("plan", "diff")
-    assert "target worst slowdown 1.000, by 512 more moves in the next cycles" in flat(shown)
+    assert "goal worst slowdown 1.000, by 512 more moves in the next cycles" in flat(shown)
     assert ["job1", "1.000", "1.000", "0.750", "0", "0"] in shown.rows
     assert "job0" not in shown.out, "its slowdown stays"
     assert "The switches hold the routes of the plan." in shown.out
-    assert "target worst slowdown 1.000, by 512 more moves" in flat(signalbox("plan"))
-    blocked = target._replace(blocked=300)
-    api.control.board.publish(replace(fabric.status, plan=replace(plan, generation=9), target=blocked))
+    assert "goal worst slowdown 1.000, by 512 more moves" in flat(signalbox("plan"))
+    blocked = goal._replace(blocked=300)
+    api.control.board.publish(replace(fabric.status, plan=replace(plan, generation=9), goal=blocked))
     assert "of the moves to it 300 would have to be made together" in flat(signalbox("plan", "diff"))
 
 

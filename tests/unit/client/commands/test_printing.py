@@ -253,16 +253,16 @@ def test_names_of_jobs_give_a_terminal_no_orders() -> None:
     assert escape("a\x1b]0;owned\x07b\x9b2J\u202e[red]") == "a\ufffd]0;owned\ufffdb\ufffd2J\ufffd\\[red]"
 
 
-def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_target_is() -> None:
+def test_a_plan_says_whether_it_was_cut_short_and_how_far_its_goal_is() -> None:
     message = pb.Plan(solver="lp", certificate=pb.PLAN_CERTIFICATE_GAP, moves=8, plan_time=Duration())
     assert "moves 8" in text(printing.plan(message))
-    message.MergeFrom(pb.Plan(cut_short=True, moves_left=20, target=pb.PlanTarget(max_slowdown=1.25)))
+    message.MergeFrom(pb.Plan(cut_short=True, moves_left=20, goal=pb.GoalPlan(max_slowdown=1.25)))
     lines = text(printing.plan(message))
     assert "planned by lp, in 0 ms, cut short by the time limit" in lines
     assert "moves 8" in lines
-    assert "target worst slowdown 1.250, by 20 more moves in the next cycles" in lines
+    assert "goal worst slowdown 1.250, by 20 more moves in the next cycles" in lines
     message.blocked_flows = 300
-    together = "target worst slowdown 1.250; of the moves to it 300 would have to be made together"
+    together = "goal worst slowdown 1.250; of the moves to it 300 would have to be made together"
     assert together in text(printing.plan(message))
 
 

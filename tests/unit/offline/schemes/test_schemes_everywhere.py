@@ -52,9 +52,9 @@ def test_the_greedy_is_at_most_twice_the_optimum(regular: tuple[Problem, int, in
 @quick
 @given(st.integers(1, 3).flatmap(regular_problems))
 def test_folded_colouring_is_optimal_where_leaves_are_alike(regular: tuple[Problem, int, int]) -> None:
-    problem, degree, lanes = regular
+    problem, degree, common_links = regular
     plan = planned("edge-coloring", problem)
-    assert plan.max_slowdown == max(1, ceil(degree / lanes))
+    assert plan.max_slowdown == max(1, ceil(degree / common_links))
     assert plan.slowdowns_proven >= min(1, len(plan.job_slowdown))
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planning.bounds import slowdown_bounds
+from controller.planning.common_links import common_links_between, parts
 from controller.planning.efficiency import job_slowdowns
-from controller.planning.lanes import lanes_between, parts
 from controller.planning.plan import Plan, draft
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
@@ -63,9 +63,9 @@ def test_any_number_of_pairs_is_near_the_fluid_optimum(gone: list[tuple[int, int
     random.Random(seed).shuffle(ends)
     flows = [flow("a", (1 + n % 3, n), (leaf, n), RATE) for n, leaf in enumerate(ends)]
     problem = problem_of(leaf_spine(LEAVES, SPINES, without=gone), split(flows, 4))
-    lanes = lanes_between(problem, {f.src_leaf for f in flows}, {f.dst_leaf for f in flows})
-    assert lanes
-    routes = peeling.route(problem, lanes, slowdown_bounds(problem).fluid)
+    common = common_links_between(problem, {f.src_leaf for f in flows}, {f.dst_leaf for f in flows})
+    assert common
+    routes = peeling.route(problem, common, slowdown_bounds(problem).fluid)
     assert routes
     assert max(map(len, routes.values())) <= 4
     assert max(job_slowdowns(problem, routes).values()) <= 1.25 * optimum(problem)
@@ -88,9 +88,9 @@ def test_flows_that_stay_whole_or_differ_are_left_to_others() -> None:
     one, *others = problem.flows
     unequal = replace(problem, flows=(replace(one, demand_bps=((0, RATE / 2),)), *others))
     for refused in (whole_ones, unequal):
-        lanes = lanes_between(refused, {f.src_leaf for f in refused.flows}, {f.dst_leaf for f in refused.flows})
-        assert lanes
-        assert peeling.route(refused, lanes, 1.0) is None
+        common = common_links_between(refused, {f.src_leaf for f in refused.flows}, {f.dst_leaf for f in refused.flows})
+        assert common
+        assert peeling.route(refused, common, 1.0) is None
 
 
 def test_only_the_part_that_misses_its_aim_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:

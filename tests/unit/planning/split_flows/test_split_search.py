@@ -130,7 +130,7 @@ def test_flows_stay_whole_where_that_is_as_good(broken: Fabric) -> None:
 def test_when_another_cable_fails_few_flows_move() -> None:
     before = planned(problem_of(leaf_spine(8, 8, without=[(3, 1), (3, 2)]), split(rings(8, 8))))
     after = pinned(problem_of(leaf_spine(8, 8, without=[(3, 1), (3, 2), (6, 2)]), split(rings(8, 8))), before.routes)
-    cut_off = sum(not after.stands(f) for f in after.flows)
+    cut_off = sum(not after.is_in_force(f) for f in after.flows)
     answer = planned(after)
     assert answer.max_slowdown == pytest.approx(8 / 6, rel=1e-6)
     assert cut_off > 0

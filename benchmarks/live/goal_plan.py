@@ -3,7 +3,7 @@
 The input is a folder of three published jobs, or none, and generated jobs. They run on the controller's own loop with
 switches in memory, and flows are split. For each change the result is the sorted slowdowns after each cycle and the
 moves of the goal plan. The allowed number of cycles is ceil(moves / cap) + 1. The output is a table, and
-``out/bench/target.json``; ``--json`` prints the JSON instead.
+``out/bench/goal.json``; ``--json`` prints the JSON instead.
 
 The exit status is 1 when a cycle was worse than the one before it, or the bound was not reached in time.
 """
@@ -30,7 +30,7 @@ from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.messages import RegisterJob, SavedState
 from controller.planning.efficiency import SLOWDOWN_TOLERANCE, first_difference
 from controller.planning.messages import Planned, SolvePlan
-from controller.planning.plan import Plan, Target
+from controller.planning.plan import GoalPlan, Plan
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine
 from offline.scenarios.generator import generate, jobs_of
@@ -44,7 +44,7 @@ RING_SIZE = 8
 STEP_S = 0.5
 START_S = 60.0
 MOST_CYCLES = 40
-RESULTS = Path("out/bench/target.json")
+RESULTS = Path("out/bench/goal.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Change:
     """Sorted slowdowns after the repair, and then after each cycle that moved flows."""
     moves: Sequence[int]
     """Moves of each of these cycles."""
-    target_moves: int
+    goal_moves: int
     """Moves that the goal plan needed when it was chosen."""
     bound: float
     max_moves: int
@@ -70,7 +70,7 @@ class Change:
 
     @property
     def allowed(self) -> int:
-        return math.ceil(self.target_moves / self.max_moves) + 1
+        return math.ceil(self.goal_moves / self.max_moves) + 1
 
     @property
     def never_worse(self) -> bool:
@@ -93,7 +93,7 @@ class Network(Switches):
     def __init__(self, fabric: Fabric, config: Config) -> None:
         super().__init__(fabric)
         self.planned: list[Planned] = []
-        self.targets: dict[int, Target] = {}
+        self.goals: dict[int, GoalPlan] = {}
         self.problem_flows = 0
         self._loop = ControlLoop(config, SavedState(), declared_hosts(fabric), 0.0)
         self._now = 0.0
@@ -107,7 +107,7 @@ class Network(Switches):
             self.problem_flows = max([self.problem_flows, *map(_flows, commands)])
             left = list(self.answers(commands))
             self.planned += [answer for answer in left if isinstance(answer, Planned)]
-            self.targets |= self.planning.targets
+            self.goals |= self.planning.goals
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP_S)):
@@ -155,8 +155,8 @@ def _changed(
     made = [planned for planned in network.planned if planned.repair or _moves(planned)]
     first = next((planned for planned in made if not planned.repair), None)
     last = _plan(network.planned[-1])
-    target_moves = (
-        0 if first is None else network.targets[first.target.generation].plan.moves if first.target else _moves(first)
+    goal_moves = (
+        0 if first is None else network.goals[first.goal.generation].plan.moves if first.goal else _moves(first)
     )
     return Change(
         jobs=name,
@@ -165,7 +165,7 @@ def _changed(
         what=what,
         slowdowns=[_plan(planned).sorted_slowdowns for planned in made],
         moves=[_moves(planned) for planned in made if not planned.repair],
-        target_moves=target_moves,
+        goal_moves=goal_moves,
         bound=last.bound,
         max_moves=config.planning.max_moves,
     )
@@ -216,7 +216,7 @@ def table_of(changes: Sequence[Change]) -> Group:
         "flows",
         "subflows",
         "change",
-        "target's moves",
+        "goal's moves",
         "cycles",
         "allowed",
         "worst slowdown",
@@ -225,7 +225,7 @@ def table_of(changes: Sequence[Change]) -> Group:
         table.add_column(column, justify="left" if column in ("jobs", "change", "worst slowdown") else "right")
     for of in changes:
         worst = " ".join(f"{slowdowns[0]:.3f}" for slowdowns in of.slowdowns)
-        numbers = (of.target_moves, of.cycles, of.allowed)
+        numbers = (of.goal_moves, of.cycles, of.allowed)
         table.add_row(
             of.jobs, str(of.flows), str(of.max_subflows), of.what, *map(str, numbers), worst, f"{of.bound:.4f}"
         )

@@ -1,6 +1,6 @@
 """The benchmark of goal plans works on a small fabric."""
 
-from benchmarks.live.target import measured
+from benchmarks.live.goal_plan import measured
 from controller.config import Config, PlanningConfig
 from offline.scenarios.fabric_options import Placement
 from offline.scenarios.fabrics import leaf_spine

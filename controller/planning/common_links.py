@@ -4,7 +4,7 @@ A flow loads links out of its source's leaf and links into its destination's lea
 they share one of these sides, or when a chain of such flows connects them. Parts share no link between switches. The
 same leaf can belong to two parts: its links out to one, its links in to the other.
 
-A *common link* (``lane`` in names) has a cable from every sending leaf to one spine, and from there to every
+A *common link* has a cable from every sending leaf to one spine, and from there to every
 receiving leaf. A spine with several cables to each leaf has several common links. A cable that has failed at one
 leaf of the part belongs to no common link. The leaves' cables that belong to none are *residual links*. In: a
 ``Problem``. Out: parts and common links; no common links when some paths do not have two links."""
@@ -28,7 +28,7 @@ Cable = tuple[Dpid, int]
 
 
 @dataclass(frozen=True)
-class Lanes:
+class CommonLinks:
     """Common links of one part.
 
     The path from a sender to a receiver over common link l is the sender's link out l and the receiver's link in l.
@@ -70,19 +70,19 @@ class Lanes:
         return self._by_leaf(self.receivers, self.into)
 
     @cached_property
-    def up_besides(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
+    def up_residual(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
         """Residual links out of each sender."""
-        return self._besides(self.senders, self.others[0])
+        return self._residual(self.senders, self.others[0])
 
     @cached_property
-    def down_besides(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
+    def down_residual(self) -> Mapping[Dpid, Mapping[Cable, LinkId]]:
         """Residual links into each receiver."""
-        return self._besides(self.receivers, self.others[1])
+        return self._residual(self.receivers, self.others[1])
 
-    def paths(self, numbers: Numbers, flows: Ints, lanes: Ints) -> Ints:
+    def paths(self, numbers: Numbers, flows: Ints, common: Ints) -> Ints:
         """Return the two links of each flow's path over its common link; shape (flows, 2)."""
         row_out, row_in = self.rows(numbers, flows)
-        return np.stack([self.out[row_out, lanes], self.into[row_in, lanes]], axis=1)
+        return np.stack([self.out[row_out, common], self.into[row_in, common]], axis=1)
 
     def rows(self, numbers: Numbers, flows: Ints) -> tuple[Ints, Ints]:
         """Return the positions of each flow's leaves in ``senders`` and ``receivers``."""
@@ -98,7 +98,7 @@ class Lanes:
         ids = self.links.ids
         return {leaf: tuple([ids[link] for link in row]) for leaf, row in zip(leaves, links.tolist(), strict=True)}
 
-    def _besides(self, leaves: Sequence[Dpid], around: Around) -> dict[Dpid, dict[Cable, LinkId]]:
+    def _residual(self, leaves: Sequence[Dpid], around: Around) -> dict[Dpid, dict[Cable, LinkId]]:
         found: dict[Dpid, dict[Cable, LinkId]] = {leaf: {} for leaf in leaves}
         ids, dpids = self.links.ids, self.links.dpids
         for at, spine, cable, link in zip(*(column.tolist() for column in around), strict=True):
@@ -106,28 +106,28 @@ class Lanes:
         return found
 
 
-def find_lanes(problem: Problem) -> Lanes | None:
+def find_common_links(problem: Problem) -> CommonLinks | None:
     """Return the common links of all leaves at which flows begin or end; None unless these leaves are alike.
 
     Leaves are alike when every cable belongs to a common link and all cables have the same capacity."""
     numbers = problem.numbers
     ends = np.concatenate([numbers.src[numbers.crossing], numbers.dst[numbers.crossing]])
     leaves = [numbers.leaves[leaf] for leaf in np.unique(ends).tolist()]
-    lanes = lanes_between(problem, leaves, leaves)
-    if lanes is None or not lanes.alike or any(len(others.at) for others in lanes.others):
+    common = common_links_between(problem, leaves, leaves)
+    if common is None or not common.alike or any(len(others.at) for others in common.others):
         return None
-    fastest = max(float(numbers.capacity_bps[links].max()) for links in (lanes.out, lanes.into))
-    return lanes if fastest - lanes.bps[-1] <= _EQUAL * fastest else None
+    fastest = max(float(numbers.capacity_bps[links].max()) for links in (common.out, common.into))
+    return common if fastest - common.bps[-1] <= _EQUAL * fastest else None
 
 
-def lanes_of(problem: Problem, flows: Ints) -> Lanes | None:
+def common_links_of(problem: Problem, flows: Ints) -> CommonLinks | None:
     """Return the common links of the leaves of these flows."""
     numbers = problem.numbers
     ends = (np.unique(of[flows]).tolist() for of in (numbers.src, numbers.dst))
-    return lanes_between(problem, *([numbers.leaves[leaf] for leaf in those] for those in ends))
+    return common_links_between(problem, *([numbers.leaves[leaf] for leaf in those] for those in ends))
 
 
-def lanes_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable[Dpid]) -> Lanes | None:
+def common_links_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable[Dpid]) -> CommonLinks | None:
     """Return the common links of these leaves, the fastest first; None when there are none."""
     links = problem.links
     senders, receivers = sorted(set(senders)), sorted(set(receivers))
@@ -137,17 +137,17 @@ def lanes_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable
         return None
     width = 1 + max(int(side.cable.max(initial=0)) for side in sides)
     keys = [side.other * width + side.cable for side in sides]
-    lane, at_leaves = np.unique(np.concatenate(keys), return_counts=True)
-    lane = lane[at_leaves == len(senders) + len(receivers)]
-    if not len(lane):
+    common_link, at_leaves = np.unique(np.concatenate(keys), return_counts=True)
+    common_link = common_link[at_leaves == len(senders) + len(receivers)]
+    if not len(common_link):
         return None
-    shared = [np.isin(key, lane) for key in keys]
-    out, into = (side.link[those].reshape(-1, len(lane)) for side, those in zip(sides, shared, strict=True))
+    shared = [np.isin(key, common_link) for key in keys]
+    out, into = (side.link[those].reshape(-1, len(common_link)) for side, those in zip(sides, shared, strict=True))
     bps = np.minimum(links.capacity_bps[out].min(axis=0), links.capacity_bps[into].min(axis=0))
     order = np.argsort(-bps, kind="stable")
     others = [Around(*(of[~those] for of in side)) for side, those in zip(sides, shared, strict=True)]
     best_first = (out[:, order], into[:, order], tuple(bps[order].tolist()))
-    return Lanes(links, senders, receivers, *best_first, (others[0], others[1]))
+    return CommonLinks(links, senders, receivers, *best_first, (others[0], others[1]))
 
 
 def crossing(problem: Problem) -> list[Flow]:

@@ -1,12 +1,12 @@
 """Planning with a cap on moves: a plan that needs more moves is the *goal plan*, and every cycle makes some of them.
 
 In: a problem, limits, and the goal plan that an earlier cycle left. Out: the plan for this cycle, and the goal plan
-that is left after it. No state is kept here: ``answers`` keeps the goal plan. In names a goal plan is a "target".
+that is left after it. No state is kept here: ``answers`` keeps the goal plan.
 
 Two kinds of moves can use up the cap; the planner takes the one with the smaller slowdowns:
 
 - *Step*: as many flows as allowed change to their routes in the goal plan (``transition.step``).
-- *Jump* (``leap`` in names), only in the first cycle of a goal plan: the best plan within the cap, whatever its routes,
+- *Jump*, only in the first cycle of a goal plan: the best plan within the cap, whatever its routes,
   filled up with a step.
 
 When there is a step, a jump is taken on one of two conditions. Either further steps lead on from the jump, in no more
@@ -32,7 +32,7 @@ from controller.planning import greedy
 from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, slowdown_bounds
 from controller.planning.efficiency import first_difference, job_slowdowns
-from controller.planning.plan import Drafts, NoPlan, Plan, Target, answered, draft, relative_gain
+from controller.planning.plan import Drafts, GoalPlan, NoPlan, Plan, answered, draft, relative_gain
 from controller.planning.planned import NO_ROUTES, Planned, decided, in_place
 from controller.planning.planner import judged, plan, relieved, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
@@ -54,7 +54,7 @@ goal plan and takes as long again."""
 _PARTS = (1.0, 0.85, 0.7, 0.5)
 """Fractions of the cap that the first part of a jump may use; the rest is for moves towards the goal plan."""
 
-Cycle = tuple[Plan | NoPlan, Target | None]
+Cycle = tuple[Plan | NoPlan, GoalPlan | None]
 """Plan of a cycle, and the goal plan that is left after it."""
 
 
@@ -62,26 +62,26 @@ def solved(
     problem: Problem,
     limits: PlanLimits,
     min_gain: float = 0.0,
-    held: Target | None = None,
+    held: GoalPlan | None = None,
     running: Routes = NO_ROUTES,
-) -> tuple[Planned, Target | None]:
+) -> tuple[Planned, GoalPlan | None]:
     """Return the plan with the decision whether to adopt it, and the goal plan that is left when it is adopted.
 
     ``min_gain``, ``running``: see ``decided``. ``held``: the goal plan that an earlier cycle left."""
-    answer, target = plan_towards(problem, limits, held)
+    answer, goal = plan_towards(problem, limits, held)
     if isinstance(answer, NoPlan):
         return Planned(answer), None
     if of_now := _for_now(problem, answer, limits, min_gain):
-        problem, answer, target = problem.now, of_now, None
+        problem, answer, goal = problem.now, of_now, None
     stay = repair(problem) if answer.moves and not all(map(problem.stands, problem.flows)) else None
-    planned = decided(problem, answer, min_gain, running, stay if isinstance(stay, Plan) else None, target)
+    planned = decided(problem, answer, min_gain, running, stay if isinstance(stay, Plan) else None, goal)
     decision = planned.decision
     assert decision
     if of_now:
         decision = replace(decision, reason=f"for what jobs send now: {decision.reason}")
     adopted = decision.adopt and decision.moving
-    left = target if target and (target.blocked or (adopted and target.moves)) else None
-    planned = replace(planned, decision=decision, target=left.left if left else None, for_now=of_now is not None)
+    left = goal if goal and (goal.blocked or (adopted and goal.moves)) else None
+    planned = replace(planned, decision=decision, goal=left.left if left else None, for_now=of_now is not None)
     return planned, left
 
 
@@ -109,7 +109,7 @@ def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float)
     return replace(found, routes=routes, moves=problem.moves(routes))
 
 
-def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> Cycle:
+def plan_towards(problem: Problem, limits: PlanLimits, held: GoalPlan | None) -> Cycle:
     """Return the plan for this cycle, and the goal plan that it leads to; None when the plan itself is the best one.
 
     ``held``: the goal plan that an earlier cycle left. It is dropped when anything but the running routes has
@@ -121,7 +121,7 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> C
         going_on = _Way(problem, limits, held.plan).go_on(held)
         if going_on:
             return going_on
-    if limits.allows("target", _WAY_S * len(problem.flows)):
+    if limits.allows("goal", _WAY_S * len(problem.flows)):
         quick = relieved(problem, limits)
         if isinstance(quick, NoPlan):
             return quick, None
@@ -133,22 +133,22 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> C
     found = plan(problem, replace(limits.sooner(_SHARE * limits.time_limit_s), max_moves=None))
     if isinstance(found, NoPlan) or found.moves <= (limits.max_moves or 0):
         return found, None
-    return _Way(problem, limits, _by_lanes(problem, limits, found)).begin(quick.routes)
+    return _Way(problem, limits, _by_common_links(problem, limits, found)).begin(quick.routes)
 
 
-def _by_lanes(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
+def _by_common_links(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
     """Return a plan in closed form that is as good and needs no more cycles, or else ``found``.
 
     In the closed form the same few common links change for all leaves, so steps are seldom blocked."""
     routes = aligned_cutting(problem, None)
     if routes is None or not limits.max_moves:
         return found
-    by_lanes = draft(problem, "aligned-cutting", routes)
-    cycles, others = math.ceil(by_lanes.moves / limits.max_moves), math.ceil(found.moves / limits.max_moves)
-    if cycles > others or first_difference(by_lanes.vector, found.sorted_slowdowns) is not None:
+    by_common_links = draft(problem, "aligned-cutting", routes)
+    cycles, others = math.ceil(by_common_links.moves / limits.max_moves), math.ceil(found.moves / limits.max_moves)
+    if cycles > others or first_difference(by_common_links.vector, found.sorted_slowdowns) is not None:
         return found
     free = replace(limits, max_moves=None, ecmp_draws=0)
-    answer = judged(problem, free, lambda _: Drafts([by_lanes]))
+    answer = judged(problem, free, lambda _: Drafts([by_common_links]))
     return found if isinstance(answer, NoPlan) else answer
 
 
@@ -160,12 +160,12 @@ def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> tuple[Plan
     if limits.max_moves == 0:
         found = answered(plan(problem, replace(limits, max_moves=None)), where)
         return found, found, None if found.moves else 0
-    answer, target = plan_towards(problem, limits, None)
+    answer, goal = plan_towards(problem, limits, None)
     first = answered(answer, where)
-    if target is None:
+    if goal is None:
         return first, first, min(1, first.moves)
-    cycles = 1 + math.ceil(target.moves / (limits.max_moves or 1))
-    return target.plan, first, None if target.blocked else cycles
+    cycles = 1 + math.ceil(goal.moves / (limits.max_moves or 1))
+    return goal.plan, first, None if goal.blocked else cycles
 
 
 def same_inputs(a: Problem, b: Problem) -> bool:
@@ -201,16 +201,16 @@ class _Way:
 
         ``quick``: the best known routes within the cap; in the worst case the running ones."""
         quick = self._placed(quick)
-        routes, leap = self._first, self._leap(quick)
+        routes, jump = self._first, self._jump(quick)
         if isinstance(routes, Stuck):
-            better = (found for found in (leap, quick) if found and self._better(found, self._running))
+            better = (found for found in (jump, quick) if found and self._better(found, self._running))
             routes = next(better, None) or self._by_plan
             return self._answer(routes, held=False) if self._better(routes, self._running) else self._blocked()
-        if leap and self._better(leap, routes) and (self._leads_on(leap) or not self._leads_on(routes)):
-            routes = leap
+        if jump and self._better(jump, routes) and (self._leads_on(jump) or not self._leads_on(routes)):
+            routes = jump
         return self._answer(routes, held=False)
 
-    def go_on(self, held: Target) -> Cycle | None:
+    def go_on(self, held: GoalPlan) -> Cycle | None:
         """Return the next cycle towards the goal plan; None when another goal plan may be better.
 
         That is so when the goal plan is no better than the running routes, or when no step leads towards it."""
@@ -247,7 +247,7 @@ class _Way:
             routes = further
         return self._left(routes) == 0
 
-    def _leap(self, quick: Routes) -> Routes | None:
+    def _jump(self, quick: Routes) -> Routes | None:
         """Return the routes of a jump, filled up with a step; None when no jump moves any flow.
 
         If possible the goal plan takes no more cycles after the jump than it would take without."""
@@ -287,7 +287,7 @@ class _Way:
             return self._placed(routes)
         if all(flow.max_subflows == 1 for flow in problem.flows):
             return self._by_plan
-        if search.fits(problem, limits, "leap"):
+        if search.fits(problem, limits, "jump"):
             by_lp = search.relieve(problem, limits, slowdown_bounds(problem), self._aim.routes)
             return self._placed(by_lp) if by_lp and not self._better(quick, by_lp) else quick
         return quick
@@ -329,11 +329,11 @@ class _Way:
             return self._answer(self._running, held=False)
         log.warning("no moves within the cap lead towards the goal plan", max_moves=self._cap, together=len(flows))
         searched = 0 if self._cut_short or self._over else self._cap
-        target = Target(self._aim, self._problem, self._left(self._running), False, flows, smallest, searched)
-        return self._judged(self._running), target
+        goal = GoalPlan(self._aim, self._problem, self._left(self._running), False, flows, smallest, searched)
+        return self._judged(self._running), goal
 
     def _answer(self, routes: Routes, held: bool) -> Cycle:
-        return self._judged(routes), Target(self._aim, self._problem, self._left(routes), held)
+        return self._judged(routes), GoalPlan(self._aim, self._problem, self._left(routes), held)
 
     def _judged(self, routes: Routes) -> Plan | NoPlan:
         """Return the routes as a plan, with the lower bounds that are proven for the goal plan."""
@@ -342,7 +342,7 @@ class _Way:
             proven = bounds.vector
             if proven and self._aim.bound > proven[0]:
                 proven = (self._aim.bound, *sorted(bounds.job.values(), reverse=True)[1:])
-            return Drafts([draft(self._problem, "target", routes)], proven)
+            return Drafts([draft(self._problem, "goal", routes)], proven)
 
         answer = judged(self._problem, self._limits, drafts)
         if isinstance(answer, NoPlan):

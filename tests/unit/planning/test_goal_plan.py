@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from controller.planning import greedy, target
-from controller.planning.plan import NoPlan, Plan, Target
+from controller.planning import goal_plan, greedy
+from controller.planning.goal_plan import outlook, plan_towards, same_inputs, solved
+from controller.planning.plan import GoalPlan, NoPlan, Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem, whole
-from controller.planning.target import outlook, plan_towards, same_inputs, solved
 from controller.planning.transition import Stuck
 from controller.status import Status
 from tests.support.planning.fabrics import RATE, better, fabric_of, flow, leaf_spine, pinned, problem_of, three_tiers
@@ -50,24 +50,24 @@ def test_cycles_lead_to_the_best_plan_or_a_group_is_named(problem: Problem, data
     assume(best.moves > 1)
     cap = data.draw(st.integers(1, best.moves - 1))
     limits = replace(LIMITS, max_moves=cap)
-    target: Target | None = None
+    goal: GoalPlan | None = None
     for _ in range(MOST_CYCLES):
         routes = {f.id: f.current for f in problem.flows if f.current}
-        answer, target = plan_towards(problem, limits, target)
+        answer, goal = plan_towards(problem, limits, goal)
         assert isinstance(answer, Plan)
         assert check(problem, answer, cap) == ()
         assert not worse(answer.sorted_slowdowns, vector(problem, routes))
-        if target and target.blocked:
+        if goal and goal.blocked:
             assert answer.moves == 0
             capped = plan(problem, limits)
             assert isinstance(capped, Plan)
             assert not better(capped.sorted_slowdowns, answer.sorted_slowdowns)
-            goal = {**routes, **{f: r for f, r in target.plan.routes.items() if f in target.blocked}}
+            goal = {**routes, **{f: r for f, r in goal.plan.routes.items() if f in goal.blocked}}
             assert better(vector(problem, goal), vector(problem, routes))
-            moving = [f for f, r in target.plan.routes.items() if routes[f] != r]
+            moving = [f for f, r in goal.plan.routes.items() if routes[f] != r]
             for size in range(1, cap + 1):
                 for chosen in combinations(moving, size):
-                    some = {**routes, **{f: target.plan.routes[f] for f in chosen}}
+                    some = {**routes, **{f: goal.plan.routes[f] for f in chosen}}
                     assert better(vector(problem, routes), vector(problem, some))
             return
         if not answer.moves:
@@ -83,14 +83,14 @@ def test_the_bound_is_reached_in_as_few_cycles_as_its_moves_need() -> None:
     paths = problem.candidates(flows[0])
     problem = pinned(problem, {f.id: whole(paths[min(n, 4)]) for n, f in enumerate(flows)})
     limits = replace(LIMITS, max_moves=2)
-    slowdowns, moves, target = [], [], None
+    slowdowns, moves, goal = [], [], None
     while True:
-        answer, target = plan_towards(problem, limits, target)
+        answer, goal = plan_towards(problem, limits, goal)
         assert isinstance(answer, Plan)
         if not answer.moves:
             break
         slowdowns.append(answer.max_slowdown)
-        moves.append(target.plan.moves if target else answer.moves)
+        moves.append(goal.plan.moves if goal else answer.moves)
         problem = pinned(problem, answer.routes)
     assert slowdowns == sorted(slowdowns, reverse=True)
     assert slowdowns[-1] == pytest.approx(6 / 5)
@@ -106,13 +106,13 @@ def in_turn() -> Problem:
     return pinned(problem, {f.id: whole(by_rate[n]) for f, n in zip(flows, (1, 2, 0), strict=True)})
 
 
-def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() -> None:
+def test_a_blocked_goal_names_who_has_to_move_and_is_not_searched_for_again() -> None:
     """Two flows on one spine are slower than any flow is now."""
     problem = in_turn()
     one_move = replace(LIMITS, max_moves=1)
-    first, target = solved(problem, one_move, 0.02)
-    assert target
-    assert (set(target.blocked), target.smallest) == ({f.id for f in problem.flows}, True)
+    first, goal = solved(problem, one_move, 0.02)
+    assert goal
+    assert (set(goal.blocked), goal.smallest) == ({f.id for f in problem.flows}, True)
     decision = first.decision
     assert decision
     assert (decision.adopt, decision.reason) == (
@@ -121,14 +121,14 @@ def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() 
         "planning.max_moves: of 3 flows to move at least 3 would have to move together "
         "(10.0.1.1 > 10.0.2.1, 10.0.1.2 > 10.0.2.2, 10.0.1.3 > 10.0.2.3)",
     )
-    assert Status(target=first.target).blocked_flows == 3
-    assert solved(problem, one_move, 0.02, target)[1] is target
-    again = solved(problem, one_move, 0.02, replace(target, searched=0))[1]
-    assert again is not target, "time was over when it was searched for"
-    larger, _ = solved(problem, replace(LIMITS, max_moves=3), 0.02, target)
+    assert Status(goal=first.goal).blocked_flows == 3
+    assert solved(problem, one_move, 0.02, goal)[1] is goal
+    again = solved(problem, one_move, 0.02, replace(goal, searched=0))[1]
+    assert again is not goal, "time was over when it was searched for"
+    larger, _ = solved(problem, replace(LIMITS, max_moves=3), 0.02, goal)
     assert (larger.adopted, larger.plan.max_slowdown) == (True, 1.0), "a cap that allows it"
     together, _ = solved(problem, replace(LIMITS, max_moves=3), 0.02)
-    assert (together.adopted, together.plan.max_slowdown, together.target) == (True, 1.0, None)
+    assert (together.adopted, together.plan.max_slowdown, together.goal) == (True, 1.0, None)
 
 
 @pytest.mark.parametrize(("cap", "first", "cycles"), [(3, 1.0, 1), (1, 1.25, None), (0, 1.0, None)])
@@ -137,7 +137,7 @@ def test_what_cycles_would_do_is_known_before_they_begin(cap: int, first: float,
     assert (reached.max_slowdown, begun.max_slowdown, most) == (1.0, first, cycles)
 
 
-def test_a_target_is_for_one_problem() -> None:
+def test_a_goal_is_for_one_problem() -> None:
     problem = in_turn()
     moved = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
     assert same_inputs(problem, moved)
@@ -167,9 +167,9 @@ def test_flows_that_may_be_split_are_relieved_on_three_tiers(cap: int) -> None:
     assert check(problem, answer, cap) == ()
 
 
-def test_without_time_for_a_target_cycles_move_what_helps_within_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_time_for_a_goal_cycles_move_what_helps_within_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = on_one_of_eight()
-    monkeypatch.setattr(target, "_WAY_S", math.inf)
+    monkeypatch.setattr(goal_plan, "_WAY_S", math.inf)
     slowdown = 8.0
     while slowdown > 1.0:
         answer, left = plan_towards(problem, replace(LIMITS, max_moves=4), None)
@@ -197,7 +197,7 @@ def time_is_over_with_the_targets_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "perf_counter", lambda: float(next(seconds)))
         return found
 
-    monkeypatch.setattr(target, "plan", late)
+    monkeypatch.setattr(goal_plan, "plan", late)
 
 
 @pytest.mark.parametrize("subflows", [1, 2])
@@ -234,8 +234,8 @@ def test_it_is_not_said_that_there_are_no_moves_when_there_was_no_time_to_look(m
 def test_where_neither_steps_nor_leaps_help_the_best_plan_within_the_cap_is_made(
     monkeypatch: pytest.MonkeyPatch, subflows: int
 ) -> None:
-    monkeypatch.setattr(target, "step", lambda *_: Stuck(final=True))
-    monkeypatch.setattr(target, "relieved", lambda problem, _: repair(problem))
+    monkeypatch.setattr(goal_plan, "step", lambda *_: Stuck(final=True))
+    monkeypatch.setattr(goal_plan, "relieved", lambda problem, _: repair(problem))
     monkeypatch.setattr("controller.planning.split_flows.search.relieve", lambda *_: None)
     answer, left = plan_towards(on_one_of_eight(subflows), replace(LIMITS, max_moves=3), None)
     assert isinstance(answer, Plan)
@@ -248,9 +248,9 @@ def test_a_group_within_the_cap_is_moved_when_a_step_was_not_found(monkeypatch: 
     def no_other(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
         return plan(problem, limits) if limits.max_moves is None else NoPlan(problem.generation, "time is over")
 
-    monkeypatch.setattr(target, "step", lambda *_: Stuck(final=False))
-    monkeypatch.setattr(target, "relieved", lambda problem, _: repair(problem))
-    monkeypatch.setattr(target, "plan", no_other)
+    monkeypatch.setattr(goal_plan, "step", lambda *_: Stuck(final=False))
+    monkeypatch.setattr(goal_plan, "relieved", lambda problem, _: repair(problem))
+    monkeypatch.setattr(goal_plan, "plan", no_other)
     answer, left = plan_towards(on_one_of_eight(), replace(LIMITS, max_moves=3), None)
     assert isinstance(answer, Plan)
     assert (answer.moves, answer.max_slowdown) == (1, 7.0)

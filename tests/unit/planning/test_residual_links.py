@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from controller.planning import closed_forms
 from controller.planning.bounds import slowdown_bounds
+from controller.planning.common_links import common_links_of
 from controller.planning.efficiency import job_slowdowns
-from controller.planning.lanes import lanes_of
 from controller.planning.plan import routes_of
 from controller.planning.problem import Problem
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, problem_of
@@ -44,8 +44,8 @@ def test_routes_go_where_cables_are_and_are_no_fuller_than_lanes_alone(
 ) -> None:
     problem = full(gone, seed, subflows, each)
     found = closed_forms.route(problem, slowdown_bounds(problem))
-    lanes = lanes_of(problem, problem.numbers.crossing)
-    assert lanes
+    common = common_links_of(problem, problem.numbers.crossing)
+    assert common
     assert found
     routes = routes_of(problem, found[1])
     assert routes.keys() == {flow.id for flow in problem.flows}
@@ -56,7 +56,7 @@ def test_routes_go_where_cables_are_and_are_no_fuller_than_lanes_alone(
         assert all(path in problem.candidates(of) for path, _ in route)
     slowdown = max(job_slowdowns(problem, routes).values())
     assert job_slowdowns(problem, found[1]) == pytest.approx(job_slowdowns(problem, routes))
-    alone = closed_forms.color_evenly(problem.numbers, problem.numbers.crossing, lanes)
+    alone = closed_forms.color_evenly(problem.numbers, problem.numbers.crossing, common)
     assert slowdown <= max(job_slowdowns(problem, alone).values()) * (1 + 1e-9)
 
 
@@ -76,13 +76,13 @@ def shifted(each: int, gone: Gone, spines: int, subflows: int = 1) -> Problem:
 def test_with_one_cable_failed_only_jobs_at_its_leaf_are_slow() -> None:
     """Leaf 1 has seven links for eight flows out and eight flows in."""
     problem = shifted(SPINES, [(1, 1)], SPINES)
-    lanes = lanes_of(problem, problem.numbers.crossing)
+    common = common_links_of(problem, problem.numbers.crossing)
     found = closed_forms.route(problem, slowdown_bounds(problem))
-    assert lanes
+    assert common
     assert found
     assert max(job_slowdowns(problem, found[1]).values()) == 2.0
     slow = np.bincount(found[1].links.ravel(), minlength=len(problem.capacity_bps)) > 1
-    everywhere = closed_forms.color_evenly(problem.numbers, problem.numbers.crossing, lanes)
+    everywhere = closed_forms.color_evenly(problem.numbers, problem.numbers.crossing, common)
     crowded = np.bincount(everywhere.links.ravel(), minlength=len(problem.capacity_bps)) > 1
     assert slow.sum() <= 4 < crowded.sum()
 

@@ -1,6 +1,6 @@
 """Closed forms for equal flows of a part in which some leaves have lost cables.
 
-They use the common links of the part (``lanes``), and its *residual links*: the other cables of its leaves, whose
+They use the common links of the part , and its *residual links*: the other cables of its leaves, whose
 spines have links to all leaves but a few. Flows are coloured as if each such spine were one more common link, and the
 flows of its colours take its links. A few flows cannot, because an end has no link to the spine. When flows are split,
 such flows get further colours, and all remaining colours are cut onto the common links (interval cutting). When flows
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.planning.lanes import Lanes
+from controller.planning.common_links import CommonLinks
 from controller.planning.numbered import Bools, Floats, Ints, NumberedRoutes, Numbers
 
 _EQUAL = 1e-9
@@ -29,7 +29,7 @@ Coloring = Callable[[Ints, Ints, int], Ints]
 
 
 @dataclass(frozen=True, slots=True)
-class Besides:
+class Residual:
     """Spines with residual links, one column each.
 
     - ``out``, ``into``: links of the leaves that send and that receive, -1 where there is none; shape (leaves, spines).
@@ -44,23 +44,23 @@ class Besides:
         return len(self.out[0])
 
 
-def find_besides(lanes: Lanes) -> Besides | None:
+def find_residual(common: CommonLinks) -> Residual | None:
     """Return the spines with residual links; None when no spine has them both from senders and to receivers.
 
-    ``lanes`` must have residual links."""
-    width = 1 + max(int(side.cable.max(initial=0)) for side in lanes.others)
-    keys = [side.other * width + side.cable for side in lanes.others]
+    ``common`` must have residual links."""
+    width = 1 + max(int(side.cable.max(initial=0)) for side in common.others)
+    keys = [side.other * width + side.cable for side in common.others]
     shared = np.intersect1d(keys[0], keys[1])
     if not len(shared):
         return None
     tables = []
-    for side, key, leaves in zip(lanes.others, keys, (lanes.senders, lanes.receivers), strict=True):
+    for side, key, leaves in zip(common.others, keys, (common.senders, common.receivers), strict=True):
         table = np.full((len(leaves), len(shared)), -1)
         rows = np.flatnonzero(np.isin(key, shared))
         table[side.at[rows], np.searchsorted(shared, key[rows])] = side.link[rows]
         tables.append(table)
-    bps = min(float(lanes.links.capacity_bps[table[table >= 0]].min()) for table in tables)
-    return Besides(tables[0], tables[1], bps)
+    bps = min(float(common.links.capacity_bps[table[table >= 0]].min()) for table in tables)
+    return Residual(tables[0], tables[1], bps)
 
 
 class _Placed(NamedTuple):
@@ -72,12 +72,12 @@ class _Placed(NamedTuple):
     """Links of the flows that are; shape (flows, 2)."""
 
 
-def _placed(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, spine: Ints) -> _Placed:
+def _placed(numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, spine: Ints) -> _Placed:
     """Route flows over their spines where both links exist.
 
     ``spine`` has the column of each flow's spine, -1 for none."""
-    row_out, row_in = lanes.rows(numbers, flows)
-    links = np.stack([besides.out[row_out, spine], besides.into[row_in, spine]], axis=1)
+    row_out, row_in = common.rows(numbers, flows)
+    links = np.stack([residual.out[row_out, spine], residual.into[row_in, spine]], axis=1)
     on: Bools = (spine >= 0) & (links >= 0).all(axis=1)
     return _Placed(on, links[on])
 
@@ -95,32 +95,36 @@ class Divided(NamedTuple):
     """Colours of the flows in ``rest``."""
 
 
-def split(numbers: Numbers, flows: Ints, lanes: Lanes, demand_bps: float, coloring: Coloring) -> Iterator[Divided]:
+def split(
+    numbers: Numbers, flows: Ints, common: CommonLinks, demand_bps: float, coloring: Coloring
+) -> Iterator[Divided]:
     """Yield divisions with as many colours per residual spine as per common link on average: rounded down, then up."""
-    besides = find_besides(lanes)
-    if besides is None:
+    residual = find_residual(common)
+    if residual is None:
         return
     colors = coloring(numbers.src[flows], numbers.dst[flows], len(flows))
     count = int(colors.max()) + 1
-    least, rest = divmod(count, lanes.count + besides.count)
+    least, rest = divmod(count, common.count + residual.count)
     for each in range(max(1, least), least + 1 + (rest > 0)):
-        taken = min(count, each * besides.count)
-        late, found = _fewest_late(numbers, flows, lanes, besides, np.where(colors < taken, colors, -1))
+        taken = min(count, each * residual.count)
+        late, found = _fewest_late(numbers, flows, common, residual, np.where(colors < taken, colors, -1))
         further = coloring(numbers.src[flows[late]], numbers.dst[flows[late]], max(1, int(late.sum())))
         left = colors - taken
         left[late] = count - taken + further
         over = NumberedRoutes(flows[found.on], found.links, np.ones(len(found.links)))
-        yield Divided(each * demand_bps / besides.bps, over, flows[~found.on], left[~found.on])
+        yield Divided(each * demand_bps / residual.bps, over, flows[~found.on], left[~found.on])
 
 
-def _fewest_late(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, colors: Ints) -> tuple[Bools, _Placed]:
+def _fewest_late(
+    numbers: Numbers, flows: Ints, common: CommonLinks, residual: Residual, colors: Ints
+) -> tuple[Bools, _Placed]:
     """Return which coloured flows (colour at least 0) cannot take their spine, and the routes of the other flows.
 
     Several ways to assign spines to colours are tried. The best one has the fewest such flows at one leaf, because they
     need that many further colours."""
 
     def shifted(by: int) -> tuple[int, Bools, _Placed]:
-        placed = _placed(numbers, flows, lanes, besides, np.where(colors < 0, -1, (colors + by) % besides.count))
+        placed = _placed(numbers, flows, common, residual, np.where(colors < 0, -1, (colors + by) % residual.count))
         late = (colors >= 0) & ~placed.on
         return (
             max(int(np.bincount(of[flows[late]], minlength=1).max()) for of in (numbers.src, numbers.dst)),
@@ -129,36 +133,36 @@ def _fewest_late(numbers: Numbers, flows: Ints, lanes: Lanes, besides: Besides, 
         )
 
     best = shifted(0)
-    for by in range(1, min(_SHIFTS, besides.count)):
+    for by in range(1, min(_SHIFTS, residual.count)):
         if best[0] <= 1:
             break
         best = min(best, shifted(by), key=itemgetter(0))
     return best[1:]
 
 
-def whole(numbers: Numbers, flows: Ints, lanes: Lanes, coloring: Coloring) -> NumberedRoutes | None:
+def whole(numbers: Numbers, flows: Ints, common: CommonLinks, coloring: Coloring) -> NumberedRoutes | None:
     """Return routes of whole flows over common and residual links.
 
     None unless every residual spine is as fast as the common links, and fewer flows then share a link."""
-    besides = find_besides(lanes)
-    if besides is None or besides.bps < lanes.bps[0] * (1 - _EQUAL):
+    residual = find_residual(common)
+    if residual is None or residual.bps < common.bps[0] * (1 - _EQUAL):
         return None
     degree = max(int(np.bincount(of[flows]).max()) for of in (numbers.src, numbers.dst))
-    if -(-degree // (lanes.count + besides.count)) >= -(-degree // lanes.count):
+    if -(-degree // (common.count + residual.count)) >= -(-degree // common.count):
         return None
-    colors = coloring(numbers.src[flows], numbers.dst[flows], lanes.count + besides.count)
-    spine = np.where(colors < lanes.count, -1, colors - lanes.count)
-    found = _placed(numbers, flows, lanes, besides, spine)
+    colors = coloring(numbers.src[flows], numbers.dst[flows], common.count + residual.count)
+    spine = np.where(colors < common.count, -1, colors - common.count)
+    found = _placed(numbers, flows, common, residual, spine)
     late = (spine >= 0) & ~found.on
     links = np.full((len(flows), 2), -1)
     links[found.on] = found.links
-    on_lanes = spine < 0
-    links[on_lanes] = lanes.paths(numbers, flows[on_lanes], colors[on_lanes])
-    _place_late(numbers, flows, lanes, links, np.flatnonzero(late))
+    on_common_links = spine < 0
+    links[on_common_links] = common.paths(numbers, flows[on_common_links], colors[on_common_links])
+    _place_late(numbers, flows, common, links, np.flatnonzero(late))
     return NumberedRoutes(flows, links, np.ones(len(flows)))
 
 
-def _place_late(numbers: Numbers, flows: Ints, lanes: Lanes, links: Ints, late: Ints) -> None:
+def _place_late(numbers: Numbers, flows: Ints, common: CommonLinks, links: Ints, late: Ints) -> None:
     """Choose common links for the flows at the positions ``late``, and write them into ``links``."""
     count: Floats = np.bincount(links[links >= 0], minlength=len(numbers.capacity_bps)).astype(np.float64)
     job_on = np.full(len(numbers.capacity_bps), -1)
@@ -167,8 +171,8 @@ def _place_late(numbers: Numbers, flows: Ints, lanes: Lanes, links: Ints, late: 
         job_on[links[there, side]] = numbers.job[flows[there]]
     slow = np.zeros(len(numbers.job_ids) + 1, bool)
     slow[-1] = True  # entry for links without flows
-    row_out, row_in = lanes.rows(numbers, flows[late])
-    for place, up, down in zip(late.tolist(), lanes.out[row_out], lanes.into[row_in], strict=True):
+    row_out, row_in = common.rows(numbers, flows[late])
+    for place, up, down in zip(late.tolist(), common.out[row_out], common.into[row_in], strict=True):
         further = (~slow[job_on[up]]).astype(np.int64) + ~slow[job_on[down]]
         best = int(np.lexsort((further, np.maximum(count[up], count[down])))[0])
         links[place] = up[best], down[best]
