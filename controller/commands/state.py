@@ -35,11 +35,11 @@ def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
 
     No controller may use the directory meanwhile."""
     with closing(SqliteStore(state_dir)) as store:
-        records, revision, version = store.written()
+        records, revision = store.written()
     measured = {key.key: (key, text) for key, text in records if key.kind is Kind.MEASURED}
-    jobs = [_fields((key, text), measured.get(key.key), version) for key, text in records if key.kind is Kind.JOB]
+    jobs = [_fields((key, text), measured.get(key.key)) for key, text in records if key.kind is Kind.JOB]
     jobs.sort(key=lambda job: (job["register_time"] is None, job["register_time"] or ""))
-    show({"revision": revision, "format": version, "jobs": jobs}, lambda: _table(jobs), as_json)
+    show({"revision": revision, "format": FORMAT, "jobs": jobs}, lambda: _table(jobs), as_json)
 
 
 @commands.command("drop")
@@ -54,19 +54,18 @@ def drop_saved(
     typer.echo(f"dropped {', '.join(jobs)}; the state has revision {revision} now")
 
 
-def _fields(record: tuple[Key, str], measured: tuple[Key, str] | None, version: int) -> dict[str, Any]:
+def _fields(record: tuple[Key, str], measured: tuple[Key, str] | None) -> dict[str, Any]:
     """Return the fields of a job from its record and from its measured links; unknown fields are None."""
     key, _ = record
     found: dict[str, Any] = dict.fromkeys(("job_id", "tenant", "register_time", "ranks", "virtual_links", "problem"))
     found["job_id"] = key.key
     try:
-        saved = decode([record, measured] if measured else [record], version)
+        saved = decode([record, measured] if measured else [record])
     except Unreadable as error:
         return found | {"problem": str(error).removeprefix(f"{Kind.JOB} {key.key!r}: ")}
     (job,) = saved.jobs.values()
-    if version == FORMAT:  # earlier formats had no owners and times
-        at = datetime.fromtimestamp(int(job.registered_at), UTC)
-        found |= {"tenant": job.tenant, "register_time": at.isoformat().replace("+00:00", "Z")}
+    at = datetime.fromtimestamp(int(job.registered_at), UTC)
+    found |= {"tenant": job.tenant, "register_time": at.isoformat().replace("+00:00", "Z")}
     found["ranks"] = len(job.spec.endpoints)
     try:
         links = virtual_links(job.spec)

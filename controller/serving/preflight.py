@@ -61,9 +61,9 @@ def check_saved(config: Config) -> None:
     from controller import extensions  # slow to import, and other commands do not need them
     from controller.core import state
 
-    saved = store_of(config)
-    extensions.configured(config, state.initial(config, saved.look(), Declared(), 0.0), 0.0)
-    lease_tokens.check(config.state_dir, saved.has_owners)
+    saved = store_of(config).look()
+    extensions.configured(config, state.initial(config, saved, Declared(), 0.0), 0.0)
+    lease_tokens.check(config.state_dir, bool(saved.jobs))
 
 
 def check_dates(config: Config) -> None:

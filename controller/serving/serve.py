@@ -150,8 +150,9 @@ def _run(
         with loading():
             config = configuration.with_settings(config, loaded.controlling(inbox.put))
             alarms_before = _alarms_before(board.history)
-            loop = ControlLoop(config, store.load(), loaded.declared, time.monotonic(), alarms_before)
-            tokens = LeaseTokens.of(config.state_dir, store.has_owners)
+            saved = store.load()
+            loop = ControlLoop(config, saved, loaded.declared, time.monotonic(), alarms_before)
+            tokens = LeaseTokens.of(config.state_dir, bool(saved.jobs))
             store.begin()
             first = loop.status(time.monotonic())
         # control loop -> process that answers the extension's questions -> inbox

@@ -18,7 +18,6 @@ class NothingSaved:
     """``Store`` of a controller without ``state_dir``: it keeps nothing, and reports each commit as done."""
 
     is_claimed = True
-    has_owners = False
 
     def claim(self, wait: bool = False) -> bool:  # noqa: ARG002
         return True

@@ -1,24 +1,21 @@
 """Records of the saved state, each with a kind and a key, so that a commit writes changes only.
 
-In: two ``SavedState``. Out: the records that differ, as text in the present version of the format; and the reverse,
-from this or an earlier version.
+In: two ``SavedState``. Out: the records that differ, as text; and the reverse.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from controller.fabric.drains import Drain
 from controller.fabric.parts import End, Part, PartKey, PartKind
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.ends import EndReason, JobEnd
-from controller.jobs.messages import Arrangement, Registration, SavedState, new_uid
+from controller.jobs.messages import Arrangement, Registration, SavedState
 from controller.shared_map import differing
 from controller.silence import Silence
 from signalbox.errors import InvalidInput
@@ -28,9 +25,7 @@ from signalbox.jobs.spec import EARLIER_NAMES, NEWER_FIELDS, JobId, JobSpec, wit
 from signalbox.words import Mode
 
 FORMAT = 7
-"""Version of the format that ``encode`` writes. Version 1 was a JSON file with the records of version 2. Version 3
-added owners of jobs, 4 ends, 5 their request ids. Version 6 added parts of the fabric, drains and silences. Version 7
-added parallelizations, arrangements (as "wiring") and revisions of jobs."""
+"""Version of the format, which is read and written."""
 
 PRESENT_NAMES = {**EARLIER_NAMES, "strategies": "parallelizations"}
 """Present names of a spec's fields by their names in format 7, where these differ.
@@ -134,16 +129,14 @@ def encode(key: Key, value: Any) -> str:
             return json.dumps({"ends": ends, "down_since": value.down_since})
 
 
-def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedState:
-    """Return the state in the records, which have the given version of the format.
-
-    Raises ``Unreadable`` with all invalid records."""
+def decode(records: Iterable[tuple[Key, str]]) -> SavedState:
+    """Return the state in the records. Raises ``Unreadable`` with all invalid records."""
     found: dict[Kind, dict[Any, Any]] = {kind: {} for kind in Kind}
     problems = []
     for key, text in records:
         try:
             name: Any = _NAMES.get(key.kind, str)(key.key)
-            found[key.kind][name] = _decoded(key, _upgraded(key, json.loads(text), version))
+            found[key.kind][name] = _decoded(key, json.loads(text))
         except (ValueError, TypeError, KeyError, RecursionError, InvalidInput) as error:
             problems.append(f"{key.kind} {key.key!r}: {error}".replace(" '':", ":"))
     if problems:
@@ -162,33 +155,6 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
     )
 
 
-def first_format(path: Path) -> SavedState:
-    """Return the state in a JSON file of format 1, which has records of format 2; empty without a file.
-
-    Raises ``ValueError``."""
-    if not path.exists():
-        return SavedState()
-    try:
-        data = json.loads(path.read_bytes())
-        if data["format"] != 1:
-            raise ValueError(f"it has format {data['format']}")
-        return decode(((Key(kind, key), json.dumps(value)) for kind, key, value in _of_first(data)), 2)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path.name}: {error}") from None
-
-
-def _of_first(data: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Any]]:
-    if data["strategy"] is not None:
-        yield Kind.MODE, "", data["strategy"]
-    for number, job in enumerate(data["jobs"]):
-        yield Kind.JOB, str(job.get("job_id", number)), job
-    for src, dst, *shares in data.get("shares", ()):
-        yield Kind.SHARES, f"{src} {dst}", shares
-    for kind in (Kind.MEASURED, Kind.CONNECTIONS):
-        for job_id, value in data.get(kind, {}).items():
-            yield kind, job_id, value
-
-
 def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
     yield Kind.MODE, {"": state.mode} if state.mode is not None else {}
     yield Kind.JOB, state.jobs
@@ -204,19 +170,6 @@ def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
 def _text(name: str | tuple[str, str]) -> str:
     """Return the key of a record as text."""
     return name if isinstance(name, str) else " ".join(name)
-
-
-def _upgraded(key: Key, data: Any, version: int) -> Any:
-    """Return the value of a record of an older format in the present format.
-
-    A job of format 2 was its spec. Nobody has a lease token for it: whoever registers it takes it over. An end of
-    format 4 lacks the id of the registration's request. An end of format 5 may lack it too: the upgrade from format 4
-    left ends unchanged."""
-    if version == 2 and key.kind is Kind.JOB:
-        return {"spec": data, "uid": new_uid(), "tenant": "", "registered_at": time.time(), "request_id": ""}
-    if version < 6 and key.kind is Kind.END:
-        return {"request_id": "", **data}
-    return data
 
 
 def _decoded(key: Key, data: Any) -> Any:

@@ -23,10 +23,6 @@ from controller.jobs.messages import SavedState
 from controller.store.disk import sync_directory
 from controller.store.records import FORMAT, ChangedRecords, Key, Kind, changes, encode
 
-OLDEST = 2
-"""Oldest format (SQLite's ``user_version``) that can be read from a database. Format 1 was a JSON file, which can be
-read too."""
-
 APPLICATION = 0x5347_4258
 """SQLite's ``application_id`` of these files: SGBX."""
 
@@ -49,11 +45,10 @@ class NewerFormat(ValueError):
 
 
 class Written(NamedTuple):
-    """Contents of a database, as text in its own format, not yet validated."""
+    """Contents of a database as text, not yet validated."""
 
     records: tuple[tuple[Key, str], ...]
     revision: int
-    format: int
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -98,16 +93,6 @@ def make(path: Path, saved: SavedState) -> None:
             write(database, [first])
     made.replace(path)
     sync_directory(path.parent)
-
-
-def upgrade(database: sqlite3.Connection, saved: SavedState) -> int:
-    """Write all jobs and ends in the present format, and return the revision.
-
-    The format of other records has never changed. Raises ``sqlite3.Error``; then nothing has changed."""
-    with _transaction(database):
-        revision = _put(database, changes(SavedState(), SavedState(saved.jobs, ends=saved.ends)))
-        database.execute(f"PRAGMA user_version = {FORMAT}")
-    return revision
 
 
 def read(path: Path) -> Written:
@@ -177,9 +162,9 @@ def _checked(database: sqlite3.Connection) -> Written:
     found = dict(zip(("application", "format"), _pragmas(database, "application_id", "user_version"), strict=True))
     if found["application"] != APPLICATION:
         raise ValueError("it is not a state database of signalbox")
-    if not OLDEST <= found["format"] <= FORMAT:
+    if found["format"] != FORMAT:
         kind = NewerFormat if found["format"] > FORMAT else ValueError
-        raise kind(f"it has format {found['format']}; this version reads formats {OLDEST} to {FORMAT}")
+        raise kind(f"it has format {found['format']}; this version reads format {FORMAT}")
     damage = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if damage != "ok":
         raise ValueError(f"it is damaged: {damage}")
@@ -192,7 +177,7 @@ def _checked(database: sqlite3.Connection) -> Written:
         total ^= int.from_bytes(own)
     if sealed(number, len(rows), total) != (number, *revision):
         raise ValueError(f"it is damaged: the records are not those of revision {number}")
-    return Written(tuple((Key(Kind(kind), key), value) for kind, key, value, _ in rows), int(number), found["format"])
+    return Written(tuple((Key(Kind(kind), key), value) for kind, key, value, _ in rows), int(number))
 
 
 def _pragmas(database: sqlite3.Connection, *names: str) -> list[int]:

@@ -21,10 +21,9 @@ import structlog
 
 from controller.jobs.messages import SavedState
 from controller.store.directory_claim import LOCK, DirectoryClaim, cannot_write
-from controller.store.disk import ROOM_BYTES, full, sync_directory
-from controller.store.records import FORMAT, ChangedRecords, Key, Kind, Unreadable, decode, first_format
+from controller.store.disk import ROOM_BYTES, full
+from controller.store.records import ChangedRecords, Key, Kind, Unreadable, decode
 from controller.store.sqlite_database import (
-    OLDEST,
     NewerFormat,
     Written,
     beside,
@@ -32,7 +31,6 @@ from controller.store.sqlite_database import (
     make,
     opened,
     read,
-    upgrade,
     write,
 )
 from controller.store.store import Done
@@ -41,14 +39,6 @@ from signalbox.errors import InvalidInput, NotFound, cut
 log = structlog.get_logger(__name__)
 
 FILE = "state.db"
-
-FIRST_FORMAT = "state.json"
-TAKEN_OVER = ".taken-over"
-"""Suffix of the archived file of format 1. The file is renamed once the database has its contents, because an older
-version would start with its outdated jobs."""
-
-OWNED = 3
-"""Oldest format whose jobs have owners."""
 
 FileNumber = tuple[int, int]
 """Identity of a file, whatever its name: device and inode."""
@@ -72,7 +62,7 @@ class SqliteStore(DirectoryClaim):
         self._thread: threading.Thread | None = None
         self._revision = 0
         self._has_failed = False
-        self._loaded = SavedState(), FORMAT
+        self._loaded = SavedState()
         self._database: FileNumber | None = None
 
     def close(self) -> None:
@@ -84,7 +74,7 @@ class SqliteStore(DirectoryClaim):
 
     def load(self) -> SavedState:
         self._claim_now("stop it, or start with --standby to take over when it ends")
-        self._loaded = saved, _ = _saved_in(self._directory)
+        self._loaded = saved = _saved_in(self._directory)
         self._revision = saved.revision
         log.info("state read", revision=self._revision, jobs=len(saved.jobs))
         return saved
@@ -99,12 +89,7 @@ class SqliteStore(DirectoryClaim):
                 time.sleep(LOOK_AGAIN_S)
         else:
             self._loaded = _saved_in(self._directory)
-        return self._loaded[0]
-
-    @property
-    def has_owners(self) -> bool:
-        saved, found = self._loaded
-        return bool(saved.jobs) and found >= OWNED
+        return self._loaded
 
     def written(self) -> Written:
         """Return the records, valid or not. Raises ``InvalidInput`` as ``load`` does."""
@@ -136,20 +121,15 @@ class SqliteStore(DirectoryClaim):
             raise InvalidInput.of("state_dir", f"{who}; {else_}")
 
     def begin(self) -> None:
-        saved, found = self._loaded
+        saved = self._loaded
         try:
             if not self._path.exists():
                 make(self._path, saved)
             database = opened(self._path)
-            if OLDEST <= found < FORMAT:
-                self._revision = upgrade(database, saved)
-            _put_by(self._directory / FIRST_FORMAT)
             database.execute("SELECT number FROM revision").fetchone()  # opens the log and its index
             self._database = _file_number(self._path)
         except (sqlite3.Error, OSError) as error:
             raise cannot_write(self._directory, error) from None
-        if found < FORMAT and saved != SavedState():
-            log.info("state of an older version imported", jobs=len(saved.jobs), revision=self._revision)
         self._thread = threading.Thread(target=self._run, args=(database,), name="state-store", daemon=True)
         self._thread.start()
 
@@ -212,16 +192,16 @@ class SqliteStore(DirectoryClaim):
 # ---- database
 
 
-def _saved_in(directory: Path) -> tuple[SavedState, int]:
-    """Return the saved state and its format. Raises ``InvalidInput``."""
+def _saved_in(directory: Path) -> SavedState:
+    """Return the saved state. Raises ``InvalidInput``."""
     path = directory / FILE
     try:
         if path.exists():
-            records, revision, found = read(path)
-            return replace(decode(records, found), revision=revision), found
+            records, revision = read(path)
+            return replace(decode(records), revision=revision)
         if left := [file.name for file in beside(path) if file.exists()]:
             raise ValueError(f"{path.name} is missing beside {' and '.join(left)}")
-        return first_format(directory / FIRST_FORMAT), 1
+        return SavedState()
     except (sqlite3.Error, OSError, ValueError) as error:
         needed = path.stat().st_size if path.exists() else 0
         if no_room := full(Path(gettempdir()), error, needed):
@@ -238,19 +218,7 @@ def _file_number(file: Path | int | None) -> FileNumber:
     return found.st_dev, found.st_ino
 
 
-# ---- older and unreadable states
-
-
-def _put_by(path: Path) -> None:
-    """Rename the file of format 1, unless an archived one exists. Raises ``OSError``."""
-    aside = path.with_name(path.name + TAKEN_OVER)
-    if not path.exists():
-        return
-    if aside.exists():
-        log.warning("file ignored: the database replaces it", file=str(path))
-        return
-    path.replace(aside)
-    sync_directory(path.parent)
+# ---- unreadable states
 
 
 def _instructions(directory: Path, error: Exception) -> str:

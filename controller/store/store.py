@@ -53,15 +53,10 @@ class Store(Protocol):
 
         Raises ``InvalidInput`` when it cannot be read."""
 
-    @property
-    def has_owners(self) -> bool:
-        """Whether jobs were loaded whose owners have lease tokens."""
-
     def begin(self) -> None:
         """Accept commits from now on; to be called when the loaded state is accepted.
 
-        Only then is the state of an older version written in the present format. Raises ``InvalidInput`` when it cannot
-        be written."""
+        Raises ``InvalidInput`` when the state cannot be written."""
 
     def commit(self, changes: ChangedRecords, done: Done) -> None:
         """Queue the changes for writing, and return at once."""

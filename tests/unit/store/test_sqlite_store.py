@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import sqlite3
-import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -38,7 +37,7 @@ from controller.silence import Silence
 from controller.store import sqlite_database
 from controller.store import sqlite_store as store_module
 from controller.store.configured import store_of
-from controller.store.records import MAX_NAMED, PRESENT_NAMES, Key, Kind, Unreadable, changes, decode, encode
+from controller.store.records import FORMAT, MAX_NAMED, PRESENT_NAMES, Key, Kind, Unreadable, changes, decode, encode
 from controller.store.sqlite_store import SqliteStore
 from controller.store.store import Store
 from signalbox.errors import InvalidInput, NotFound
@@ -231,47 +230,11 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
     assert {path.name: path.stat().st_mode & 0o077 for path in directory.iterdir()} == {"state.db": 0, "lock": 0}
 
 
-# ---- states of older versions
+JOBS = {Key(Kind.JOB, name): encode(Key(Kind.JOB, name), job(name)) for name in "ba"}
 
 
-def test_a_json_state_is_taken_over_once_and_put_by(tmp_path: Path) -> None:
-    """The previous version wrote the JSON state."""
-    text = (
-        '{"format": 1, "strategy": "planned", "jobs": [{"job_id": "a", "endpoints": ["10.0.0.1", "10.0.0.2"], '
-        '"groups": [{"name": "dp", "ranks": [0, 1]}], "collectives": [{"algorithm": "all_to_all", "groups": ["dp"], '
-        '"bytes_per_iteration": 1125899906842624, "phase": 2}], "max_subflows": 1, "transport": "tcp", '
-        '"lease_s": 7.5}], "shares": [["10.0.0.1", "10.0.0.2", 0.25, 0.75]]}'
-    )
-    (tmp_path / "state.json").write_text(text)
-    found = read(tmp_path)
-    (owned,) = found.jobs.values()
-    assert uuid.UUID(owned.uid)
-    registration = Registration(spec("a"), owned.uid, "", owned.registered_at)
-    assert found == SavedState(registered(registration), Mode.PLANNED, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "state.json"], "reading changes nothing"
-    written(tmp_path)
-    (kept,), (again,) = read(tmp_path).jobs, read(tmp_path).jobs
-    assert kept == again, "it has one owner from now on"
-    assert not (tmp_path / "state.json").exists(), "an older version does not go on from there"
-    assert (tmp_path / "state.json.taken-over").read_text() == text
-    (tmp_path / "state.json").write_text("of an older version that was started once more")
-    written(tmp_path, NOTHING)
-    assert (tmp_path / "state.json.taken-over").read_text() == text
-    assert (tmp_path / "state.json").exists()
-    assert read(tmp_path) == NOTHING, "it is taken over once"
-
-
-FORMAT_2 = {
-    ("job", "b"): spec("b").model_dump_json(),
-    ("strategy", ""): '"shadow"',
-    ("job", "a"): spec("a").model_dump_json(),
-    ("shares", "10.0.0.1 10.0.0.2"): "[0.25, 0.75]",
-    ("measured", "a"): '[["10.0.0.1", "10.0.0.2", 0, 7]]',
-}
-
-
-def write_format(version: int, directory: Path, records: Mapping[tuple[str, str], str]) -> None:
-    """Write records in two commits, as the version with this format wrote them."""
+def write_records(directory: Path, records: Mapping[tuple[str, str], str]) -> None:
+    """Write a database with these records, valid or not."""
     database = sqlite3.connect(directory / "state.db", isolation_level=None)
     with closing(database):
         database.execute("PRAGMA journal_mode = WAL")
@@ -286,72 +249,14 @@ def write_format(version: int, directory: Path, records: Mapping[tuple[str, str]
         revision = sqlite_database.sealed(2, len(records), total)
         database.execute("INSERT INTO revision VALUES (?, ?, ?, ?)", revision)
         database.execute(f"PRAGMA application_id = {sqlite_database.APPLICATION}")
-        database.execute(f"PRAGMA user_version = {version}")
-
-
-def test_a_database_of_format_2_is_taken_over_and_its_jobs_get_uids(tmp_path: Path) -> None:
-    write_format(2, tmp_path, FORMAT_2)
-    before = (tmp_path / "state.db").read_bytes()
-    found = read(tmp_path)
-    assert (tmp_path / "state.db").read_bytes() == before, "reading changes nothing"
-    assert [job.spec for job in found.jobs.values()] == [spec("b"), spec("a")]
-    assert len({uuid.UUID(job.uid) for job in found.jobs.values()}) == 2
-    links = {JobId("a"): VirtualLinks([VirtualLink("10.0.0.1", "10.0.0.2", 0, 7)])}
-    assert found == SavedState(found.jobs, Mode.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)}, links)
-    written(tmp_path)
-    kept = read(tmp_path)
-    assert [job.spec for job in kept.jobs.values()] == [spec("b"), spec("a")]
-    assert kept == read(tmp_path), "each has one uid from now on"
-    store = SqliteStore(tmp_path)
-    before_last = store.load()
-    store.begin()
-    assert commit(store, before_last, NOTHING) == 4, "the migration was the third"
-    store.close()
-
-
-def test_a_database_of_format_3_is_taken_over_and_can_have_ends_then(tmp_path: Path) -> None:
-    write_format(3, tmp_path, {("job", "a"): encode(Key(Kind.JOB, "a"), job("a"))})
-    before = read(tmp_path)
-    assert before == SavedState(registered(job("a")))
-    ended = SavedState(ends={"a-1": JobEnd(JobId("a"), "a-1", "", EndReason.DEREGISTERED, 1e9)})
-    store = SqliteStore(tmp_path)
-    assert store.load() == before
-    store.begin()
-    assert commit(store, before, ended) == 4, "the migration was the third"
-    store.close()
-    assert read(tmp_path) == ended
-
-
-def test_ends_of_format_4_have_no_request(tmp_path: Path) -> None:
-    ran_out = {"job_id": "a", "tenant": "red", "reason": "lease_ran_out", "ended_at": 1e9}
-    write_format(4, tmp_path, {("end", "a-1"): json.dumps(ran_out)})
-    ends = {"a-1": JobEnd(JobId("a"), "a-1", "red", EndReason.LEASE_RAN_OUT, 1e9)}
-    assert read(tmp_path).ends == ends
-    written(tmp_path)
-    assert read(tmp_path).ends == ends, "now in today's format"
-
-
-def test_ends_that_were_left_in_format_4_when_a_database_became_format_5_are_read(tmp_path: Path) -> None:
-    ran_out = {"job_id": "a", "tenant": "red", "reason": "lease_ran_out", "ended_at": 1e9}
-    write_format(5, tmp_path, {("end", "a-1"): json.dumps(ran_out)})
-    assert read(tmp_path).ends == {"a-1": JobEnd(JobId("a"), "a-1", "red", EndReason.LEASE_RAN_OUT, 1e9)}
-
-
-def test_a_database_of_format_5_is_taken_over_and_can_have_parts_then(tmp_path: Path) -> None:
-    ran_out = JobEnd(JobId("b"), "b-1", "red", EndReason.LEASE_RAN_OUT, 1e9, "r1")
-    records = {("job", "a"): encode(Key(Kind.JOB, "a"), job("a")), ("end", "b-1"): encode(Key(Kind.END, ""), ran_out)}
-    write_format(5, tmp_path, records)
-    before = read(tmp_path)
-    assert before == SavedState(registered(job("a")), ends={"b-1": ran_out})
-    written(tmp_path, full())
-    assert read(tmp_path) == full()
+        database.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 @pytest.mark.parametrize("revision", [0, -1, "first", None])
 def test_a_job_with_a_revision_that_is_none_is_refused_by_its_name(tmp_path: Path, revision: object) -> None:
     key = Key(Kind.JOB, "a")
     record = json.dumps({**json.loads(encode(key, job("a"))), "revision": revision})
-    write_format(7, tmp_path, {key: record})
+    write_records(tmp_path, {key: record})
     with pytest.raises(InvalidInput, match="job 'a': "):
         read(tmp_path)
 
@@ -368,7 +273,7 @@ def test_a_job_with_a_revision_that_is_none_is_refused_by_its_name(tmp_path: Pat
     ],
 )
 def test_a_part_that_is_none_is_refused_by_its_name(tmp_path: Path, key: str, value: str) -> None:
-    write_format(6, tmp_path, {("part", key): value})
+    write_records(tmp_path, {("part", key): value})
     with pytest.raises(InvalidInput, match=f"part '{key}': "):
         read(tmp_path)
 
@@ -378,18 +283,6 @@ def test_ends_come_back_in_their_order(tmp_path: Path) -> None:
     states = [SavedState(ends={end.uid: end for end in ends[first : first + 3]}) for first in range(4)]
     written(tmp_path, *states)
     assert list(read(tmp_path).ends.values()) == ends[3:]
-
-
-@pytest.mark.parametrize(("version", "owned"), [(2, False), (3, True)])
-def test_jobs_of_older_versions_have_no_owners_with_lease_tokens(tmp_path: Path, version: int, owned: bool) -> None:
-    write_format(2, tmp_path, FORMAT_2)
-    if version == 3:
-        written(tmp_path)
-    store = SqliteStore(tmp_path)
-    assert not store.has_owners
-    store.load()
-    assert store.has_owners == owned
-    store.close()
 
 
 # ---- unreadable states
@@ -412,9 +305,9 @@ def test_many_records_that_cannot_be_read_are_counted(number: int, end: str) -> 
 
 
 def test_every_job_that_cannot_be_read_is_named_and_the_state_stays_as_it_is(tmp_path: Path) -> None:
-    bad = spec("c").model_dump_json().replace("all_to_all", "telepathy")
-    other = spec("e").model_dump_json()
-    write_format(2, tmp_path, FORMAT_2 | {("job", "c"): bad, ("job", "d"): other})
+    bad = encode(Key(Kind.JOB, "c"), job("c")).replace("all_to_all", "telepathy")
+    other = encode(Key(Kind.JOB, "e"), job("e"))
+    write_records(tmp_path, JOBS | {("job", "c"): bad, ("job", "d"): other})
     before = (tmp_path / "state.db").read_bytes()
     with pytest.raises(InvalidInput, match=r"cannot be read: .*job 'c': .*algorithm.*job 'd': it is of job 'e'"):
         read(tmp_path)
@@ -429,33 +322,25 @@ def test_every_job_that_cannot_be_read_is_named_and_the_state_stays_as_it_is(tmp
         b"\xff\xfe",
         b"[]",
         b"3",
-        b'{"format": 2, "jobs": []}',
-        b'{"format": 1, "jobs": []}',
-        b'{"format": 1, "strategy": null, "jobs": [{}]}',
-        b'{"format": 1, "strategy": null, "jobs": [], "shares": [["10.0.0.1", "10.0.0.2", 0.5, 0.4]]}',
-        b'{"format": 1, "strategy": null, "jobs": [], "shares": [["10.0.0.1", "10.0.0.2", 1.5, -0.5]]}',
-        b'{"format": 1, "strategy": null, "jobs": [], "shares": [["10.0.0.1", "10.0.0.2", "1", "0"]]}',
-        b'{"format": 1, "strategy": null, "jobs": [], "shares": [["10.0.0.1"]]}',
     ],
 )
-@pytest.mark.parametrize("name", ["state.json", "state.db"])
-def test_a_file_that_is_no_state_is_refused_and_left_as_it_is(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
+def test_a_file_that_is_no_state_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "state.db").write_bytes(content)
     with pytest.raises(InvalidInput, match=r"state_dir: the state in .* cannot be read: .* Nothing was changed"):
         read(tmp_path)
-    assert (tmp_path / name).read_bytes() == content
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", name]
+    assert (tmp_path / "state.db").read_bytes() == content
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "state.db"]
 
 
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "advice"), [(6, "cannot be read"), (8, "Start the version that wrote it")])
+def test_another_format_is_refused(tmp_path: Path, version: int, advice: str) -> None:
     written(tmp_path, full())
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
-        database.execute("PRAGMA user_version = 8")
-    with pytest.raises(
-        InvalidInput, match=r"it has format 8; this version reads formats 2 to 7\. .* Start the version that wrote it"
-    ) as error:
+        database.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(InvalidInput, match=f"it has format {version}; this version reads format 7") as error:
         read(tmp_path)
-    assert "without jobs" not in str(error.value)
+    assert advice in str(error.value)
+    assert ("without jobs" in str(error.value)) == (version < FORMAT)
 
 
 @pytest.mark.parametrize(
@@ -693,17 +578,14 @@ def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: P
 
 
 def test_what_cannot_be_read_is_dropped_and_the_rest_stays_as_it_was(tmp_path: Path) -> None:
-    """A state of an older format keeps its format."""
-    wrong = spec("a").model_dump() | {"lease_s": -1}
-    write_format(2, tmp_path, FORMAT_2 | {("job", "a"): json.dumps(wrong)})
+    wrong = JOBS[Key(Kind.JOB, "a")].replace("7.5", "-1")
+    write_records(tmp_path, JOBS | {Key(Kind.JOB, "a"): wrong})
     with pytest.raises(InvalidInput, match=rf"job 'a': lease_s.*\(signalbox state drop --state-dir {tmp_path} JOB\)"):
         read(tmp_path)
     store = SqliteStore(tmp_path)
     store.drop(["a"])
     store.close()
-    found = read(tmp_path)
-    assert [job.spec for job in found.jobs.values()] == [spec("b")]
-    assert found == SavedState(found.jobs, Mode.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
+    assert read(tmp_path) == SavedState(registered(job("b")))
 
 
 def test_nothing_is_dropped_of_an_unknown_job_a_used_directory_a_damaged_state_or_none(tmp_path: Path) -> None:
