@@ -73,7 +73,7 @@ def solved(
         return Planned(answer), None
     if of_now := _for_now(problem, answer, limits, min_gain):
         problem, answer, goal = problem.now, of_now, None
-    stay = repair(problem) if answer.moves and not all(map(problem.stands, problem.flows)) else None
+    stay = repair(problem) if answer.moves and not all(map(problem.is_in_force, problem.flows)) else None
     planned = decided(problem, answer, min_gain, running, stay if isinstance(stay, Plan) else None, goal)
     decision = planned.decision
     assert decision
@@ -105,7 +105,7 @@ def _for_now(problem: Problem, union: Plan, limits: PlanLimits, min_gain: float)
     routes = dict(found.routes)
     for flow in now.flows:
         if not flow.demand_bps and flow.id in union.routes:
-            routes[flow.id] = flow.current if flow.current and now.stands(flow) else union.routes[flow.id]
+            routes[flow.id] = flow.current if flow.current and now.is_in_force(flow) else union.routes[flow.id]
     return replace(found, routes=routes, moves=problem.moves(routes))
 
 
@@ -191,7 +191,7 @@ class _Way:
         self._cap = limits.max_moves or 0
         self._aim = aim
         self._running = greedy.assign(problem, keep_current=True)
-        self._free = frozenset(flow.id for flow in problem.flows if not problem.stands(flow))
+        self._free = frozenset(flow.id for flow in problem.flows if not problem.is_in_force(flow))
         self._goal: Routes = {flow: in_place(route, self._running.get(flow)) for flow, route in aim.routes.items()}
         self._part = replace(limits, time_limit_s=_SHARE * limits.time_limit_s)
         self._cut_short = aim.cut_short

@@ -62,8 +62,8 @@ def test_cycles_lead_to_the_best_plan_or_a_group_is_named(problem: Problem, data
             capped = plan(problem, limits)
             assert isinstance(capped, Plan)
             assert not better(capped.sorted_slowdowns, answer.sorted_slowdowns)
-            goal = {**routes, **{f: r for f, r in goal.plan.routes.items() if f in goal.blocked}}
-            assert better(vector(problem, goal), vector(problem, routes))
+            together = {**routes, **{f: r for f, r in goal.plan.routes.items() if f in goal.blocked}}
+            assert better(vector(problem, together), vector(problem, routes))
             moving = [f for f, r in goal.plan.routes.items() if routes[f] != r]
             for size in range(1, cap + 1):
                 for chosen in combinations(moving, size):

@@ -230,7 +230,7 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
     assert {path.name: path.stat().st_mode & 0o077 for path in directory.iterdir()} == {"state.db": 0, "lock": 0}
 
 
-JOBS = {Key(Kind.JOB, name): encode(Key(Kind.JOB, name), job(name)) for name in "ba"}
+JOBS: dict[tuple[str, str], str] = {Key(Kind.JOB, name): encode(Key(Kind.JOB, name), job(name)) for name in "ba"}
 
 
 def write_records(directory: Path, records: Mapping[tuple[str, str], str]) -> None:

@@ -100,36 +100,36 @@ def test_the_bound_is_reached_when_a_spine_dies_and_when_it_returns(fabric: Reco
         found = cycles(fabric)
         assert found[-1][0] <= bound * (1 + SLOWDOWN_TOLERANCE)
         assert_never_worse(found)
-        targets = [fabric.planner.targets[answer.target.generation] for answer in fabric.answers if answer.target]
-        assert targets or up, "it takes several cycles"
-        assert len(found) <= math.ceil(targets[0].plan.moves / CAP if targets else 1) + 1
-        assert fabric.loop.state.cycle.target is None
+        goals = [fabric.planner.goals[answer.goal.generation] for answer in fabric.answers if answer.goal]
+        assert goals or up, "it takes several cycles"
+        assert len(found) <= math.ceil(goals[0].plan.moves / CAP if goals else 1) + 1
+        assert fabric.loop.state.cycle.goal is None
 
 
 def test_what_is_left_of_a_target_is_told(fabric: Recorded) -> None:
     fabric.set_spine(up=False)
     fabric.run(1)
-    target = fabric.loop.state.cycle.target
-    assert target
-    assert (fabric.status.moves_left, fabric.status.blocked_flows) == (target.moves, 0)
-    assert f"when {target.moves} flows more are moved" in fabric.status.plan_reason
+    goal = fabric.loop.state.cycle.goal
+    assert goal
+    assert (fabric.status.moves_left, fabric.status.blocked_flows) == (goal.moves, 0)
+    assert f"when {goal.moves} flows more are moved" in fabric.status.plan_reason
     fabric.run(CYCLE_S)
-    after = fabric.loop.state.cycle.target
-    targets = fabric.planner.targets
-    same = after and targets[after.generation].plan is targets[target.generation].plan
-    assert after is None or (same and after.moves == target.moves - CAP)
+    after = fabric.loop.state.cycle.goal
+    goals = fabric.planner.goals
+    same = after and goals[after.generation].plan is goals[goal.generation].plan
+    assert after is None or (same and after.moves == goal.moves - CAP)
 
 
 def test_another_job_makes_another_target(fabric: Recorded) -> None:
     fabric.set_spine(up=False)
     fabric.run(1)
-    target = fabric.loop.state.cycle.target
-    assert target
+    goal = fabric.loop.state.cycle.goal
+    assert goal
     fabric.send(DeregisterJob(JobId("job1")))
     cycles(fabric)
-    targets = fabric.planner.targets
-    after = [targets[answer.target.generation] for answer in fabric.answers[1:] if answer.target]
-    assert all(each.plan is not targets[target.generation].plan for each in after)
+    goals = fabric.planner.goals
+    after = [goals[answer.goal.generation] for answer in fabric.answers[1:] if answer.goal]
+    assert all(each.plan is not goals[goal.generation].plan for each in after)
     assert fabric.slowdowns() == pytest.approx((1.0,))
 
 
@@ -137,7 +137,7 @@ def test_another_job_makes_another_target(fabric: Recorded) -> None:
 def test_a_mode_that_installs_nothing_has_no_target(fabric: Recorded, mode: Mode) -> None:
     fabric.set_spine(up=False)
     fabric.run(1)
-    assert fabric.loop.state.cycle.target
+    assert fabric.loop.state.cycle.goal
     fabric.send(SetMode(mode))
     fabric.run(1)
-    assert fabric.loop.state.cycle.target is None
+    assert fabric.loop.state.cycle.goal is None
