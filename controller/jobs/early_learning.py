@@ -47,8 +47,14 @@ class EarlyLearning:
                 del self._of_tenant[learnt.tenant], self._rules_of[learnt.tenant]
 
     def shrink(self, most: int) -> list[JobId]:
-        """Remove jobs until at most this number of rules is left, and return them."""
-        removed = list[JobId]()
+        """Remove jobs until at most this number of rules is left, and return them.
+
+        Jobs that take more on their own are removed first, so that no other job gives way in vain."""
+        if self._rules_of.total() <= most:
+            return []
+        removed = [job_id for job_id, learnt in self._jobs.items() if learnt.rules > most]
+        for job_id in removed:
+            self.remove(job_id)
         while self._jobs and self._rules_of.total() > most:
             tenant = max(self._rules_of, key=self._rules_of.__getitem__)
             removed.append(next(iter(self._of_tenant[tenant])))

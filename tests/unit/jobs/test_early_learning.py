@@ -138,6 +138,13 @@ def test_the_tenant_with_the_most_rules_gives_way_and_its_oldest_job_first() -> 
     assert len(learnt(cluster) & {"job3", "job5"}) == 2
 
 
+def test_no_job_gives_way_to_one_that_does_not_fit_anyway() -> None:
+    cluster = Cluster(announced(0), announced(1), max_rules=29)
+    large = begin(cluster, announced(2, hosts=6))
+    assert learnt(cluster) == {"job0", "job1"}
+    assert not cluster.demand.demands[large].counted
+
+
 def test_a_registration_causes_no_work_for_other_jobs_that_are_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(*(announced(number) for number in range(40)), max_rules=12 * 30)
     looked_at = list[JobId]()
