@@ -140,7 +140,9 @@ class Judge:
         self._above = np.array([AGAIN if pair in crowded else TOLERANCE for pair in pairs])
         self._undeclared_runs = _Runs(len(pairs))
         self._undeclared_most = np.zeros(len(pairs))
-        """Largest payload rate between two polls of each pair that was not announced."""
+        """Largest payload rate between two polls of each pair that was not announced, in its latest judgements."""
+        self._most_ago = np.zeros(len(pairs))
+        """Number of judgements since each pair sent that much."""
         self._off_runs = _Runs(len(pairs))
         self._changed_runs = _Runs(len(pairs))
         self._unreported: int = before._unreported if before and place.keys() <= {*before.pairs} else 0
@@ -171,7 +173,7 @@ class Judge:
         off, surely, ratio, right = self._compared(spans, own)
         reported = spans.bounds is not None
         certain = reported and 2 * np.count_nonzero(surely) > np.count_nonzero(own)
-        self._undeclared_most = np.where(undeclared, np.maximum(self._undeclared_most, recent), 0.0)
+        self._remember_most(undeclared, recent)
         lasting = self._undeclared_runs.add(
             undeclared,
             CONTRADICTIONS if window.begun or certain else FIRST_CONTRADICTIONS,
@@ -191,6 +193,14 @@ class Judge:
             fits and bool(near[own].all()),
             relative=not reported,
         )
+
+    def _remember_most(self, undeclared: Flags, recent: Floats) -> None:
+        """Update the most that each pair sent between two polls.
+
+        It is forgotten after ``LONGEST`` judgements: a fast burst does not excuse slower traffic for ever."""
+        higher = (recent >= self._undeclared_most) | (self._most_ago >= LONGEST) | ~undeclared
+        self._undeclared_most = np.where(undeclared, np.where(higher, recent, self._undeclared_most), 0.0)
+        self._most_ago = np.where(higher, 0, self._most_ago + 1)
 
     def _compared(self, spans: Spans, own: Flags) -> _Compared:
         """Return the payload of all windows in comparison with its bounds. ``own``: pairs that are judged."""

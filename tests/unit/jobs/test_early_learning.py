@@ -145,6 +145,19 @@ def test_no_job_gives_way_to_one_that_does_not_fit_anyway() -> None:
     assert not cluster.demand.demands[large].counted
 
 
+@pytest.mark.parametrize("reports", [True, False])
+def test_traffic_slower_than_the_parameters_before_it_contradicts_an_announcement(reports: bool) -> None:
+    cluster = Cluster(spec(FOUR), reports=False)
+    other = FOUR[0], FOUR[2]
+    cluster.train(4 * INTERVAL_S, {}, pause=True)
+    cluster.train(INTERVAL_S, {other: 20 * M})
+    cluster.reports, cluster.progress = reports, 0.0
+    cluster.until(lambda demand: demand.contradicted, {**RIGHT, other: M}, 24)
+    difference = cluster.of_job.difference
+    assert difference
+    assert [pair for pair, _ in difference.undeclared] == [other]
+
+
 def test_a_registration_causes_no_work_for_other_jobs_that_are_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(*(announced(number) for number in range(40)), max_rules=12 * 30)
     looked_at = list[JobId]()
