@@ -155,7 +155,10 @@ class MeasuredDemand:
                 continue
             before = watched.pairs
             watched.others_announced()
-            if watched.pairs is not before:
+            if watched.pairs is before:
+                if watched.learns and self._wanted.get(watched.job.id, 0) != watched.wants_to_count:
+                    changed.append(watched.job.id)  # it waits, and needs another number of rules than before
+            else:
                 changed.append(watched.job.id)
                 if self.counters.running:
                     watched.count_from_now(self._totals(watched), now)

@@ -515,6 +515,19 @@ def test_learning_waits_for_rules_and_takes_no_pairs_of_other_jobs() -> None:
     assert (FOUR[3], FOUR[2]) not in roomy.of_job.counted
 
 
+def test_a_job_that_waits_needs_the_pairs_that_another_job_gives_up() -> None:
+    """Six of its 12 pairs are free at first, and all of them when there are rules for ten."""
+    cluster = Cluster(spec(FOUR[:3], job_id="other"), spec(ADDRESSES[4:7], [], job_id="first"), max_rules=10)
+    cluster.registry.register(RegisterJob(spec(FOUR, [])), cluster.now)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    assert cluster.demand.demands[JobId("first")].learning
+    assert not cluster.of_job.learning
+    for gone in ("other", "first"):
+        cluster.registry.deregister(JobId(gone), None, cluster.now, force=True)
+        cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    assert not cluster.of_job.learning
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_any_matrix_of_an_observed_job_is_learnt(seed: int) -> None:
     draw = random.Random(seed)
