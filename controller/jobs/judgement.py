@@ -260,8 +260,11 @@ class Judge:
         wrong = new | ~((ratio > 1 / FOLLOWED) & (ratio < FOLLOWED))
         return bool(self._changed_runs.add(wrong, CONTRADICTIONS).any())
 
-    def difference(self, judgement: Judgement, bps: Floats) -> Difference:
-        """Return the difference from the spec that the judgement found, pair by pair."""
+    def difference(self, judgement: Judgement, bps: Floats, before: Difference | None) -> Difference:
+        """Return the difference from the spec that the judgement found, pair by pair.
+
+        ``before``: the latest difference. If all pairs still fit its factor, and the judgement finds too few of them to
+        see this, it is returned. That is so at a pause, where bounds are wide."""
 
         def of_pairs(flags: Flags, values: Floats) -> tuple[tuple[Pair, float], ...]:
             return tuple(
@@ -273,6 +276,9 @@ class Judge:
         reverse = bps < UNDECLARED * self._the_other_way(bps)
         backwards = bool(judgement.undeclared.any() and reverse[own].all())
         most = 2 * len(off) > np.count_nonzero(own) and not backwards
+        factor = _shared_factor(judgement.ratio[own]) if most else None
+        if not factor and not undeclared and before and before.factor and _fit(judgement.ratio[own], before.factor):
+            return before
         return Difference(
             tuple(
                 finding
@@ -282,7 +288,7 @@ class Judge:
             undeclared,
             off,
             backwards,
-            _shared_factor(judgement.ratio[own]) if most else None,
+            factor,
             judgement.relative,
         )
 
@@ -328,3 +334,10 @@ def _shared_factor(ratios: Floats) -> float | None:
     factor = float(np.median(ratios))
     alike = ratios.min() > 0 and ratios.max() < SHARED * factor and ratios.min() > factor / SHARED
     return factor if alike else None
+
+
+def _fit(ratios: Floats, factor: float) -> bool:
+    """Return whether all ratios are near the factor and none agrees with the announcement."""
+    near = np.maximum(ratios, factor) < CLOSE * np.minimum(ratios, factor)
+    agrees = (ratios > 1 / AGREEMENT) & (ratios < AGREEMENT)
+    return bool((near & ~agrees).all())

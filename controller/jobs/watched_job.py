@@ -283,7 +283,7 @@ class WatchedJob:
             self._differing = None
         elif judgement.differs:
             self._agreed = self.early = False
-            self._differing = self._judge.difference(judgement, window.bps)
+            self._differing = self._judge.difference(judgement, window.bps, self._differing)
             self._hold(window)
             self._wants_learning = True
 
@@ -320,7 +320,7 @@ class WatchedJob:
         if self._declared:
             self._agreeing = self._agreeing + 1 if judgement.agrees else 0
             if judgement.differs:
-                self._differing = self._judge.difference(judgement, window.bps)
+                self._differing = self._judge.difference(judgement, window.bps, self._differing)
         held = self._held or {}
         if self._hold_next:
             self._hold_next = False

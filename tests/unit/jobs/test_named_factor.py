@@ -24,3 +24,29 @@ def test_the_factor_is_right_whenever_a_job_begins_and_though_it_pauses_between_
     if factor < 1 or not reads_s:  # the surplus may belong to iterations that were not reported
         assert found
     assert all(named == pytest.approx(factor, rel=0.3) for named in found)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_pause_does_not_retract_the_factor(factor: float) -> None:
+    """The bounds of the windows at either end of a pause exclude the announced amount of some pairs only."""
+    traffic = {pair: factor * size for pair, size in RIGHT.items()}
+    for tenths in range(0, 40, 3):
+        cluster = Cluster(spec(FOUR), lag_s=0.5, apart_s=0.3, bursts=0.3)
+        cluster.until(lambda demand: bool(demand.difference and demand.difference.factor), traffic, 60)
+        for seconds in (tenths / 10, 3.0, 8.0):
+            cluster.train(12 + tenths / 10, traffic)
+            cluster.train(seconds, {}, pause=True)
+            for _ in range(4):
+                difference = cluster.train(1.0, {}, pause=True).difference
+                assert difference
+                assert difference.factor == pytest.approx(factor, rel=0.3), tenths
+
+
+def test_the_factor_is_retracted_once_other_pairs_carry_the_announced_bytes() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.until(lambda demand: demand.contradicted, {pair: 0.5 * size for pair, size in RIGHT.items()}, 20)
+    one = FOUR[0], FOUR[1]
+    difference = cluster.train(24, {**RIGHT, one: 0.5 * RIGHT[one]}).difference
+    assert difference
+    assert difference.factor is None
+    assert [pair for pair, _ in difference.off] == [one]
