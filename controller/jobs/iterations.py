@@ -135,7 +135,7 @@ class Iterations:
         left_out = np.repeat(np.append(0.0, np.cumsum(self._skipped())), 2)
         done = np.interp(at, np.maximum.accumulate(times), np.arange(1, len(times) + 1) // 2 + left_out)
         after_s = np.maximum(at - self.ends[-1], 0.0)
-        if (after_s > self._cycle_s + REPORT_S).any():
+        if (after_s > (1 + JITTER) * self._cycle_s + REPORT_S + ON_THE_WAY_S).any():
             after_s = np.zeros(len(at))
         before_s = np.clip(times[0] - at, 0.0, self._dropped_s)
         likely: Floats = done + (after_s - before_s) / self._cycle_s

@@ -70,6 +70,15 @@ def test_of_a_program_that_does_not_say_when_iterations_ended_more_are_possible(
     assert least >= other_least
 
 
+@pytest.mark.parametrize("duration_s", [0.2, 1.0, 1.9])
+def test_a_job_goes_on_until_its_next_report_may_have_arrived(duration_s: float) -> None:
+    """The latest iteration that is reported may have ended a report and an iteration before, which may last longer."""
+    iterations = reported([duration_s * number for number in range(1, 21)], duration_s)
+    reports_again_s = 20 * duration_s + EVERY_S + 1.1 * duration_s + ON_THE_WAY_S
+    assert iterations.done(np.array([reports_again_s]))[0] == pytest.approx(reports_again_s / duration_s)
+    assert iterations.done(np.array([reports_again_s + duration_s]))[0] == 20
+
+
 def test_an_iteration_ended_before_the_next_one_began() -> None:
     late = reported([10.0, 11.0], 2.0)
     assert late.ends.tolist() == [9.0, 11.0]
