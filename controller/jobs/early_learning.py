@@ -31,6 +31,10 @@ class EarlyLearning:
         self._of_tenant = defaultdict[str, dict[JobId, None]](dict)
         self._rules_of = Counter[str]()
 
+    def __len__(self) -> int:
+        """Return the number of jobs that are learnt early."""
+        return len(self._jobs)
+
     def add(self, job: Job, rules: int, now: float) -> None:
         """Add a job, or change the number of its rules."""
         before = self._jobs.get(job.id, _Learnt(job.registration.tenant, 0, now))

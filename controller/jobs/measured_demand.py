@@ -135,8 +135,10 @@ class MeasuredDemand:
             self.counters.connections = self._connections()
         self._publish([*other, *(job.id for job in new)], now, gone)
 
-    def _end_early(self, new: Iterable[Job]) -> list[JobId]:
+    def _end_early(self, new: Collection[Job]) -> list[JobId]:
         """End the early learning of jobs that share hosts with the new ones, and return them."""
+        if not self._early and not any(self._jobs[job.id].early for job in new):
+            return []  # always so at a restart, whose jobs may share hosts with hundreds of others
         sharing = [jobs for job in new if len(jobs := self._at.sharing(job.spec.addresses)) > 1]
         ended = [job_id for job_id in dict.fromkeys(chain.from_iterable(sharing)) if self._jobs[job_id].early]
         for job_id in ended:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from controller.jobs.demand import DemandSource
+from controller.jobs.early_learning import JobsByAddress
+from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import RegisterJob
 from controller.jobs.watched_job import WatchedJob
 from signalbox.jobs.spec import JobId, JobSpec
@@ -171,3 +173,12 @@ def test_a_registration_causes_no_work_for_other_jobs_that_are_learnt(monkeypatc
     begin(cluster, announced(40))
     assert len(learnt(cluster)) == 30
     assert len(looked_at) == 2, "the new one and the one that gives way"
+
+
+def test_a_restart_compares_no_hosts_of_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparing 2,000 jobs of 64 hosts each among 128 hosts would take four seconds."""
+    cluster = Cluster(*(announced(number) for number in range(3)))
+    monkeypatch.setattr(JobsByAddress, "sharing", lambda *_: pytest.fail("hosts are compared"))
+    demand = MeasuredDemand(INTERVAL_S, 4032)
+    demand.follow(cluster.registry.jobs, cluster.now, {})
+    assert not any(of_job.counted for of_job in demand.demands.values())
