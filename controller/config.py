@@ -112,7 +112,7 @@ class OpenFlowConfig(_TlsSection):
     echo_interval_s: Seconds = 5.0
     """Seconds between the echo requests to each switch."""
     echo_misses: int = Field(default=3, ge=1)
-    """Unanswered echo requests in a row that end a connection; a handshake may take as long."""
+    """Unanswered echo requests in a row that end a connection; a handshake may take as many intervals."""
     barrier_timeout_s: Seconds = 10.0
     """Seconds after which a switch that has not confirmed its rules is synchronised again."""
     audit_interval_s: Annotated[Seconds, Reloaded.ANY] = 60.0
@@ -204,7 +204,7 @@ class DiscoveryConfig(Table):
     hold_down_s: Seconds = 2.0
     """Seconds for which a link that returned stays unused, doubled with each further failure."""
     max_hold_down_s: Seconds = 60.0
-    """Largest hold-down; a link that works for four times its last one begins with the shortest again."""
+    """Largest hold-down; a link that works for four times its hold-down gets the shortest one again."""
     edge_after_s: Seconds = 2.5
     """Seconds for which a port must be up without LLDP before it counts as an edge port."""
     adoption_patience_s: Seconds = 15.0
@@ -310,7 +310,7 @@ class OpticalSwitch(Table):
     dpid: int = Field(ge=1, lt=1 << 64)
     """Dpid of the optical switch, a number."""
     fibres: Annotated[tuple[Annotated[str, AfterValidator(_fibre)], ...], BeforeValidator(_some_fibres)]
-    """Dpid and port of the interface at each of its ports, from 1: ``"0x1:2"``, or ``""``."""
+    """Interfaces at its ports, port 1 first: dpid and port as ``"0x1:2"``, ``""`` for a port without one."""
 
 
 class CircuitsConfig(Table):
@@ -365,11 +365,11 @@ class CountersConfig(Table):
     interval_s: Seconds = 2.0
     """Seconds between reads of the counters; those of new jobs are read faster."""
     window_s: Seconds = 6.0
-    """Seconds over which rates are averaged; background also over one and two thirds of them."""
+    """Seconds over which rates are averaged; background also over a third and two thirds of this time."""
     noise_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.1, ge=0, lt=1)
     """Fraction of a link's capacity below which unannounced traffic is ignored."""
     table_alarm_fraction: Annotated[float, Reloaded.ANY] = Field(default=0.9, gt=0, le=1)
-    """Fraction from which a filled table of a switch raises an alarm."""
+    """Filled fraction of a switch's table that raises an alarm."""
 
     @model_validator(mode="after")
     def _a_window_has_samples(self) -> Self:
@@ -385,11 +385,11 @@ class PlanningConfig(Table):
     time_limit_s: Annotated[Seconds, Reloaded.ANY] = 2.0
     """Seconds for all searches of one plan; the best plan found by then is used."""
     interval_s: Annotated[Seconds, Reloaded.ANY] = 10.0
-    """Seconds between plans; what slows jobs starts one earlier."""
+    """Seconds between plans; the next plan starts earlier when something slows jobs."""
     debounce_s: Annotated[float, Reloaded.ANY] = Field(default=0.2, ge=0, le=MAX_S)
     """Quiet seconds after a change before planning; repairs do not wait."""
     min_gain: Annotated[float, Reloaded.ANY] = Field(default=0.02, ge=0, lt=1)
-    """Relative gain that a new plan needs, at the worst slowdown in which it differs from the old."""
+    """Relative gain that a new plan needs, measured at the largest slowdown that it changes."""
     max_moves: Annotated[int, Reloaded.ANY] = Field(default=256, ge=0)
     """Pinned flows that one cycle may move; repairs do not count."""
     max_paths: int = Field(default=64, ge=1)

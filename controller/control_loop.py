@@ -84,7 +84,7 @@ class ControlLoop:
 
     @property
     def published_routes(self) -> object:
-        """Token of the routes that are published to jobs: another object when they change."""
+        """Object that is replaced whenever the routes that are published to jobs change."""
         return self.state.sending.generation
 
     def handle(self, messages: Iterable[Message], now: float) -> list[Command]:

@@ -220,7 +220,7 @@ def setting_regions() -> dict[str, Callable[[], str]]:
 
 
 def tables(name: str, field: FieldInfo) -> dict[str, type[BaseModel]]:
-    """Return the table of a section and those inside it, by the beginning of their keys."""
+    """Return the model of a section and the models of the tables inside it, by the prefix of their keys."""
     model, in_list = table_of(field)
     prefix = f"{name}[]." if in_list else f"{name}."
     inside = {} if model is None else model.model_fields

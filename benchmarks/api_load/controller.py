@@ -116,7 +116,7 @@ class Clock:
 
 
 def _clocked(call: Callable[[], list[Command]]) -> tuple[list[Command], tuple[float, float]]:
-    """Return the commands of the call, with its duration and its thread's CPU time in milliseconds."""
+    """Return what ``call`` returns, with its duration and its thread's CPU time in milliseconds."""
     began, cpu_began = time.perf_counter(), time.thread_time()
     commands = call()
     cpu_ms = 1000 * (time.thread_time() - cpu_began)

@@ -21,7 +21,7 @@ SAME = Fraction(1, 10**4)
 """Relative difference up to which the planner treats two slowdowns as one (docs/explanation/planning.md)."""
 _ROUNDING = Fraction(1, 10**9)
 _BETTER = Fraction(1, 10**6)
-"""Relative improvement below which no better routing is searched."""
+"""Smallest relative improvement for which a better routing is searched for."""
 SOLVE_S = 20.0
 """Seconds for one question to HiGHS."""
 

@@ -66,7 +66,7 @@ class Case:
 class Times:
     """Times in ms, medians of ``runs``.
 
-    ``snapshot_ms``: from the fabric and the jobs to the problem; not part of ``total_ms``."""
+    ``snapshot_ms``: time to make the problem from the fabric and the jobs; not part of ``total_ms``."""
 
     snapshot_ms: float
     build_ms: float

@@ -202,7 +202,7 @@ def _limit(found: JobAnalysis, slowdown: float) -> str:
     if found.least_slowdown >= reached:
         return why or "No routes give it a smaller slowdown, even if it were alone."
     if found.best and found.best.best_for_all:
-        return f"{why} Any routes that are better for it are worse for another job than the planner's.".lstrip()
+        return f"{why} Any routes that are better for it than the planner's are worse for another job.".lstrip()
     return f"{why} Only slowdowns below {found.least_slowdown:.2f} are ruled out.".lstrip()
 
 

@@ -228,7 +228,7 @@ def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 
 def _decoded(path: str, method: Handler) -> Handler:
-    """Return the method with a check that the request could be decoded, after the gate's check of the caller."""
+    """Return the method with a check that the request could be decoded. The gate checks the caller first."""
 
     async def decoded(request: Any, context: Context) -> Any:
         _refuse_undecodable(_name(path), request)

@@ -55,7 +55,7 @@ class WorkOut:
 
 @dataclass(frozen=True, slots=True)
 class WorkedOut:
-    """Answer to a question of the extension."""
+    """Answer to a question that the extension asked with ``WorkOut``."""
 
     question: Any
     answer: Any

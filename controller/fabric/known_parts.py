@@ -321,7 +321,7 @@ class KnownParts:
             self._count_there[key.kind] += 1 if there else -1
 
     def _publish(self, now: float) -> None:
-        """Update ``parts``, ``explained``, ``absent`` and ``awaited`` to what was set."""
+        """Bring ``parts``, ``explained``, ``absent`` and ``awaited`` up to date with all changes so far."""
         if len(self.awaited) != len(self._awaited):  # the set only shrinks
             self.awaited = frozenset(self._awaited)
         if not self._changed and now < self._explain_at:

@@ -17,7 +17,7 @@ from signalbox.jobs.subflows import Dividing, Pair
 class Announcing(Protocol):
     """Properties of a job that matter here.
 
-    ``dividing``: has the job as ``owner`` if it reports its connections; such a job may share pairs with other jobs.
+    ``dividing``: its ``owner`` is set if the job reports its connections; such a job may share pairs with other jobs.
     ``registered_at``: seconds since 1970; it orders the jobs that share a pair, and a restart does not change it."""
 
     @property

@@ -1,6 +1,6 @@
 """Routes of split flows on a leaf-spine whose leaves are all alike, in closed form, with few moves.
 
-In: the common links , flows of one demand, how many subflows each may have, and how many flows may move.
+In: the common links, flows of one demand, how many subflows each may have, and how many flows may move.
 Out: routes that differ little from the running ones.
 
 The *home* of a flow is the common link that carries more than half of it. Only one of several flows that share a leaf

@@ -260,7 +260,7 @@ class GoalPlan:
 
     Moves to other routes may improve them with a smaller group."""
     searched: int = 0
-    """Cap on moves for which the search proved that no moves lead towards the plan; 0 when the time ran out first.
+    """Cap on moves in the search that proved that no moves lead towards the plan; 0 when the time ran out first.
 
     A new search with this cap or a smaller one would find no moves either."""
 

@@ -73,7 +73,7 @@ class PlanningProcess:
     ``on_crash``: called with the exception when a thread here fails, or when the first process ends before it could
     take a request.
     ``begin``: called first in the process, for example to configure logging.
-    ``make``: makes the planner in the process. Both functions must be picklable."""
+    ``make``: makes the planner in the process. ``begin`` and ``make`` must be picklable."""
 
     def __init__(
         self,

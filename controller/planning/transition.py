@@ -8,8 +8,7 @@ sorted slowdowns after the moves must not be lexicographically greater than befo
 hold:
 
 - for each slowdown t of the vector, no more jobs are above t than before;
-- the first condition holds down to some t, and fewer jobs than before are at t or above. This t is the *tie-break*
- .
+- the first condition holds down to some t, and fewer jobs than before are at t or above. This t is the *tie-break*.
 
 Only the largest slowdowns, at most ``_MOST_PIVOTS``, can be tie-breaks. When there is no tie-break, no job below these
 slowdowns may exceed its present one. A job is above t when the load of a link that it uses is above t. When flows leave
@@ -127,7 +126,7 @@ class _User:
 
 
 class _Link:
-    """Load of a link that moves may change, in units."""
+    """Load of a link, in units; moves may change it."""
 
     def __init__(self, cp: cp_model.CpModel, users: Mapping[JobId, _User], units: float) -> None:
         self.users = users

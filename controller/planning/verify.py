@@ -122,9 +122,9 @@ def _bound(cuts: list[Cut], proof: Any, slowdowns: list[int], whole: int) -> tup
 class Cut:
     """Prices of links, and what they prove.
 
-    ``needs``: per job the sum over its flows of demand * price of the cheapest walk, in its largest phase. A job in
-    ``phases`` divides the prices among its phases. With a ``unit`` only flows that stay whole count, and their demands
-    in whole units."""
+    ``needs``: per job the sum over its flows of demand * price of the cheapest walk, in the phase with the largest sum.
+    For a job in ``phases``, each phase has a part of each link's price, and the sums of its phases are added. With a
+    ``unit`` only whole flows count, and their demands are in units, rounded down."""
 
     def __init__(self, plan: Any, graph: Graph, cut: Any) -> None:
         price, self._unit, self._whole = dict(cut["prices"]), int(cut["unit"]), int(plan["denominator"])

@@ -60,12 +60,12 @@ class Probe(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Port:
-    """State of a port that is up. Times are in listening time, except ``sent_at``.
+    """State of a port that is up. Times are listening times (see ``Discovery``), except ``sent_at``.
 
     ``peer``: port where its probes arrive, None before the first arrival. ``announced``: whether ``LinkSeen`` was sent.
     ``turn``: number of its valid entry in the schedule. ``gap_s``: time to the next probe while it backs off, None when
     it has settled. ``fresh``: send times of its latest probes, by number. ``unanswered``: probes since the last
-    arrival. ``missed_at``: send time of the last of ``MISSES`` probes."""
+    arrival. ``missed_at``: time at which ``unanswered`` reached ``MISSES``."""
 
     at: PortRef
     head: bytes

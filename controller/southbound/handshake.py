@@ -103,7 +103,7 @@ class Handshake:
             return b""
         self.ports += reply.body  # in any number of parts
         if len(self.ports) % PORT_SIZE:
-            raise Malformed(f"{len(self.ports)} bytes of port descriptions of {PORT_SIZE}")
+            raise Malformed(f"{len(self.ports)} bytes of port descriptions, which is no multiple of {PORT_SIZE}")
         if len(self.ports) > MAX_SWITCH_PORTS * PORT_SIZE:
             raise TooManyPorts(f"it has more than {MAX_SWITCH_PORTS} ports")
         if not reply.more:

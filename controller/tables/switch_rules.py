@@ -160,7 +160,7 @@ class SwitchRules:
         """Update path groups whose next hops changed, and return the owners of pins that must be derived again.
 
         These are owners of pins to leaves that became reachable or unreachable, or whose distance changed. Where only
-        next hops changed, they are owners of pins that begin at another switch."""
+        next hops changed, they are owners of pins that begin at a switch other than this one."""
         hops, distances = self._hops, self._distances
         self._take_base(base)
         leaves = hops.keys() | self._hops.keys()

@@ -64,7 +64,7 @@ class _Connected:
     sent: int = 0
     """Number of stages that were sent to it."""
     read_since: int | None = None
-    """Value of ``sent`` when its rules were requested; None if no request is open."""
+    """Value of ``sent`` when the switch's rules were requested; None if no request is open."""
     read_at: float = -math.inf
     reread_at: float = math.inf
     reread_after_s: float = REREAD_AFTER_S

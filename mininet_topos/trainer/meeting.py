@@ -45,7 +45,7 @@ class Meeting:
         self._undo.close()
 
     def meet(self, stop: bool = False) -> bool:
-        """Return when all ranks are here, with the ``stop`` of rank 0 on every rank.
+        """Return the ``stop`` of rank 0, on every rank, once all ranks are here.
 
         Raises ``PeerLostError`` when a rank has ended."""
         told = STOP if stop else GO_ON

@@ -57,7 +57,7 @@ class RankPart:
     def prepare(self, iteration: int) -> None:
         """Make the data of the iteration.
 
-        The data of a rank follow from the iteration and its place alone, so each rank knows the right result."""
+        The data of a rank follow from its number and the iteration alone, so each rank knows the right result."""
         self._iteration = iteration
         part, place = self._part, self._mesh.rank
         if part.algorithm is not None:

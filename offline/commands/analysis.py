@@ -72,7 +72,7 @@ def what_if(
     options: FabricOptions | None = ctx.obj
     if names and (fail or options):
         other = "--fail" if fail else "--workload, whose failures --fail-spines and --fail-links name"
-        raise typer.BadParameter(f"names are not for {other}", param_hint="NAME")
+        raise typer.BadParameter(f"cannot be combined with {other}", param_hint="NAME")
     if options is None:
         _only_offline(time_limit=time_limit)
         show_failures(asked_what_if(names, fail, top, within))

@@ -268,7 +268,9 @@ class _Programme:
         return lambda prices: float(prices[at]) / scale
 
     def relation(self, relation: Relation) -> Price:
-        """Add a relation. Its price is above 0 where its upper limit binds, below 0 where its lower limit does."""
+        """Add a relation; return a function that reads its price.
+
+        The price is positive when the upper limit binds, and negative when the lower limit binds."""
         factors, least, most = np.array(relation.factors), relation.least, relation.most
         if least == most:
             return self.sum(factors, most, exactly=True)

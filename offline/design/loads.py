@@ -96,9 +96,10 @@ class Loads:
     def add_everywhere(self, sent: Sequence[float], places: Sequence[Ints], beside: Sequence[float]) -> None:
         """Add a collective of all groups that are like the group of NPU 0.
 
-        - ``beside``: by dimension the number of these groups that share a line of NPUs.
+        - ``beside``: for each dimension, the number of groups of this collective that share a line of NPUs.
 
-        On direct links NPU 0 stands for all NPUs, so no other NPU may have transfers on links that its group uses."""
+        On direct links the collective is added to NPU 0 alone, which stands for all NPUs. So no other NPU may have
+        transfers on the links of its own group."""
         for d, size in enumerate(sent):
             links = self._links[d]
             if not self._is_part(d, places[d]):

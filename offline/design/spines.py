@@ -24,7 +24,7 @@ from offline.scenarios.topologies import OFFLINE, Topology, fat_tree, leaf_spine
 from offline.scenarios.workload_job import WorkloadJob
 
 REACHED = 1 + 1e-9
-"""Factor of a goal up to which it counts as reached, for rounding errors."""
+"""Largest slowdown / goal at which the goal counts as reached; it allows for rounding errors."""
 MOST_LINKS = 4_000_000
 """Largest number of links that are examined, over all fabrics, intact and with each failure.
 

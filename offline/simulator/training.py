@@ -327,7 +327,7 @@ class _Simulation:
         return replace(self._problem, flows=tuple(flow for flow in self._problem.flows if flow.id in wanted))
 
     def _route(self, changed: Iterable[FlowId], sent_until_s: float = math.inf) -> None:
-        """Put flows on their new routes. The bits that a flow has left of a step are divided by the new shares.
+        """Put flows on their new routes. The bits of a step that are not sent yet are divided by the new shares.
 
         Bits that a flow sent after ``sent_until_s`` are lost: it sends them again."""
         for line in dict.fromkeys(chain.from_iterable(self._lines_of[flow] for flow in changed)):

@@ -98,7 +98,7 @@ def test_the_job_is_released_with_the_program(api: Running, text: str, status: i
 
 
 IN_A_CALL = "import ctypes; join(); joined(); ctypes.CDLL(None).pause()"
-"""Program whose call of a library returns early on a signal, so that it ends while the job is released."""
+"""Program in a library call that a signal interrupts, so the program ends while its job is still being released."""
 
 
 @pytest.mark.parametrize("text", ["join(); wait()", STUCK, IN_A_CALL], ids=["waits", "in a library", "in a call"])

@@ -43,7 +43,7 @@ class Arrival(NamedTuple):
 def schedule(seed: int, total_s: float, hosts: int = HOSTS) -> list[Arrival]:
     """Return the jobs in the order in which they begin: three parallel series of jobs until the time is over.
 
-    No host is in two jobs at once, nor in one that has just ended while others are free."""
+    No host is in two jobs at once. A job takes hosts of a job that has just ended only when too few others are free."""
     chosen = random.Random(seed)
     lives = []
     for slot in range(AT_ONCE):

@@ -81,7 +81,7 @@ def what_if(
 
     With names: of one failure, or drain, of all the named parts together. Exit status 3: flows have no path."""
     if names and fail:
-        raise typer.BadParameter("names are not for --fail", param_hint="NAME")
+        raise typer.BadParameter("cannot be combined with --fail", param_hint="NAME")
     show_failures(asked_what_if(names, fail, top, within))
 
 

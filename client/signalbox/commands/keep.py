@@ -82,7 +82,9 @@ def _release(job_ids: set[str], leases: LeaseFiles, connect: Callable[[], Client
                 leases.forget(job_id)
                 log.info("job '%s' is released", job_id)
     except (SignalboxError, OSError) as error:
-        log.warning("jobs whose files were removed while this was not running end with their leases: %s", error)
+        log.warning(
+            "jobs whose files were removed while this command was not running end when their leases run out: %s", error
+        )
 
 
 @contextmanager

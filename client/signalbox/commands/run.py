@@ -197,7 +197,7 @@ def _spec_of(
     launch = launch_of(command, environ)
     ranks = named or launch.ranks
     if launch.only_on and not is_own(launch.only_on):
-        log.info("job '%s' is announced on %s", job_id, launch.only_on)
+        log.info("job '%s' is announced by %s, not here", job_id, launch.only_on)
         return None
     if ranks is None:
         raise InvalidInput.of("", f"its hosts are not known, {launch.why}; name them with --hosts")

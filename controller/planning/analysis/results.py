@@ -133,7 +133,7 @@ class Arranged:
     All fields but ``sentences`` are set only when nothing but the links of the arrangement limits the job."""
 
     sentences: tuple[str, ...]
-    """Sentences for people, which follow the other sentences."""
+    """Sentences to print after all other sentences of the analysis."""
     limits: str = ""
     """Sentence that replaces the sentence on what slows the job."""
     gain: str = ""

@@ -126,7 +126,7 @@ def test_what_there_is_none_of_is_left_out() -> None:
         (replace(BOUNDED, split=replace(SPLIT, slowdown=2.0)), "Splitting flows would gain nothing either."),
         (
             replace(BOUNDED, least_slowdown=1.0, cut=None),
-            "Any routes that are better for it are worse for another job than the planner's.",
+            "Any routes that are better for it than the planner's are worse for another job.",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Kept jobs that exchange hosts: their changes are made together."""
+"""Jobs of ``Keeper`` objects that exchange hosts: their changes are made together."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

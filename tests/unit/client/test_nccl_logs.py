@@ -205,7 +205,7 @@ def test_sends_and_receives_are_of_one_transfer(tmp_path: Path) -> None:
 
 
 def test_two_communicators_of_one_size(tmp_path: Path) -> None:
-    """Ranks 0 and 2 have a communicator, and ranks 1 and 3: each is rank 0 or 1 there."""
+    """Ranks 0 and 2 have one communicator, ranks 1 and 3 another. Each communicator has its own ranks 0 and 1."""
 
     def pair(rank: int, comm_id: str) -> Lines:
         own, text = rank // 2, f"comm {0x900 + rank:#x} rank {rank // 2} nranks 2 cudaDev 0 busId 1a000{comm_id}"

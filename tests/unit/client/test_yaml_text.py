@@ -60,7 +60,7 @@ def test_an_alias_is_a_copy_with_a_place() -> None:
 
 def test_documents_are_apart_and_empty_ones_are_none() -> None:
     assert [node.data for node in documents("---\na: 1\n---\n---\n- b\n...\n")] == [{"a": 1}, ["b"]]
-    assert wrong("---\na: &x 1\n---\nb: *x\n") == "4:4: the alias *x names nothing that ends before it"
+    assert wrong("---\na: &x 1\n---\nb: *x\n") == "4:4: the alias *x refers to no anchor whose value ends before it"
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_documents_are_apart_and_empty_ones_are_none() -> None:
         ("? [a]\n: b\n", "1:3: the name of a field must be text; put it in quotes"),
         ("a: !!str 7\n", "1:4: tags such as !!str are not allowed; put text that could be a number in quotes"),
         ("a: !!python/object:os.system {}\n", "1:4: tags such as !!str are not allowed; put text that"),
-        ("a: &x [*x]\n", "1:8: the alias *x names nothing that ends before it"),
-        ("a: *x\n", "1:4: the alias *x names nothing that ends before it"),
+        ("a: &x [*x]\n", "1:8: the alias *x refers to no anchor whose value ends before it"),
+        ("a: *x\n", "1:4: the alias *x refers to no anchor whose value ends before it"),
         (f"a: {'9' * 5000}\n", "1:4: a number of 5000 digits is too long"),
         ("a:\n\t- b\n", "2:1: not YAML: a tab; indent with spaces"),
         ("a:\r\n  - 1\r\n\t- 2\r\n", "3:1: not YAML: a tab; indent with spaces"),

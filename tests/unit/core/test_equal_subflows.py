@@ -99,7 +99,7 @@ def test_subflows_that_share_a_path_have_one_rule_which_ports_of_no_class_take_t
 
 
 def test_a_subflow_on_another_path_than_the_others_has_a_rule_besides_theirs() -> None:
-    """The fullest of three links carries at least 11 of 32 subflows: a whole flow, and three of another one."""
+    """Four flows of 8 subflows share three links: the fullest carries at least 11, a whole flow and 3 of another."""
     fabric = started(8, "even")
     for flow, route in routes_of(fabric).items():
         times = Counter(path for path, _ in route)

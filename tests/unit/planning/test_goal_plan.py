@@ -151,7 +151,7 @@ def test_a_goal_is_for_one_problem() -> None:
 
 @pytest.mark.parametrize("cap", [1, 2])
 def test_flows_that_may_be_split_are_relieved_on_three_tiers(cap: int) -> None:
-    """The search creates a column for every candidate while it checks what a link may carry."""
+    """The search adds an LP column for every candidate path while it checks what a link may carry."""
     flows = [
         replace(flow(f"job{(src + dst) % 3}", (src, dst), (dst, 100 + src), RATE), max_subflows=2)
         for src in range(1, 5)

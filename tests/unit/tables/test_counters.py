@@ -192,7 +192,7 @@ def test_drops_that_are_read_first_after_a_switch_has_returned_may_be_from_long_
 
 
 def test_counters_that_come_after_their_switch_has_left_are_not_waited_for_again(counts: Counts) -> None:
-    """The fabric keeps the switch for a moment, and its answers are handed on with the next tick."""
+    """A switch that has left stays in the fabric for a moment; its last answers arrive with the next tick."""
     intake = counts.intake
     intake.switch_connected(SPINE, 0.0)
     intake.switch_left(SPINE)

@@ -108,7 +108,7 @@ def test_two_all_to_alls_in_halves_of_a_ring_are_what_their_transfers_are(apart:
 @pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
 def test_an_all_to_all_is_what_its_transfers_put_on_the_busiest_link(kind: Kind, n: int) -> None:
-    """Hops of a ring count."""
+    """A transfer along a ring loads each link that it crosses."""
     line = shape((kind, n))
     pairs = np.array(list(permutations(range(n), 2)))
     loads = Loads(line)
