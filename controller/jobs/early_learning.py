@@ -47,8 +47,6 @@ class EarlyLearning:
         if learnt := self._jobs.pop(job_id, None):
             self._rules_of[learnt.tenant] -= learnt.rules
             del self._of_tenant[learnt.tenant][job_id]
-            if not self._of_tenant[learnt.tenant]:
-                del self._of_tenant[learnt.tenant], self._rules_of[learnt.tenant]
 
     def shrink(self, most: int) -> list[JobId]:
         """Remove jobs until at most this number of rules is left, and return them.
