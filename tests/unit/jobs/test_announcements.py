@@ -53,3 +53,18 @@ def test_a_job_that_begins_to_report_its_connections_shares_its_pairs() -> None:
     announcements.change(before, announced("job", AB, shares=True))
     assert (announcements.owner(AB), announcements.first(AB)) == (None, "job")
     assert list(announcements.near([("b", "a")])) == [("job", AB)]
+
+
+def test_a_job_that_is_found_on_a_reverse_pair_owns_it_until_that_is_forgotten() -> None:
+    announcements = Announcements()
+    other = announced("other", CD)
+    for job in (announced("job", AB), other):
+        announcements.add(job)
+    added = announcements.version
+    announcements.found(other, [("b", "a"), CD])
+    found = announcements.version
+    assert found > added
+    assert announcements.owner(("b", "a")) == "other"
+    assert announcements.forget_found(other.id) == {("b", "a")}
+    assert announcements.version > found
+    assert announcements.owner(("b", "a")) == "job"

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
+import numpy as np
 import pytest
 
 from controller.jobs.demand import DemandSource, JobDemand
+from controller.jobs.judgement import Judge
+from controller.jobs.payload_windows import Window
 from controller.jobs.traffic_patterns import MOST, TrafficPatterns
-from signalbox.jobs.collectives import VirtualLinks
+from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from tests.support.training_cluster import (
     ADDRESSES,
     INTERVAL_S,
@@ -220,3 +223,12 @@ def test_amounts_in_other_proportions_are_another_pattern_and_larger_ones_are_no
     assert patterns.current is first
     assert patterns.hold({ab: 3000.0, bc: 100.0}, True, 0.1)
     assert patterns.current is not first
+
+
+def test_a_job_does_not_alternate_with_one_pattern_alone() -> None:
+    ab, bc = ("a", "b"), ("b", "c")
+    patterns = TrafficPatterns(VirtualLinks(), VirtualLinks(VirtualLink(*pair, 0, 1000) for pair in (ab, bc)), 0.0)
+    patterns.hold({ab: 1000.0}, True, 0.1)
+    bps = np.array([1e6, 8e6])
+    window = Window(0.0, bps, bps, 6.0, None, begun=True, whole=True)
+    assert not patterns.mixed(Judge([ab, bc], {}, None), window, (), are_long=False)
