@@ -49,8 +49,7 @@ def of_subflows(problem: Problem, routes: Routes) -> Routes:
 
 
 def _run_together(problem: Problem, subflows: Sequence[Flow]) -> bool:
-    standing = {subflow.current for subflow in subflows if subflow.id in problem.in_force}
-    return len(standing) <= 1 and len({subflow.id in problem.in_force for subflow in subflows}) == 1
+    return len({subflow.current if subflow.id in problem.in_force else None for subflow in subflows}) == 1
 
 
 def _one(subflows: Sequence[Flow]) -> Flow:

@@ -128,6 +128,23 @@ def test_whole_flows_have_nothing_to_join() -> None:
     assert joined(problem_of(INTACT, [job(INTACT, "a", [ring(2)])])) is None
 
 
+SUBFLOWS = problem_of(INTACT, [even(INTACT, "a", ring(1), 2)])
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        problem_of(INTACT, [job(INTACT, "a", [ring(1)])]),
+        SUBFLOWS.with_flows(SUBFLOWS.flows[:-1]),
+        SUBFLOWS.with_flows([replace(SUBFLOWS.flows[0], demand_bps=((0, 1.0),)), *SUBFLOWS.flows[1:]]),
+    ],
+    ids=["whole flows", "numbers of subflows differ", "demands differ"],
+)
+def test_only_equal_flows_in_equal_numbers_of_subflows_have_a_closed_form(problem: Problem) -> None:
+    assert color_whole_first(SUBFLOWS, slowdown_bounds(SUBFLOWS))
+    assert color_whole_first(problem, slowdown_bounds(problem)) is None
+
+
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
     fabric = fabric_of(draw(st.integers(2, 4)), draw(st.integers(2, 4)), hosts=4)
