@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import permutations
 
 import pytest
 
 from controller.fabric.topology import PortNo
-from controller.planning.ecmp import ecmp_job_slowdowns, ecmp_slowdown
+from controller.planning.ecmp import NextHops, ecmp_job_slowdowns, ecmp_slowdown, hashed_links
 from controller.planning.efficiency import job_slowdowns
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
@@ -108,6 +109,17 @@ def test_leaves_without_any_cable_are_not_hashed_to() -> None:
     problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (3, 1), RATE)])
     assert ecmp_job_slowdowns(problem, {}, 10, seed=1) == {"a": 1}
     assert ecmp_slowdown(problem_of(fabric_of([]), problem.flows), 10, seed=1).mean == 1
+
+
+def test_hashing_spreads_flows_evenly_at_every_hop() -> None:
+    """The 1,500 flows cross three tiers with two choices at the leaf and two above: a quarter each."""
+    cables = [(1, 11), (1, 12), (11, 101), (11, 102), (12, 101), (12, 102), (2, 13), (13, 101), (13, 102)]
+    fabric = fabric_of((a, b, RATE) for a, b in cables)
+    problem = problem_of(fabric, [flow("a", (1, host), (2, host), 1.0) for host in range(1500)])
+    taken = hashed_links(problem, NextHops(problem), seed=1)
+    counts = Counter(map(tuple, taken[:2].T.tolist()))
+    assert len(counts) == 4
+    assert all(abs(count - 375) < 5 * 375**0.5 for count in counts.values())
 
 
 # ---- whether pinning an all-to-all gains anything (docs/explanation/planning.md)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Fabric, Path
-from controller.planning.baselines import baseline_slowdowns
 from controller.planning.ecmp import ecmp_slowdown
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.plan_check import check
@@ -148,17 +147,6 @@ def test_hashing_is_a_function_of_the_flow_and_the_seed_alone() -> None:
     assert plan.routes != planned("ecmp", problem, replace(LIMITS, seed=2)).routes
 
 
-def test_hashing_spreads_flows_evenly_at_every_hop() -> None:
-    """The 1,500 flows cross three tiers with two choices at the leaf and two above: a quarter each."""
-    cables = [(1, 11), (1, 12), (11, 101), (11, 102), (12, 101), (12, 102), (2, 13), (13, 101), (13, 102)]
-    fabric = fabric_of((a, b, RATE) for a, b in cables)
-    flows = [flow("a", (1, host), (2, host), 1.0) for host in range(1500)]
-    plan = planned("ecmp", problem_of(fabric, flows))
-    taken = Counter(path_of(plan, of)[:2] for of in flows)
-    assert len(taken) == 4
-    assert all(abs(count - 375) < 5 * 375**0.5 for count in taken.values())
-
-
 # ---- the integer program
 
 
@@ -221,14 +209,3 @@ def test_ecmp_is_beside_every_plan_unless_no_draws_are_asked_for(name: str) -> N
     problem = problem_of(leaf_spine(4, 4), demo_flows())
     assert planned(name, problem).ecmp == ecmp_slowdown(problem, 20, LIMITS.seed)
     assert planned(name, problem, replace(LIMITS, ecmp_draws=0)).ecmp is None
-
-
-# ---- the cheap baselines together
-
-
-def test_the_cheap_baselines_include_ecmp_and_large_or_contradictory_problems_have_none() -> None:
-    problem = problem_of(leaf_spine(4, 3), demo_flows())
-    assert baseline_slowdowns(problem, LIMITS)["ecmp"] == ecmp_slowdown(problem, 20, LIMITS.seed).mean
-    flows = [flow("a", (1, host), (2, host), RATE) for host in range(8000)]
-    for none in (problem_of(leaf_spine(2, 2), flows), replace(problem, capacity_bps={})):
-        assert baseline_slowdowns(none, LIMITS) == {}
