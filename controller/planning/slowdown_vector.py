@@ -232,7 +232,7 @@ class Need:
         least = self.loads[-1]
         steps = [(int(slowdown / least * (1 + _ROUNDING)) + 1) * least, *(load + least for load in self.loads)]
         following = min(step for step in steps if step > slowdown * (1 + _ROUNDING))
-        if not self.by_volume or slowdown < 2 * least:
+        if not self.by_volume:
             return following
         own = [sum(row) for row in self.amounts]
         large = sum(row for row, load in zip(own, self.loads, strict=True) if self._alone(load, slowdown))

@@ -61,6 +61,18 @@ def test_large_flows_take_whole_links_and_the_small_ones_share_the_rest() -> Non
     assert need.of(need.after(3.5)).sum() == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("by_volume", "slowdown", "following"), [(False, 4.0, 6.0), (True, 4.0, 5.0), (True, 3.0, 4.0)]
+)
+def test_a_need_of_one_load_changes_at_its_volume_or_where_one_more_flow_fits(
+    by_volume: bool, slowdown: float, following: float
+) -> None:
+    """Each link has 2.5 flows of 2. Two flows fit from slowdown 4, three from 6, and their volume from 5."""
+    need = Need(((2.5,),), (2.0,), by_volume, step=0.0)
+    assert need.of(slowdown).sum() > 1
+    assert need.after(slowdown) == pytest.approx(following)
+
+
 def test_without_contention_everybody_has_his_own_bound(fabric: Fabric) -> None:
     flows = [*fan("a", 1, 2, [1, 2]), *fan("b", 3, 4, [1])]
     assert vector_of(problem_of(fabric, flows, nic_bps=0.5)).slowdowns == (2, 2)
