@@ -106,3 +106,14 @@ def test_spines_besides_take_one_flow_more_each_where_that_is_less_than_the_lane
     found = closed_forms.route(problem, slowdown_bounds(problem))
     assert found
     assert max(job_slowdowns(problem, found[1]).values()) == pytest.approx(2.0)
+
+
+def test_residual_spines_are_assigned_to_colours_so_that_few_flows_miss_a_cable() -> None:
+    """Three of eight spines lack a cable, and each has one of eight colours.
+
+    Of three assignments only the second leaves no more than two flows of a leaf without a cable. Their two further
+    colours and the other five colours are cut onto the five common links."""
+    problem = shifted(8, [(1, 1), (2, 3), (3, 2)], 8, subflows=2)
+    found = closed_forms.route(problem, slowdown_bounds(problem))
+    assert found
+    assert max(job_slowdowns(problem, found[1]).values()) == pytest.approx(7 / 5)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.planning.bounds import slowdown_bounds
 from controller.planning.common_links import common_links_between, parts
 from controller.planning.efficiency import job_slowdowns
-from controller.planning.plan import Plan, draft
+from controller.planning.plan import Drafts, Plan, draft
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.split_flows import by_part, peeling, search
@@ -105,6 +105,17 @@ def test_only_the_part_that_misses_its_aim_is_searched(monkeypatch: pytest.Monke
     monkeypatch.setattr(peeling, "route", lambda *_: None)
     assert isinstance(plan(problem, LIMITS), Plan)
     assert [{f.job_id for f in part.flows} for part in searched] == [{"a"}]
+
+
+def test_a_candidate_that_no_search_improves_is_not_returned_but_its_bounds_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search, "solve", lambda *_: None)
+    monkeypatch.setattr(peeling, "route", lambda *_: None)
+    problem = chain([(1, 1), (2, 2)])
+    bounds = slowdown_bounds(problem)
+    known = draft(problem, "known", {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
+    assert by_part.solve(problem, LIMITS, bounds, [known]) == Drafts([], bounds.vector)
 
 
 def test_running_routes_at_their_aim_stay_while_another_part_is_planned() -> None:
