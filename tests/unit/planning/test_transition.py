@@ -154,3 +154,11 @@ def test_a_group_is_the_smallest_only_if_all_slowdowns_were_looked_at(fifth: flo
     assert vector(problem, start) == pytest.approx((5.0, 4.8, 16 / 6, 2.0, fifth))
     group = smallest_group(problem, start, goal, LIMITS)
     assert (set(group.flows), group.smallest) == ({f.id for f in in_turn}, smallest)
+
+
+def test_a_move_to_a_link_that_is_far_too_slow_fits_into_the_solver() -> None:
+    """The load would be 10^16 times as large after the move."""
+    slow = fabric_of([(1, 101, RATE), (2, 101, RATE), (1, 102, RATE / 1e16), (2, 102, RATE)])
+    problem = problem_of(slow, [flow("a", (1, 1), (2, 1), RATE)])
+    start, goal = ({problem.flows[0].id: whole(path)} for path in problem.candidates(problem.flows[0]))
+    assert step(problem, start, goal, 1, (), LIMITS) == Stuck(final=True)

@@ -16,7 +16,7 @@ from controller.planning.plan import Drafts, Plan, draft
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.split_flows import by_part, peeling, search
-from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, link_between, pinned, problem_of
 from tests.support.planning.split_problems import optimum, split
 
 LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
@@ -116,6 +116,17 @@ def test_a_candidate_that_no_search_improves_is_not_returned_but_its_bounds_are(
     bounds = slowdown_bounds(problem)
     known = draft(problem, "known", {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
     assert by_part.solve(problem, LIMITS, bounds, [known]) == Drafts([], bounds.vector)
+
+
+def test_routes_stay_that_miss_their_aim_only_by_the_background_of_a_link() -> None:
+    """The two spines have 1.99 units of room together, so the flows miss their aim of 1.005 by half a percent."""
+    fabric = leaf_spine(2, 2)
+    flows = split([flow("a", (1, host), (2, host), RATE) for host in (1, 2)])
+    problem = problem_of(fabric, flows, background={link_between(fabric, 1, 101): RATE / 100})
+    routes = {f.id: whole(path) for f, path in zip(flows, problem.candidates(flows[0]), strict=True)}
+    found = by_part.solve(problem, LIMITS, slowdown_bounds(problem), [draft(problem, "running", routes)])
+    assert found
+    assert [of.routes for of in found.drafts] == [routes]
 
 
 def test_running_routes_at_their_aim_stay_while_another_part_is_planned() -> None:

@@ -13,7 +13,7 @@ from controller.planning.efficiency import job_slowdowns
 from controller.planning.greedy import assign
 from controller.planning.problem import Floats, PlanLimits, Problem, Routes, whole
 from controller.planning.split_flows.commodities import Commodities
-from controller.planning.split_flows.lp import FluidModel, Goal, Spread
+from controller.planning.split_flows.lp import _LARGEST_PRICE, FluidModel, Goal, Spread, dual_prices
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 from tests.support.planning.split_problems import any_fabric, optimum, problems
 
@@ -128,3 +128,24 @@ def test_classes_of_many_flows_are_found_by_all_that_tells_them_apart() -> None:
     problem = problem_of(fabric, [*same, *others])
     of = Commodities(problem)
     assert sorted(map(len, of.members)) == [1, 1, 3]
+
+
+@quick
+@given(problems(any_fabric(), {8}))
+def test_the_least_slowdown_of_a_link_is_that_of_the_classes_with_a_path_over_it(problem: Problem) -> None:
+    aims = {job: 1.0 + number for number, job in enumerate(problem.numbers.job_ids)}
+    of = Commodities(problem, aims)
+    of.amounts(assign(problem, keep_current=False))
+    expected = np.full(of.links, np.inf)
+    for each in of.flows:
+        for at in {problem.link_number[link] for path in problem.candidates(each) for link in path}:
+            expected[at] = min(expected[at], aims[each.job_id])
+    assert of.least_slowdown().tolist() == expected.tolist()
+
+
+def test_the_largest_price_of_a_proof_has_all_its_digits() -> None:
+    """Three flows share two uplinks, so each link has half of the price of one unit of load."""
+    problem = problem_of(leaf_spine(2, 2), [flow("a", (1, h), (2, h), RATE) for h in (1, 2, 3)])
+    found = dual_prices(problem, assign(problem, keep_current=False), NO_LIMIT)
+    assert found
+    assert max(price for _, price in found.prices) == pytest.approx(_LARGEST_PRICE)
