@@ -83,6 +83,31 @@ def test_a_cable_that_every_leaf_but_one_has_carries_its_part_with_two_subflows(
     assert max(map(len, answer.routes.values())) <= 2
 
 
+@pytest.mark.parametrize(
+    ("straight", "crossed", "spines", "gone", "slowdown"),
+    [
+        (1, 1, 3, [(2, 3), (3, 2)], 1.0),
+        (3, 1, 5, [(1, 1), (3, 2), (4, 3)], 4 / 3),
+        (1, 3, 5, [(1, 1), (2, 2), (3, 3)], 5 / 4),
+    ],
+    ids=["all are peeled", "one colour is shortened by a third", "two colours are shortened by a quarter"],
+)
+def test_flows_are_peeled_and_the_colours_left_are_shortened(
+    straight: int, crossed: int, spines: int, gone: list[tuple[int, int]], slowdown: float
+) -> None:
+    """Leaves 1 and 2 each send ``straight`` flows to one of leaves 3 and 4, and ``crossed`` flows to the other one.
+
+    In the second and third case three flows are peeled off, and three colours are left for two common links."""
+    ends = [(1, 3)] * straight + [(1, 4), (2, 3)] * crossed + [(2, 4)] * straight
+    flows = [flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends)]
+    problem = problem_of(leaf_spine(4, spines, without=gone), split(flows, 2))
+    common = common_links_between(problem, {1, 2}, {3, 4})
+    assert common
+    routes = peeling.route(problem, common, slowdown_bounds(problem).fluid)
+    assert routes
+    assert max(job_slowdowns(problem, routes).values()) <= slowdown * (1 + 1e-6)
+
+
 def test_flows_that_stay_whole_or_differ_are_left_to_others() -> None:
     whole_ones, problem = chain([(1, 1)], subflows=1), chain([(1, 1)])
     one, *others = problem.flows
