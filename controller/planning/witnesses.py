@@ -206,7 +206,8 @@ class Witnesses:
         """Yield the groups that one cut proves, and add single jobs that must be slow to ``alone``.
 
         The groups are: each single job that must be slow; all jobs, and the jobs not in ``alone``, with the largest
-        number of them that must be slow; the smallest set of which at least one job must be slow."""
+        number of them that must be slow when that is above 1; the smallest set of which at least one job must be
+        slow."""
         cut = self._cut(at)
         jobs = sorted(cut.needs, key=lambda job: -cut.needs[job])
         if not jobs or not cut.proves(set(jobs), 1, bound, worst):
@@ -221,7 +222,7 @@ class Witnesses:
             least = 0
             while least < len(members) and cut.proves(set(members), least + 1, bound, worst):
                 least += 1
-            if least > 1 or 0 < least < len(jobs) == len(members):
+            if least > 1:
                 yield _Group(at, frozenset(members), least)
             if least:
                 few = next(n for n in range(1, len(members) + 1) if cut.proves(set(members[:n]), 1, bound, worst))
@@ -258,24 +259,23 @@ class Witnesses:
 
     def _of_worst(self, worst: int) -> Iterator[_Proof]:
         """Yield a proof of the largest bound of the worst slowdown that any cut proves."""
-        largest: tuple[int, _Group] | None = None
+        low, group = self._whole, None
         self._sources += self._of_duals()
         for number, source in enumerate(self._sources):
-            low = largest[0] if largest else self._whole
             if max(source.slowdown, source.highest) * self._whole <= low:
                 continue
             for unit in (0, *source.units):
                 cut = self._cut((number, unit))
-                members, low = set(cut.needs), largest[0] if largest else self._whole
+                members = set(cut.needs)
                 if not members or not cut.proves(members, 1, low + 1, worst):
                     continue
                 high = worst + 1
                 while high - low > 1:
                     middle = (low + high) // 2
                     low, high = (middle, high) if cut.proves(members, 1, middle, worst) else (low, middle)
-                largest = low, _Group((number, unit), frozenset(members), 1)
-        if largest:
-            yield _Proof(1, largest[0], [largest[1]], [1])
+                group = _Group((number, unit), frozenset(members), 1)
+        if group:
+            yield _Proof(1, low, [group], [1])
 
     def _written(self, proofs: Sequence[_Proof]) -> dict[str, Any]:
         used = {group.cut: 0 for proof in proofs for group in proof.groups}
