@@ -13,9 +13,9 @@ from controller.planning.analysis.requests import FabricNames
 from controller.planning.certificate import certificate
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
-from controller.planning.problem import Flow, PlanLimits
+from controller.planning.problem import Flow, PlanLimits, whole
 from controller.planning.verify import verify
-from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, problem_of, three_tiers
+from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pinned, problem_of, three_tiers
 
 LIMITS = PlanLimits(ecmp_draws=0, deterministic=True)
 
@@ -90,6 +90,19 @@ def test_what_only_a_search_has_proven_is_said_to_be() -> None:
     flows = [flow("a", (1, n), (2, n), size * RATE / 5) for n, size in enumerate((5, 4, 4, 3, 3))]
     written = proven(leaf_spine(2, 2), flows)
     assert written["proven"] + written["searched"] == 1
+
+
+@pytest.mark.parametrize("subflows", [1, 2])
+def test_a_plan_far_from_the_best_one_has_a_proof_of_the_worst_slowdown(subflows: int) -> None:
+    """Four flows run on one of two links and may not move: the slowdown is 4, and 2 is proven."""
+    fabric = leaf_spine(2, 2)
+    problem = problem_of(fabric, [replace(flow, max_subflows=subflows) for flow in across("aaaa")])
+    problem = pinned(problem, {of.id: whole(problem.candidates(of)[0]) for of in problem.flows})
+    answer = plan(problem, replace(LIMITS, max_moves=0))
+    assert isinstance(answer, Plan)
+    written = certificate(problem, answer, FabricNames(fabric))
+    verify(written)
+    assert summary(written) == (0, 0, [(1, 2.0)])
 
 
 def test_flows_without_a_path_are_left_out() -> None:
