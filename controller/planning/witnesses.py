@@ -259,7 +259,8 @@ class Witnesses:
 
     def _of_worst(self, worst: int) -> Iterator[_Proof]:
         """Yield a proof of the largest bound of the worst slowdown that any cut proves."""
-        low, group = self._whole, None
+        low = self._whole
+        group: _Group | None = None
         self._sources += self._of_duals()
         for number, source in enumerate(self._sources):
             if max(source.slowdown, source.highest) * self._whole <= low:

@@ -101,7 +101,7 @@ def test_flows_are_peeled_and_the_colours_left_are_shortened(
     ends = [(1, 3)] * straight + [(1, 4), (2, 3)] * crossed + [(2, 4)] * straight
     flows = [flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends)]
     problem = problem_of(leaf_spine(4, spines, without=gone), split(flows, 2))
-    common = common_links_between(problem, {1, 2}, {3, 4})
+    common = common_links_between(problem, {f.src_leaf for f in flows}, {f.dst_leaf for f in flows})
     assert common
     routes = peeling.route(problem, common, slowdown_bounds(problem).fluid)
     assert routes
