@@ -125,6 +125,14 @@ def test_a_connection_whose_peer_has_gone_leaves_nothing_to_collect(ends: Ends) 
     assert ends.failure() == []
 
 
+def test_a_closed_connection_is_shut_down_and_not_refused_again(ends: Ends) -> None:
+    ends.near.close()
+    ends.near.send_bytes(b"late")
+    ends.near.refuse("malformed", "late")
+    assert ends.far.recv(4) == b""
+    assert ends.refused == []
+
+
 def test_a_peer_is_not_read_while_the_control_loop_has_not_taken_in_what_it_sent(ends: Ends) -> None:
     backlog = ends.near.backlog
     serving = spawn(ends.outbox, ends.near.serve)

@@ -99,3 +99,11 @@ def test_a_switch_that_has_left_is_not_polled() -> None:
     wire.poller.switch_connected(A)
     wire.run(1)
     assert wire.asked
+
+
+def test_polls_missed_during_a_stall_are_skipped() -> None:
+    wire = Wire()
+    wire.poller.poll(frozenset({A}))
+    wire.now = 10 * INTERVAL
+    wire.run(1)
+    assert len(wire.asked) in (TIMES, TIMES + 1)
