@@ -165,8 +165,6 @@ class Connection:
             for greenlet in (*self._greenlets, self._draining):
                 if greenlet is not None:
                     kill(greenlet)
-            self._greenlets.clear()
-            self._draining = None
             self._socket.close()
             self._set_state(DEAD_DISPATCHER)
 

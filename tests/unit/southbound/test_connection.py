@@ -110,13 +110,18 @@ def test_a_greenlet_that_has_not_begun_can_be_ended(ends: Ends) -> None:
     assert ends.failure() == []
 
 
-def test_a_connection_whose_peer_has_gone_leaves_nothing_to_collect(ends: Ends) -> None:
+@pytest.mark.parametrize("turns", [0, 20])
+def test_a_connection_whose_peer_has_gone_leaves_nothing_to_collect(ends: Ends, turns: int) -> None:
+    """The peer goes before the greenlets of the connection begin, or while they wait, one of them to send."""
     left = weakref.ref(ends.near)
-    ends.far.close()
+    ends.near.send_bytes(bytes(50_000))
     gc.disable()
     try:
         spawn(ends.outbox, ends.near.serve)
         del ends.near
+        for _ in range(turns):
+            pause()
+        ends.far.close()
         for _ in range(20):
             pause()
         assert left() is None
