@@ -4,11 +4,13 @@ import socket
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from controller.fabric.topology import Dpid
-from controller.southbound.framework import CHOICE, chosen, wait_readable
+from controller.southbound.framework import CHOICE, MAIN_DISPATCHER, chosen, ofp_event, on, wait_readable
+from controller.southbound.openflow_framing import Malformed
 from controller.southbound.outbox import Outbox
 from controller.tables.messages import ReadRules
 from signalbox.addresses import is_loopback
@@ -57,6 +59,23 @@ def test_another_framework_is_an_error_that_names_the_choices(monkeypatch: pytes
     monkeypatch.setenv(CHOICE, "pox")
     with pytest.raises(InvalidInput, match="SIGNALBOX_OPENFLOW: must be ryu or os_ken, not 'pox'"):
         chosen()
+
+
+def test_a_handler_lets_malformed_messages_pass_through_and_other_errors_end_the_process() -> None:
+    failed: list[Exception] = []
+
+    class App:
+        outbox = SimpleNamespace(fail=failed.append)
+
+        @on(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
+        def handle(self, error: Exception) -> None:
+            raise error
+
+    fault = KeyError("a fault")
+    App().handle(fault)
+    with pytest.raises(Malformed, match="too short"):
+        App().handle(Malformed("too short"))
+    assert failed == [fault]
 
 
 @pytest.mark.parametrize(
