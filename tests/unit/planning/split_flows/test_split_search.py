@@ -50,6 +50,13 @@ def searched(problem: Problem) -> float:
     return max(job_slowdowns(problem, best.routes).values(), default=1.0)
 
 
+def test_a_single_flow_that_needs_too_many_paths_takes_those_with_the_most_room() -> None:
+    """Flows of 1.5, 1 and 0.5 in two subflows fit into links of 1, 0.7, 0.7 and 0.7: 1 + 0.5, 0.7 + 0.3, 0.4 + 0.1."""
+    fabric = fabric_of([(leaf, 101 + n, RATE * of) for n, of in enumerate((1, 0.7, 0.7, 0.7)) for leaf in (1, 2)])
+    flows = [flow("a", (1, host), (2, host), RATE * of) for host, of in enumerate((1.5, 1, 0.5))]
+    assert searched(problem_of(fabric, split(flows, 2), nic_bps=2 * RATE)) == pytest.approx(1.0)
+
+
 @quick
 @given(problems(any_fabric(), {8}))
 def test_with_subflows_enough_the_worst_slowdown_is_that_of_the_fluid_optimum(problem: Problem) -> None:
