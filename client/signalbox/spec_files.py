@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from signalbox.errors import FieldProblem, InvalidInput, cut
 from signalbox.file_forms import job_in
-from signalbox.jobs.spec import JobSpec, with_present_names
+from signalbox.jobs.spec import JobSpec
 from signalbox.standard_input import MAX_FIELDS, MAX_LISTS, MAX_VALUES, called, read_text
 from signalbox.toml_text import table
 
@@ -98,7 +98,7 @@ def job_of_text(
         raise InvalidInput.of(name, "must be the fields of one job")
     given, place_of = {}, None
     if nodes:
-        given, place_of = with_present_names(nodes[0].data), partial(_place, name, partial(_same, nodes[0]), "")
+        given, place_of = nodes[0].data, partial(_place, name, partial(_same, nodes[0]), "")
     with placed(place_of or (lambda _: name)):
         InvalidInput.refuse(FieldProblem(field, why) for field, why in known.items() if field in given)
         return job_in(completed(given))
@@ -137,8 +137,8 @@ def data_in(path: Path, name: str) -> list[tuple[Any, PlaceOf]]:
 def _jobs(data: Any, root: Callable[[], Node | None], name: str) -> list[tuple[Any, PlaceOf]]:
     """Return the job or jobs of a document. ``root`` returns the node with its places, None when they are unknown."""
     if isinstance(data, list):
-        return [(with_present_names(job), partial(_place, name, root, f"[{i}]")) for i, job in enumerate(data)]
-    return [(with_present_names(data), partial(_place, name, root, ""))]
+        return [(job, partial(_place, name, root, f"[{i}]")) for i, job in enumerate(data)]
+    return [(data, partial(_place, name, root, ""))]
 
 
 def _place(name: str, root: Callable[[], Node | None], job: str, path: str) -> str:

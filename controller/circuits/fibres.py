@@ -54,8 +54,8 @@ class FibreState:
     ) -> frozenset[Dpid]:
         """Update the findings; call it ten times a second. Return optical switches that should be read.
 
-        The controller reads these switches before it reports anything about their fibres, because somebody else may
-        have changed their cross-connects.
+        The controller reads these switches before it reports anything about their fibres, because another controller or
+        a person may have changed their cross-connects.
 
         ``missing``: circuits that are made, but over which no probes arrive.
         ``heard``: for each interface, the interface at which its probes arrive.

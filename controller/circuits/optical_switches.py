@@ -164,7 +164,8 @@ class OpticalSwitches:
     def rules_read(self, message: SwitchRules, now: float) -> None:
         """Record the rules that were read.
 
-        Rules that somebody else made do not block a cross-connect: the controller decides where light goes."""
+        Rules of other controllers or of people do not block a cross-connect: the controller decides where light
+        goes."""
         dpid = message.dpid
         news = self.sync.rules_read(replace(message, foreign_keys=frozenset()), NO_FABRIC, now)
         if news == "outdated":
@@ -174,7 +175,7 @@ class OpticalSwitches:
             self._look_again()
 
     def read_again(self, dpids: Iterable[Dpid], now: float) -> None:
-        """Read these switches soon, because somebody else may have changed their cross-connects."""
+        """Read these switches soon: another controller or a person may have changed their cross-connects."""
         for dpid in dpids:
             self.sync.read_soon(dpid, now)
 
@@ -205,7 +206,7 @@ class OpticalSwitches:
     def wanted(self) -> Mapping[Dpid, Mapping[PortNo, PortNo]]:
         """Wanted cross-connects of each optical switch: circuits of jobs, and its other cross-connects as they are.
 
-        Somebody else may have connected several input ports to one output port; one of these cross-connects is kept."""
+        Others may have connected several input ports to one output port; one of these cross-connects is kept."""
         owned = self.cabling.connected(self._owned)
         found = {}
         for dpid in self.cabling.optical:

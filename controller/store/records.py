@@ -21,13 +21,13 @@ from controller.silence import Silence
 from signalbox.errors import InvalidInput
 from signalbox.jobs.collectives import VirtualLink, VirtualLinks
 from signalbox.jobs.reports import Connected
-from signalbox.jobs.spec import EARLIER_NAMES, NEWER_FIELDS, JobId, JobSpec, with_present_names
+from signalbox.jobs.spec import NEWER_FIELDS, JobId, JobSpec
 from signalbox.words import Mode
 
 FORMAT = 7
 """Version of the format, which is read and written."""
 
-PRESENT_NAMES = {**EARLIER_NAMES, "strategies": "parallelizations"}
+PRESENT_NAMES = {"dealing": "striping", "strategies": "parallelizations"}
 """Present names of a spec's fields by their names in format 7, where these differ.
 
 Saved states also keep the earlier name of two other things. The mode is the record ``strategy``, and the
@@ -204,7 +204,7 @@ def _spec_data(spec: JobSpec) -> dict[str, Any]:
 
 
 def _spec(data: Any) -> JobSpec:
-    return JobSpec.parse(with_present_names(data, PRESENT_NAMES))
+    return JobSpec.parse({PRESENT_NAMES.get(name, name): value for name, value in dict(data).items()})
 
 
 def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:

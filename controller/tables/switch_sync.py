@@ -196,7 +196,7 @@ class SwitchSync:
         return "changed" if changes or freed else "same"
 
     def read_soon(self, dpid: Dpid, now: float) -> None:
-        """Read the switch soon, because somebody else may have changed its rules."""
+        """Read the switch soon, because another controller or a person may have changed its rules."""
         if switch := self._connected.get(dpid):
             switch.reread_at = min(switch.reread_at, now)
 

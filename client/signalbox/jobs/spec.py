@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import chain
 from socket import AF_INET, inet_pton
@@ -451,20 +451,6 @@ NEWER_FIELDS = ("parallelizations", "provisional")
 """Fields of a ``JobSpec`` that earlier versions of the controller lack.
 
 A saved spec omits them when they are empty, so that those versions can read it."""
-
-
-EARLIER_NAMES = {"dealing": "striping"}
-"""Present names of fields by earlier names, which job files and saved states may have."""
-
-
-def with_present_names(data: Any, earlier: Mapping[str, str] = EARLIER_NAMES) -> Any:
-    """Return the fields of a spec with present names instead of earlier ones; anything but a dictionary is unchanged.
-
-    A field that has both names keeps the earlier one, which is then unknown."""
-    if not isinstance(data, dict) or not earlier.keys() & data.keys():
-        return data
-    renamed = {old: new for old, new in earlier.items() if new not in data}
-    return {renamed.get(name, name): value for name, value in data.items()}
 
 
 def same_traffic(one: JobSpec, other: JobSpec) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalbox.errors import InvalidInput
-from signalbox.jobs.spec import EARLIER_NAMES, JobSpec
+from signalbox.jobs.spec import JobSpec
 from signalbox.spec_files import jobs_in
 
 SPEC: dict[str, Any] = {
@@ -81,15 +81,6 @@ def test_the_same_spec_in_each_form(files: Files, name: str, text: str) -> None:
 )
 def test_a_file_may_have_several_jobs(files: Files, name: str, text: str) -> None:
     assert [spec.job_id for spec in files.specs(text, name)] == ["ring", "other"]
-
-
-@pytest.mark.parametrize(("old", "new"), EARLIER_NAMES.items())
-def test_a_field_may_have_its_earlier_name_but_not_both(files: Files, old: str, new: str) -> None:
-    assert files.specs(YAML + f"{old}: even\n") == files.specs(YAML + f"{new}: even\n") != files.specs(YAML)
-    (problem,) = files.problems(YAML + f"{old}: fair\n")
-    assert problem.startswith(f"job.yaml:1:1: {new}: must be")
-    (problem,) = files.problems(YAML + f"{old}: even\n{new}: even\n")
-    assert problem.startswith(f"job.yaml:8:1: {old}: unknown field")
 
 
 def test_problems_of_all_jobs_have_their_places(files: Files) -> None:

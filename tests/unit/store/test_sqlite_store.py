@@ -252,6 +252,14 @@ def write_records(directory: Path, records: Mapping[tuple[str, str], str]) -> No
         database.execute(f"PRAGMA user_version = {FORMAT}")
 
 
+@pytest.mark.parametrize("saved", [3, "ring", [1], None])
+def test_a_job_without_the_fields_of_a_spec_is_refused_by_its_name(tmp_path: Path, saved: object) -> None:
+    key = Key(Kind.JOB, "a")
+    write_records(tmp_path, {key: json.dumps({**json.loads(JOBS[key]), "spec": saved})})
+    with pytest.raises(InvalidInput, match="job 'a': "):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize("revision", [0, -1, "first", None])
 def test_a_job_with_a_revision_that_is_none_is_refused_by_its_name(tmp_path: Path, revision: object) -> None:
     key = Key(Kind.JOB, "a")
