@@ -63,6 +63,7 @@ class Page:
 
     def _build(self) -> None:
         ui.add_css(STYLE)
+        ui.add_body_html(STAYS)
         ui.colors(primary=PRIMARY)
         self._dark = ui.dark_mode(None)
         ui.keyboard(self._on_key, ignore=["input", "textarea"], repeating=False)
@@ -138,7 +139,6 @@ class Page:
     async def begin(self) -> None:
         """Show changes since the page was made, in the colours that the browser prefers, once it is connected."""
         self.show(frozenset())
-        ui.run_javascript(STAYS)
         prefers = "window.matchMedia('(prefers-color-scheme: dark)').matches"
         with suppress(TimeoutError):
             self._set_dark(bool(await ui.run_javascript(prefers, timeout=5)))

@@ -35,13 +35,17 @@ ROW_LOOKED_AT = """(event) => {
 
 A slot with a template is not used, because NiceGUI makes such rows anew with each change of the page."""
 
-STAYS = """
-window.socket.off("connect_error");
-window.socket.on("connect_error", (error) => {
-  if (error.message === "Implicit handshake failed") window.location.reload();
-});
-"""
-"""Script that reloads the page only when a server answers that does not know it.
+STAYS = """<script type="module">
+const connected = window.io;
+window.io = (...options) => {
+  const socket = connected(...options);
+  const on = socket.on.bind(socket);
+  const unlessLate = (handler) => (error) => error.message === "timeout" || handler(error);
+  socket.on = (event, handler) => on(event, event === "connect_error" ? unlessLate(handler) : handler);
+  return socket;
+};
+</script>"""
+"""Script that keeps NiceGUI from reloading the page after two timeouts of 20 s.
 
-NiceGUI's own handler also reloads after two timeouts of 20 s. The browser would then show an error page and stop
-trying, while Socket.IO reconnects by itself."""
+The browser would then show an error page and stop trying, while Socket.IO reconnects by itself. It is in the page, after
+Socket.IO's script and before NiceGUI's call of ``io``: code that the server sends later can be too late."""
