@@ -27,6 +27,8 @@ HOSTS_PER_SWITCH = RANKS // SWITCHES
 PAIRS: tuple[Pair, ...] = tuple(permutations(HOSTS, 2))
 FIRST_S, LAST_S = 0.1, 30.0
 """Range of usual durations of iterations in seconds."""
+BEHIND = (0.0, 0.0, 0.01, 0.05)
+"""Probabilities, one of which a job has, that a rank is behind the rank that reports in an iteration."""
 
 
 class Report(NamedTuple):
@@ -178,7 +180,8 @@ def _sent(
 ) -> tuple[Floats, Floats]:
     """Return times, and the bytes that each pair has sent until then.
 
-    Where many pairs send to one host, each sends at another time of every iteration, and retransmits its own share."""
+    Where many pairs send to one host, each sends at another time of every iteration, and retransmits its own share.
+    On busy hosts a rank is at times up to an iteration behind the one that reports."""
     number = len(iterations.begun)
     src, dst = np.array([(HOSTS.index(a), HOSTS.index(b)) for a, b in PAIRS]).T
     first, last = kind.ranges[src, dst].T
@@ -190,6 +193,11 @@ def _sent(
     if kind.name == "broadcast":
         offset_s = offset_s - draw.uniform(0.0, 0.2 * usual_s, (number, 1))
     shaken = draw.normal(0.0, 0.02, (number, len(PAIRS)))
+    (busy,) = draw.spawn(1)
+    behind = busy.random((number, RANKS)) < busy.choice(BEHIND) * (np.arange(RANKS) > 0)
+    shortest_s = np.minimum(iterations.durations_s, np.append(iterations.durations_s[1:], np.inf))
+    late_s = np.where(behind, busy.random((number, RANKS)), 0.0) * shortest_s[:, None]
+    offset_s = offset_s + late_s[:, src]
     begins = iterations.sends_at[:, None] + iterations.sends_s[:, None] * (within + shaken) + offset_s
     ends = begins + iterations.sends_s[:, None] * width
     times = np.maximum.accumulate(np.stack((begins, ends), axis=1).reshape(2 * number, -1), axis=0)

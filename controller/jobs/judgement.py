@@ -65,6 +65,12 @@ FIRST_CONTRADICTIONS = 4
 
 These judgements take longer than the parameter broadcast of a training program at its start."""
 
+APART = 1
+"""Number of iterations by which a pair may be behind or ahead of the rank that reports.
+
+A rank cannot end an iteration before all others have begun it, so ranks of busy hosts are up to one iteration apart.
+This excuses half of the pairs at most: the others are with the rank that reports."""
+
 ANOTHER = 0.5
 """Fraction of a pair's largest rate between two polls, below which traffic is no further contradiction.
 
@@ -172,7 +178,7 @@ class Judge:
         )
         off, surely, ratio, right = self._compared(spans, own)
         reported = spans.bounds is not None
-        certain = reported and 2 * np.count_nonzero(surely) > np.count_nonzero(own)
+        certain = reported and _most(surely, own)
         self._remember_most(undeclared, recent)
         lasting = self._undeclared_runs.add(
             undeclared,
@@ -208,13 +214,18 @@ class Judge:
         judged = own & (spans.seconds > 0)
         done = np.where(judged, spans.bytes / np.where(own, self._announced, 1.0), 0.0)
         at_least, highest = _limits(done, bounds, judged)
+        lowest = at_least.max(axis=0)
         longest = int(np.argmax(spans.reported))  # of the windows without an iteration in progress, if any
         likely = bounds.likely[longest]
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = np.where(judged[longest] & (likely > 0), done[longest] / likely, 1.0)
-        lowest, less = at_least.max(axis=0), own & (highest < 1 / TOLERANCE)
-        surely = less | (own & (at_least[spans.reported].max(axis=0, initial=0.0) > self._above))
+        off, surely = (
+            self._outside(lower, highest, own) for lower in (lowest, at_least[spans.reported].max(axis=0, initial=0.0))
+        )
         if spans.numbered is not None:
+            if not _most(off, own):
+                apart_at_least, apart_highest = _limits(done, bounds.apart(APART), judged)
+                off = self._outside(apart_at_least.max(axis=0), apart_highest, own)
             ratio = np.clip(ratio, lowest, highest)
             numbered_at_least, numbered_at_most = _limits(done, spans.numbered, judged)
             numbered = numbered_at_least.max(axis=0)
@@ -222,7 +233,12 @@ class Judge:
             right &= (numbered_at_most < CLOSE) & (numbered_at_most > 1 / TOLERANCE)
         else:
             right = (done[0] > 0) & (ratio > 1 / TOLERANCE) & (ratio < self._above)
-        return _Compared(less | (own & (lowest > self._above)), surely, ratio, right)
+        return _Compared(off, surely, ratio, right)
+
+    def _outside(self, at_least: Floats, at_most: Floats, own: Flags) -> Flags:
+        """Return the pairs of ``own`` whose ratio of carried to announced bytes is surely too low or too high."""
+        outside: Flags = own & ((at_most < 1 / TOLERANCE) | (at_least > self._above))
+        return outside
 
     def _significant(self, bps: Floats) -> Flags:
         """Return the pairs that carry more than acknowledgements and the small messages of libraries."""
@@ -309,6 +325,10 @@ class _Runs:
         self._counts = np.where(wrong, self._counts + again, 0)
         lasting: Flags = self._counts >= needed
         return lasting
+
+
+def _most(some: Flags, of: Flags) -> bool:
+    return 2 * int(np.count_nonzero(some)) > int(np.count_nonzero(of))
 
 
 def _limits(done: Floats, bounds: Bounds, judged: Flags) -> tuple[Floats, Floats]:

@@ -102,6 +102,10 @@ class Bounds(NamedTuple):
             done[ends] - done[starts],
         )
 
+    def apart(self, iterations: float) -> Bounds:
+        """Return the bounds of pairs that may be so many iterations behind or ahead of the rank that reports."""
+        return self._replace(least=np.maximum(0.0, self.least - iterations), most=self.most + iterations)
+
 
 class Spans(NamedTuple):
     """Windows for a judgement of amounts, longest first, as rows with one value per pair."""

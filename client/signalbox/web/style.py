@@ -47,5 +47,5 @@ window.io = (...options) => {
 </script>"""
 """Script that keeps NiceGUI from reloading the page after two timeouts of 20 s.
 
-The browser would then show an error page and stop trying, while Socket.IO reconnects by itself. It is in the page, after
-Socket.IO's script and before NiceGUI's call of ``io``: code that the server sends later can be too late."""
+The browser would then show an error page and stop trying, while Socket.IO reconnects by itself. The script runs between
+Socket.IO's and NiceGUI's. If the server sent it to the connected page, it could be lost."""
