@@ -44,6 +44,8 @@ STRICT_S = 30.0
 """Seconds that ``strict`` waits for the controller's answer."""
 MAX_ITERATION_S = 7 * 86_400.0
 """Longest iteration in seconds that the API accepts."""
+AT_ONCE = 8
+"""Number of first iterations that are reported as soon as they end: the controller judges the announcement by them."""
 
 log = logging.getLogger("signalbox")
 
@@ -188,8 +190,9 @@ class Job:
         except (TypeError, ValueError, RuntimeError) as error:  # a tensor that is no number raises RuntimeError
             self._log_once("iterations whose times are not above 0 and at most a week are left out", error)
             return
-        self._membership.report(IterationTime(next(self._indices), took_s, communicated_s, time.monotonic()))
-        if took_s >= REPORT_S and self._rounds and self._membership.in_touch:
+        index = next(self._indices)
+        self._membership.report(IterationTime(index, took_s, communicated_s, time.monotonic()))
+        if (index < AT_ONCE or took_s >= REPORT_S) and self._rounds and self._membership.in_touch:
             self._rounds.hurry()
 
     def step(self) -> Step:

@@ -13,9 +13,10 @@ from signalbox.credentials import Credentials
 from signalbox.errors import InvalidInput
 from signalbox.jobs.reports import REPORT_S, Connected, IterationTime
 from signalbox.jobs.spec import JobSpec
-from signalbox.joining import _between
+from signalbox.joining import AT_ONCE, _between
 from signalbox.membership import Ended, Membership
 from signalbox.remote_client import RemoteClient
+from signalbox.rounds import Rounds
 from signalbox.step import Step
 from tests.support.waiting import until
 
@@ -208,22 +209,36 @@ def test_iterations_are_numbered_and_times_that_cannot_be_are_left_out(
     assert len(caplog.records) == 1
 
 
-def test_a_long_iteration_is_reported_at_once(clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
-    one_round = Membership.round
+def test_the_first_iterations_and_long_ones_are_reported_at_once(
+    clients: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_round, hurry, rounds, hurried = Membership.round, Rounds.hurry, [0], [0]
 
     def no_other_round_is_due(membership: Membership, now: float) -> float:
         one_round(membership, now)
+        rounds[0] += 1
         return threading.TIMEOUT_MAX
 
+    def counted(one: Rounds) -> None:
+        hurried[0] += 1
+        hurry(one)
+
     monkeypatch.setattr(Membership, "round", no_other_round_is_due)
+    monkeypatch.setattr(Rounds, "hurry", counted)
     with signalbox.join(SPEC) as job:
-        until(lambda: job.registered)
+        until(lambda: rounds[0] > 0)
+        for _ in range(AT_ONCE):
+            job.iteration(0.01)
+        assert hurried == [AT_ONCE]
+        job.iteration(REPORT_S - 0.01)
+        assert hurried == [AT_ONCE], "it waits for the next round"
         began = time.monotonic()
         job.iteration(REPORT_S)
-        until(lambda: bool(clients.reported))
-        (reported,) = clients.reported
-        assert reported.ended_at is not None
-        assert began <= reported.ended_at <= time.monotonic()
+        assert hurried == [AT_ONCE + 1]
+        until(lambda: len(clients.reported) == AT_ONCE + 2)
+        ended_at = clients.reported[-1].ended_at
+        assert ended_at is not None
+        assert began <= ended_at <= time.monotonic()
 
 
 def test_a_step_is_timed_with_its_communication_unless_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
